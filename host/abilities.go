@@ -9,17 +9,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Sometimes is an executor that cannot always run what it is for: the program
-// behind it may be down. Such a host is sent nothing for it meanwhile.
+// Sometimes is an executor that is not always available: the program that it needs may be
+// down. While it is down, the server sends this host no tasks for it.
 type Sometimes interface {
 	runtime.Executor
-	// Up says whether what has this name can run now; of "plugin:NAME" it is NAME.
+	// Up reports whether the executor can run the handlers of this name now; for the key
+	// "plugin:NAME" the name is NAME.
 	Up(name string) bool
-	// Watch has f called when that has changed, and forgets who was called before.
+	// Watch replaces the function that is called after each change of Up.
 	Watch(f func())
 }
 
-// abilities are what the host runs now, in the words of Hello.abi.
+// abilities returns what the host can run now, in the format of Hello.abi.
 func (h *Host) abilities() []string {
 	abi := slices.Clone(h.cfg.ABI)
 	for _, key := range slices.Sorted(maps.Keys(h.cfg.Others)) {
@@ -33,9 +34,9 @@ func (h *Host) abilities() []string {
 	return abi
 }
 
-// watchOthers tells the server when what the host runs has changed.
+// watchOthers reports each change of the abilities to the server.
 func (h *Host) watchOthers() {
-	var one sync.Mutex // the last call tells the last state
+	var one sync.Mutex // orders the calls: the last report has the latest state
 	tell := func() {
 		one.Lock()
 		defer one.Unlock()
@@ -46,5 +47,5 @@ func (h *Host) watchOthers() {
 			x.Watch(tell)
 		}
 	}
-	tell() // what has changed before anybody watched
+	tell() // reports a change that was before the calls of Watch
 }

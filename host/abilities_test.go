@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// fitful is an executor that is up and down as the test says.
+// fitful is an executor that the test turns up and down.
 type fitful struct {
 	mu   sync.Mutex
 	up   map[string]bool
@@ -37,7 +37,7 @@ func (f *fitful) turn(name string, up bool) {
 	f.tell()
 }
 
-// TestAbilities follows what the server is told that the host runs.
+// TestAbilities checks the abilities that the host reports to the server.
 func TestAbilities(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		x := &fitful{up: map[string]bool{"b": true}}
@@ -80,7 +80,7 @@ func TestAbilities(t *testing.T) {
 	})
 }
 
-// TestAbilitiesThatChangeOnTheWay changes them while there is no stream, and
+// TestAbilitiesThatChangeOnTheWay changes the abilities while there is no stream, and
 // between a hello and its answer.
 func TestAbilitiesThatChangeOnTheWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

@@ -31,13 +31,13 @@ func (e *batchEngine) RunBatch(items []*runtime.Item) {
 			i.Result = runtime.Result{Outcome: runtime.Permanent, Error: fmt.Sprint("its deadline is in ", left)}
 			continue
 		}
-		if i.Task.Input[0] == 4 { // each task has a context of its own
+		if i.Task.Input[0] == 4 { // each task has its own context
 			<-i.Ctx.Done()
 			i.Result = runtime.Result{Outcome: runtime.Stopped, Error: context.Cause(i.Ctx).Error()}
 			continue
 		}
 		i.Sink.Log(runtime.LevelInfo, i.Task.Input)
-		time.Sleep(time.Second) // what one takes is not taken from the others
+		time.Sleep(time.Second) // the time of one task does not count for the others
 		i.Result = runtime.Result{Outcome: runtime.Succeeded, Output: i.Task.Input, Duration: time.Microsecond}
 	}
 	e.mu.Lock()
@@ -45,9 +45,9 @@ func (e *batchEngine) RunBatch(items []*runtime.Item) {
 	e.batches = append(e.batches, inputs)
 }
 
-// TestTasksOfOneHandlerGoInOneCall queues tasks behind one that holds the only
-// slot: neighbours of a handler that takes batches go together, others alone,
-// and each has its own result.
+// TestTasksOfOneHandlerGoInOneCall queues tasks behind a task that holds the only slot.
+// Neighbouring tasks of a handler that takes batches run in one call, other tasks alone,
+// and each task has its own result.
 func TestTasksOfOneHandlerGoInOneCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		e := &batchEngine{fakeEngine: b.engine}
@@ -87,7 +87,7 @@ func TestTasksOfOneHandlerGoInOneCall(t *testing.T) {
 			b.server.down <- &apiv1.WorkDown{Acked: m.Batch}
 			if !cancelled && outcomes[1] != 0 {
 				cancelled = true
-				synctest.Wait() // the next call holds the task
+				synctest.Wait() // the next call has started with the task
 				b.server.down <- &apiv1.WorkDown{Cancels: []*apiv1.TaskCancel{{Run: task(4, "").Run, Attempt: 1}}}
 			}
 		}

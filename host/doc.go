@@ -1,7 +1,7 @@
-// Package host is a worker: it takes tasks from a server, runs them and brings
-// back what came of them. It is generic: what a task runs is a module that the
-// host loads by digest when it first needs it.
+// Package host executes tasks: it receives them from a server, runs them and returns
+// their results. A host is generic: a task names a module, which the host loads by digest
+// when it first needs it.
 //
-// The session with the server is host/session's. This room gives it what runs a
-// task, and a spool for results on an mq log.
+// Package host/session implements the session with the server. This package gives it the
+// functions that execute a task, and a spool for results on an mq log.
 package host

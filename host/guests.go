@@ -12,10 +12,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Guests is what the services of a host want to know of its handlers.
+// Guests lets the services of a host act for its attempts.
 type Guests interface {
-	// Redact takes what an attempt must not say out of a line of its log. It
-	// returns text itself when there is nothing.
+	// Redact removes the secrets that an attempt has received from a text. It returns
+	// text itself if it contains none.
 	Redact(t *runtime.Task, text []byte) []byte
 	// Secret returns a secret that the task was granted.
 	Secret(ctx context.Context, t *runtime.Task, name string) ([]byte, error)
@@ -23,27 +23,28 @@ type Guests interface {
 	Done(t *runtime.Task)
 }
 
-// Caller names an attempt that the host runs now, for calls to its server. It
-// reports false for any other.
+// Caller returns the identity of an attempt that runs now, for calls to its server. It
+// returns false for any other attempt.
 func (h *Host) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
 	return h.worker.Caller(app, run, attempt)
 }
 
-// ConnOf is the connection to the server that an attempt came from; nil: there is none now.
+// ConnOf returns the connection to the server that an attempt came from; nil: there is
+// none now.
 func (h *Host) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface {
 	return h.worker.ConnOf(app, run, attempt)
 }
 
-// maxGrants bounds the grants that are kept decoded.
+// maxGrants bounds the decoded grants that are cached.
 const maxGrants = 1024
 
-// grantCache decodes what modules may use, once for all tasks of a module.
+// grantCache decodes each grant once for all tasks of a module.
 type grantCache struct {
 	mu    sync.Mutex
 	known map[string]*runtime.Grants
 }
 
-// of returns what a task may use. What cannot be read allows nothing.
+// of returns the grants of a task. Grants that cannot be decoded allow nothing.
 func (c *grantCache) of(encoded []byte) *runtime.Grants {
 	if len(encoded) == 0 {
 		return nil
@@ -79,10 +80,12 @@ func grantsOf(m *apiv1.Grants) *runtime.Grants {
 	return g
 }
 
-// roleVariable tells a WASI command which part of a run that maps it is.
+// roleVariable is the environment variable with the role of a part of a fan-out, for WASI
+// commands.
 const roleVariable = "WHEELWORK_ROLE"
 
-// withRole adds the role of a part to the environment of its handler.
+// withRole adds the role of a part to the environment of its handler. It does not change
+// env.
 func withRole(env map[string]string, role string) map[string]string {
 	if role == "" {
 		return env

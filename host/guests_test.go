@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// drawGrants draws grants whose parts meet often.
+// drawGrants draws grants whose parts often match.
 func drawGrants(t *rapid.T, what string) *apiv1.Grants {
 	some := func(name string, of ...string) []string {
 		return rapid.SliceOfN(rapid.SampledFrom(of), 0, 3).Draw(t, what+name)
@@ -42,9 +42,9 @@ func mayPrivate(g *runtime.Grants, method string, u *url.URL) bool {
 	return g != nil && slices.ContainsFunc(g.HTTP, func(h runtime.HTTPGrant) bool { return h.Private && h.Covers(method, u) })
 }
 
-// TestEffectiveGrantsMeanBoth holds what the server makes of a request and a
-// grant against how the host reads grants: nothing more is allowed than by each
-// of them, and nothing less than by both.
+// TestEffectiveGrantsMeanBoth compares job.Effective, with which the server combines
+// requested and granted capabilities, with the host's interpretation of grants: the
+// result allows exactly the requests that both allow.
 func TestEffectiveGrantsMeanBoth(t *testing.T) {
 	var cache grantCache
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,7 +144,7 @@ func TestRoleVariable(t *testing.T) {
 	}
 }
 
-// confidant is what knows one secret.
+// confidant implements Guests with one secret.
 type confidant struct{ done int }
 
 func (*confidant) Redact(_ *runtime.Task, text []byte) []byte {
@@ -157,7 +157,8 @@ func (*confidant) Secret(context.Context, *runtime.Task, string) ([]byte, error)
 
 func (c *confidant) Done(*runtime.Task) { c.done++ }
 
-// TestWhatIsSaidIsRedacted: log, progress, and everything of a result but its output.
+// TestWhatIsSaidIsRedacted: the host redacts log lines, progress, and all texts of a
+// result except its output.
 func TestWhatIsSaidIsRedacted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.engine.run = func(_ context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {
@@ -171,7 +172,7 @@ func TestWhatIsSaidIsRedacted(t *testing.T) {
 		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1)}}
 		var said []string
 		var r *apiv1.TaskResult
-		for up := range b.server.up { // what it says comes before its result, or with it
+		for up := range b.server.up { // log lines and progress arrive before the result, or with it
 			for _, l := range up.Logs {
 				said = append(said, string(l.Lines[0].Text))
 			}

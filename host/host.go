@@ -22,77 +22,81 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Engine runs modules. It is safe for concurrent use.
+// Engine executes the handlers of modules. It is safe for concurrent use.
 type Engine interface {
 	runtime.Executor
-	// Load makes a module ready to run; loading it again is cheap.
+	// Load makes a module ready to run. Loading it again is cheap.
 	Load(ctx context.Context, digest string, code []byte) error
 	Loaded(digest string) bool
 }
 
-// Config is what a host is made of. A zero value means the default named beside
-// the field; ID, Connect, Engine, Modules and Spool are required.
+// Config configures a host. A zero value means the default that the comment of the field
+// gives; ID, Connect, Engine, Modules and Spool are required.
 type Config struct {
 	ID      string // stable over restarts
-	Name    string // for people; default: ID
+	Name    string // for display; default: ID
 	Version string
 	Labels  map[string]string
-	Apps    []string // which it serves; default: all
+	Apps    []string // the apps that the host serves; default: all
 	ABI     []string
 
-	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
-	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
+	Slots   int // execution slots: tasks that run at once; default: GOMAXPROCS, at least 4
+	Credits int // tasks that the host holds at most, queued ones included; default 8192, at least Slots
 
 	// MaxSleeping bounds the tasks whose handlers sleep and hold no slot. Default: 16 for
 	// each slot; negative: none.
 	MaxSleeping int
 
-	// Connect returns a connection to the server that serves this host now. It is
-	// called before every session and may block until there is one.
+	// Connect returns a connection to the server of this host. It is called before every
+	// session and may block until there is a server.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
-	// Units returns the units of a cluster: the host has a session with the owner of
-	// each, and ConnectUnit connects to it. None, or no Units: there is one session.
+	// Units returns the partitions of a cluster. The host has a session with the owner of
+	// each partition, and ConnectUnit connects to that owner. If Units is nil or returns
+	// none, there is one session.
 	Units       func(ctx context.Context) ([]string, error)
 	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
 
 	Engine Engine
-	// Others run handlers that are in no module, each those that need its key, as
-	// job.Executor says it: "plugin:NAME", "builtin:http". The host tells the
-	// server of them, of those that are [Sometimes] while they are up.
+	// Others execute the handlers that are in no module. The key of an executor is what
+	// its handlers need, as job.Executor reports it: "plugin:NAME", "builtin:http". The
+	// host reports the keys to the server; it reports the key of a [Sometimes] executor
+	// only while its Up returns true.
 	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
-	// ModuleBytes bounds that cache on disk; what was not used for the longest time goes first. Default 1 GiB.
+	// ModuleBytes bounds that cache on disk, in bytes; the least recently used modules
+	// are evicted first. Default 1 GiB.
 	ModuleBytes int64
-	// TrustedKeys are those of the operator of this host ("ed25519:" and base64): it runs only modules that one of
-	// them has signed, whatever the server says. Default: what the app asks for.
+	// TrustedKeys are the keys of the operator of this host ("ed25519:" and base64). If
+	// there are any, the host runs only modules that one of them has signed, whatever the
+	// server says. Default: the app alone decides.
 	TrustedKeys []string
-	Spool       *mq.Log // of results; the caller closes it after Run
+	Spool       *mq.Log // of results; the caller closes it after Run has returned
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
 	Guests Guests // the services of handlers; default: none
 
-	DrainTimeout time.Duration // how long running tasks may go on when the host ends; default 10 s
+	DrainTimeout time.Duration // how long running tasks may continue after ctx of Run has ended; default 10 s
 	Logger       *slog.Logger  // default: discard
 }
 
-// Host is a worker that runs modules.
+// Host executes the tasks of a server. It is made by [New].
 type Host struct {
-	batches runtime.BatchExecutor // cfg.Engine, if it is one
+	batches runtime.BatchExecutor // cfg.Engine, if it implements BatchExecutor
 	cfg     Config
 	worker  *session.Worker
 	fetch   singleflight
 	grants  grantCache
 	modules *moduleTable
 	uses    uses
-	tell    func(*apiv1.ModuleState) // the server, what became of a module
-	// untraced means that nobody looks at spans: they cost as much as a short
-	// handler.
+	tell    func(*apiv1.ModuleState) // sends the state of a module to the server
+	// untraced is true if the tracer records nothing. Then tasks without a trace get no
+	// span, because a span costs as much as a short handler.
 	untraced bool
 }
 
-// New returns a host that holds the results of the spool.
+// New returns a host that holds the results in the spool.
 func New(cfg Config) (*Host, error) {
 	if cfg.ID == "" || cfg.Connect == nil || cfg.Engine == nil || cfg.Modules == nil || cfg.Spool == nil {
 		return nil, errors.New("host: ID, Connect, Engine, Modules and Spool are required")
@@ -131,9 +135,9 @@ func New(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Run works until ctx ends, then lets running tasks finish (DrainTimeout), ends
-// the others and brings back their results; what cannot be brought back is in
-// the spool for the next start.
+// Run executes tasks until ctx ends. Then it lets running tasks finish for at most
+// DrainTimeout, stops the others and delivers the results. Results that it cannot deliver
+// are in the spool for the next start.
 func (h *Host) Run(ctx context.Context) error {
 	ahead, end := context.WithCancel(ctx)
 	var loading sync.WaitGroup
@@ -143,7 +147,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return h.worker.Run(ctx)
 }
 
-// client returns the door of the server that an app's tasks come from, or nil.
+// client returns a client of the server that an app's tasks come from; nil: no server is
+// connected.
 func (h *Host) client(app string) apiv1.WorkerClient {
 	conn := h.worker.Conn(app)
 	if conn == nil {

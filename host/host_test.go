@@ -22,8 +22,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// script is a server that a test speaks for: it hears what the host says and
-// says what the test wants.
+// script is a server that the test controls: it records what the host sends and sends
+// what the test wants.
 type script struct {
 	apiv1.UnimplementedWorkerServer
 	hello chan *apiv1.Hello
@@ -32,7 +32,7 @@ type script struct {
 	end   chan struct{} // ends the current stream
 	code  []byte        // of the one module
 
-	welcome func() // called between a hello and its answer; nil: nothing is
+	welcome func() // called between a hello and its answer; nil: no call
 }
 
 func newScript() *script {
@@ -94,7 +94,7 @@ func (s *script) results() *apiv1.WorkUp {
 	return nil
 }
 
-// fakeEngine runs handlers that the test gives.
+// fakeEngine runs handlers that the test supplies.
 type fakeEngine struct {
 	loaded chan string
 	run    func(ctx context.Context, t runtime.Task, s runtime.Sink) runtime.Result
@@ -233,7 +233,7 @@ func TestResultsComeAgainUntilAcknowledged(t *testing.T) {
 		stop := b.start(nil)
 		first := <-b.server.hello
 		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1)}}
-		b.server.results() // and no acknowledgement
+		b.server.results() // without an acknowledgement
 		b.server.end <- struct{}{}
 		again := <-b.server.hello
 		if again.Session != first.Session || len(again.Running) != 1 {
@@ -242,7 +242,7 @@ func TestResultsComeAgainUntilAcknowledged(t *testing.T) {
 		if r := b.server.results().Results[0]; r.Run[15] != 1 {
 			t.Fatalf("result after a cut: %v", r)
 		}
-		time.Sleep(time.Second) // it goes to the spool
+		time.Sleep(time.Second) // it is written to the spool
 		stop()                  // and the host ends without an acknowledgement
 
 		stop = b.start(nil)
@@ -287,7 +287,7 @@ func TestCancel(t *testing.T) {
 		b.engine.run = untilStopped
 		stop := b.start(func(c *Config) { c.Slots = 1 })
 		<-b.server.hello
-		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1), aTask(2)}} // one runs, one waits
+		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1), aTask(2)}} // one runs, the other waits
 		synctest.Wait()
 		for _, n := range []byte{2, 1} {
 			b.server.down <- &apiv1.WorkDown{Cancels: []*apiv1.TaskCancel{{Run: aTask(n).Run, Attempt: 1}}}
@@ -326,7 +326,8 @@ func TestDrainGivesBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// One text that does not encode must not end the stream: it would come again on the next one, and so for ever.
+// A text that cannot be encoded must not break the stream: it would be sent again on each
+// new stream, and break each of them.
 func TestTextsThatAreNotUTF8(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.engine.run = func(_ context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {

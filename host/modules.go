@@ -15,9 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// This file brings modules to the host: the cache of their bytes, the check of
-// their signatures, what the server asks to have loaded ahead, and what the
-// server is told of all that.
+// This file brings modules to the host: it caches their bytes, checks their signatures,
+// prefetches modules for the server, and reports their states to the server.
 
 const (
 	// defaultModuleBytes bounds the cache of modules on disk.
@@ -91,7 +90,7 @@ func (h *Host) loadAhead(ctx context.Context) {
 		s.mu.Lock()
 		dropped := s.now == ""
 		s.mu.Unlock()
-		if dropped { // while it was loaded
+		if dropped { // unloaded while it was loading
 			h.unload([]string{w.digest})
 			continue
 		}
@@ -119,7 +118,7 @@ func (h *Host) report(m *apiv1.ModuleState) {
 	h.tell(m)
 }
 
-// reportLoaded sends that a module is ready, unless the server knows.
+// reportLoaded reports that a module is ready, unless it has been reported.
 func (h *Host) reportLoaded(digest string) {
 	s := h.modules
 	s.mu.Lock()
@@ -137,14 +136,14 @@ func (s *moduleTable) all() []*apiv1.ModuleState {
 	return slices.Collect(maps.Values(s.states))
 }
 
-// errNotSigned is wrapped by every refusal of a module for its signatures.
+// errNotSigned is wrapped by every refusal of a module because of its signatures.
 var errNotSigned = modules.ErrNotSigned
 
-// load makes a module ready: from the cache, or from the server. One whose
-// signatures do not suffice is not compiled, and not run when it was.
+// load makes a module ready, from the cache or from the server. A module without
+// sufficient signatures is not compiled, and not run if it is already loaded.
 func (h *Host) load(ctx context.Context, w want) error {
 	if w.digest == "" {
-		if h.cfg.Engine.Loaded("") { // it runs such handlers itself; what has no bytes has no signature
+		if h.cfg.Engine.Loaded("") { // the engine executes such handlers itself; without bytes there is nothing to sign
 			return nil
 		}
 		return errors.New("the handler is in no module, and this host runs modules alone")
@@ -194,8 +193,9 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	if !errors.As(err, &needs) || needs.Digest == digest {
 		return err
 	}
-	// A script: its interpreter is a module like any other, which needs none. Its
-	// digest is in the script, so who signed that has signed this as well.
+	// The module is a script. Its interpreter is a module that needs no interpreter. The
+	// script contains the digest of its interpreter, so a signature of the script covers
+	// the interpreter as well.
 	h.uses.mark(needs.Digest)
 	err = h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error {
 		if h.cfg.Engine.Loaded(needs.Digest) {
@@ -210,8 +210,8 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	return h.cfg.Engine.Load(ctx, digest, code)
 }
 
-// keep puts a module into the cache and takes out those that were not used for
-// the longest time, if there are too many.
+// keep puts a module into the cache and evicts the least recently used modules if the
+// cache is too large.
 func (h *Host) keep(digest string, code []byte) error {
 	if _, err := h.cfg.Modules.Put(code); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient
 		}
 	}
 	if proof.Required && modules.TrustID(proof.Keys) != w.trust || !proof.Required && w.trust != "" {
-		return nil // the app's keys have changed since the task was sent: the next task has their new name
+		return nil // the app's keys changed after the task was sent; do not cache: the next task names the new keys
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

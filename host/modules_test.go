@@ -19,7 +19,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
-// heard returns what the host says of modules, up to the first that is in the
+// heard returns the module states that the host reports, up to the first report with the
 // state last.
 func (s *script) heard(last string) []string {
 	var all []string
@@ -34,8 +34,8 @@ func (s *script) heard(last string) []string {
 	return all
 }
 
-// TestPrefetch wants a module to be loaded that nobody runs yet, the server to
-// hear of it, and to hear of it again on a new stream.
+// TestPrefetch checks that a module is loaded before its first task, and that its state
+// is reported to the server, again on each new stream.
 func TestPrefetch(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		stop := b.start(nil)
@@ -64,7 +64,7 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// TestPrefetchThatFails wants the reason to reach the server.
+// TestPrefetchThatFails checks that the server gets the reason.
 func TestPrefetchThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		stop := b.start(nil)
@@ -79,8 +79,8 @@ func TestPrefetchThatFails(t *testing.T) {
 	})
 }
 
-// TestDamagedCacheIsFetchedAgain changes a file of the cache: it must neither be
-// run nor stay.
+// TestDamagedCacheIsFetchedAgain changes a file of the cache: the module must neither run
+// nor stay in the cache.
 func TestDamagedCacheIsFetchedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		digest := modules.Digest(b.server.code)
@@ -106,7 +106,7 @@ func TestDamagedCacheIsFetchedAgain(t *testing.T) {
 	})
 }
 
-// TestCacheIsBounded puts more into the cache than there is room for.
+// TestCacheIsBounded puts more into the cache than fits.
 func TestCacheIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	store, err := modules.Open(dir)
@@ -125,13 +125,13 @@ func TestCacheIsBounded(t *testing.T) {
 	if all, err := store.List(); err != nil || len(all) != 2 || !store.Has(last) {
 		t.Errorf("%d modules are in a cache for two, %v; the last is: %v", len(all), err, store.Has(last))
 	}
-	large := bytes.Repeat([]byte{9}, 5000) // larger than the cache: it is needed all the same
+	large := bytes.Repeat([]byte{9}, 5000) // larger than the cache, but needed
 	if err := h.keep(modules.Digest(large), large); err != nil || !store.Has(modules.Digest(large)) {
 		t.Errorf("a module that is larger than the cache: %v", err)
 	}
 }
 
-// prover is a server that says who signed.
+// prover is a server that returns the signatures of modules.
 type prover struct {
 	apiv1.WorkerClient
 	proof *apiv1.ModuleProof
@@ -144,7 +144,7 @@ func (p *prover) GetModuleProof(context.Context, *apiv1.GetModuleProofRequest, .
 	return p.proof, p.err
 }
 
-// signer is a key.
+// signer is a key pair.
 type signer struct {
 	private ed25519.PrivateKey
 	key     string
@@ -168,7 +168,7 @@ func (s signer) sign(t *testing.T, digest string) *apiv1.Signature {
 	return &apiv1.Signature{Key: x.Key, Signature: x.Signature}
 }
 
-// TestCheckSigned is the host's own law: what it may load.
+// TestCheckSigned checks which modules the host may load, independently of the server.
 func TestCheckSigned(t *testing.T) {
 	ours, theirs, digest := newSigner(t), newSigner(t), modules.Digest([]byte("code"))
 	by := func(all ...signer) (sigs []*apiv1.Signature) {
@@ -187,7 +187,7 @@ func TestCheckSigned(t *testing.T) {
 		proof    *apiv1.ModuleProof
 		err      error
 		ok       bool
-		asks     int // for two loads
+		asks     int // calls of GetModuleProof for two loads
 	}{
 		{name: "nobody asks", ok: true},
 		{name: "signed", trust: trust, proof: &apiv1.ModuleProof{Required: true, Keys: []string{ours.key}, Signatures: by(theirs, ours)}, ok: true, asks: 1},

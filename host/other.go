@@ -34,8 +34,8 @@ func (h *Host) runOther(ctx context.Context, a *session.Attempt) runtime.Result 
 	return h.redacted(&t, x.Run(ctx, t, sink{a, h.cfg.Guests, &t}))
 }
 
-// httpCall is the request of a task in the words of executors, filled with its
-// input and the secrets that it names.
+// httpCall converts the request of a task for executors, and fills in the task's input
+// and the secrets that the request names.
 func (h *Host) httpCall(ctx context.Context, t *runtime.Task, c *apiv1.HTTPCall) (*runtime.HTTPCall, error) {
 	if !t.Deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -60,13 +60,13 @@ func (h *Host) httpCall(ctx context.Context, t *runtime.Task, c *apiv1.HTTPCall)
 	for _, e := range r.Expect {
 		call.Expect = append(call.Expect, runtime.StatusRange{First: e[0], Last: e[1]})
 	}
-	if call.Confidential() { // a server may say again what it was told
+	if call.Confidential() { // a response may repeat a secret of the request
 		call.Redact = func(text []byte) []byte { return h.cfg.Guests.Redact(t, text) }
 	}
 	return call, nil
 }
 
-// unfilled is the result of a task whose request could not be filled.
+// unfilled returns the result of a task whose request could not be filled in.
 func unfilled(ctx context.Context, t *runtime.Task, err error) runtime.Result {
 	var secret *job.SecretError
 	if !errors.As(err, &secret) {

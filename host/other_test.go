@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// told is an executor that answers with what it was told.
+// told is an executor whose output describes its task.
 type told string
 
 func (e told) Run(_ context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
@@ -22,8 +22,8 @@ func (e told) Run(_ context.Context, t runtime.Task, _ runtime.Sink) runtime.Res
 	return runtime.Result{Outcome: runtime.Succeeded, Output: []byte(out)}
 }
 
-// A handler that is in no module goes to the executor that its name says, and the
-// server is told of the executors there are.
+// A handler outside modules goes to the executor that its name requires, and the host
+// reports its executors to the server.
 func TestHandlersInNoModule(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		stop := b.start(func(c *Config) {

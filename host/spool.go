@@ -11,18 +11,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// The records of the spool. A result is taken back by the mark of its attempt;
-// when nothing is left the log is trimmed.
+// The types of the records in the spool. A mark cancels the result of the same attempt.
+// When no result without a mark is left, the log is trimmed.
 const (
 	spoolResult = 1 // a TaskResult
-	spoolMark   = 2 // a TaskResult without what is in it: acknowledged
+	spoolMark   = 2 // a TaskResult with only the key of the attempt: the result is acknowledged
 )
 
-// spool keeps results in a log.
+// spool stores results in a log.
 type spool struct {
 	log    *mq.Log
 	logger *slog.Logger
-	kept   map[key]*apiv1.TaskResult // in the log without a mark
+	kept   map[key]*apiv1.TaskResult // the results in the log without a mark; after Kept only the keys count
 }
 
 // key names an attempt.
@@ -38,7 +38,7 @@ func newSpool(log *mq.Log, logger *slog.Logger) *spool {
 	return &spool{log: log, logger: logger, kept: map[key]*apiv1.TaskResult{}}
 }
 
-// Kept reads what an earlier host could not deliver.
+// Kept returns the results that an earlier host could not deliver.
 func (s *spool) Kept() ([]*apiv1.TaskResult, error) {
 	err := s.log.Read(s.log.First(), s.readRecord)
 	for {
@@ -46,8 +46,8 @@ func (s *spool) Kept() ([]*apiv1.TaskResult, error) {
 		if !errors.As(err, &lost) {
 			break
 		}
-		// Somebody repaired the spool. A result that is lost is made again: its
-		// server hears of the run no more and sends it once more.
+		// The spool was repaired. A lost result is produced again: the host no longer
+		// reports its run, so the server sends the task again.
 		s.logger.Warn("the spool has lost results", "first", lost.First, "end", lost.End)
 		err = s.log.Read(lost.End, s.readRecord)
 	}
@@ -57,7 +57,7 @@ func (s *spool) Kept() ([]*apiv1.TaskResult, error) {
 	all := make([]*apiv1.TaskResult, 0, len(s.kept))
 	for k, r := range s.kept {
 		all = append(all, r)
-		s.kept[k] = nil // from here on it is whether it is there that counts
+		s.kept[k] = nil // the caller owns the result; only the key is needed
 	}
 	return all, err
 }

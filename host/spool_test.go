@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// A result is in the spool from when it is kept until it is forgotten, over
-// reopenings; a forgotten one that was never kept changes nothing.
+// A result is in the spool from Keep until Forget, also after the spool is opened again.
+// Forget of a result that is not in the spool has no effect.
 func TestSpool(t *testing.T) {
 	dir := t.TempDir()
 	with := func(f func(s *spool, kept map[byte]string)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// An attempt is a span in the trace of the call that triggered its run, and the
-// handler is told of that span.
+// An attempt is a span in the trace of the call that triggered its run, and the handler
+// gets the ID of that span.
 func TestAttemptIsASpanOfTheRunsTrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		spans := tracetest.NewInMemoryExporter()

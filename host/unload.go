@@ -10,27 +10,27 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// This file takes modules out of the host again: those that the server says
-// nothing refers to any more, and those whose bytes had to leave the cache.
-// Machine code is several times as large as the module it was made from, so a
-// host that only ever loads ends with more of it than it has work.
+// This file removes modules from the host: those that no job refers to, as the server
+// reports, and those that the cache evicts. Machine code is several times as large as its
+// module, so a host that never unloads would in the end hold much more machine code than
+// it uses.
 
-// unloader is an engine that can forget a module. Tasks of it that run go on.
+// unloader is an engine that can unload a module. Running tasks of the module continue.
 type unloader interface {
 	Unload(ctx context.Context, digest string) error
 }
 
-// interpreters is an engine that runs scripts with other modules.
+// interpreters is an engine that runs scripts in other modules.
 type interpreters interface {
 	InterpreterOf(digest string) string // "": it is no loaded script
 }
 
-// uses is what of the modules that are loaded was used. The zero value is empty.
+// uses records which modules were used. The zero value is empty.
 type uses struct {
-	since sync.Map // by digest: *atomic.Bool, used since it was last asked
+	since sync.Map // by digest: *atomic.Bool, true if used since the last call of each
 }
 
-// mark notes that a module is used now. It is called for each task.
+// mark records that a module is used now. It is called for each task.
 func (u *uses) mark(digest string) {
 	used, ok := u.since.Load(digest)
 	if !ok {
@@ -41,7 +41,7 @@ func (u *uses) mark(digest string) {
 	}
 }
 
-// each calls f for every module that was used, and whether that was since the
+// each calls f for every module in u, with lately true if the module was used since the
 // last call.
 func (u *uses) each(f func(digest string, lately bool)) {
 	u.since.Range(func(digest, used any) bool {
@@ -94,7 +94,7 @@ func (h *Host) trim(keep string) error {
 		if !lately {
 			return
 		}
-		h.cfg.Modules.Touch(digest) // the file was read once, when it was loaded
+		h.cfg.Modules.Touch(digest) // a loaded module is used without a read of its file
 		if scripts != nil {
 			if i := scripts.InterpreterOf(digest); i != "" {
 				h.cfg.Modules.Touch(i)
@@ -121,11 +121,12 @@ func (h *Host) trim(keep string) error {
 // maxReloads bounds how often a task loads its module again.
 const maxReloads = 3
 
-// unloaded reports whether a task found its module gone: it was unloaded between
-// the look and the start.
+// unloaded reports whether a task did not find its module: the module was unloaded
+// between its check and the start of the task.
 func unloaded(r runtime.Result) bool {
 	return r.Outcome == runtime.HostError && r.Code == codeNotLoaded
 }
 
-// codeNotLoaded is what engines say of a task whose module is not loaded.
+// codeNotLoaded is the code of the result of an engine for a task whose module is not
+// loaded.
 const codeNotLoaded = "not_loaded"

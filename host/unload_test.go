@@ -16,14 +16,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// forgetful is an engine that forgets modules, and one that is a script.
+// forgetful is an engine that can unload modules and has scripts.
 type forgetful struct {
 	mu     sync.Mutex
 	have   map[string]bool
-	script map[string]string // the interpreter of each
+	script map[string]string // by digest: the interpreter of a script
 	loads  []string
 	gone   []string
-	hold   chan struct{} // loads wait for it; nil: they do not
+	hold   chan struct{} // loads wait for it; nil: they do not wait
 	runs   func(e *forgetful, t runtime.Task) runtime.Result
 }
 
@@ -65,8 +65,8 @@ func (e *forgetful) Run(_ context.Context, t runtime.Task, _ runtime.Sink) runti
 	return e.runs(e, t)
 }
 
-// TestUnload wants a module gone when the server says so: its compiled form, its
-// bytes, and what a new stream is told.
+// TestUnload checks that the host removes a module at the server's request: its compiled
+// form, its bytes, and its state in the report on a new stream.
 func TestUnload(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		e := &forgetful{}
@@ -89,7 +89,7 @@ func TestUnload(t *testing.T) {
 			t.Errorf("a new stream is told of %v", m.Modules)
 		}
 		b.server.down <- &apiv1.WorkDown{Unload: []string{digest}, Prefetch: []*apiv1.Prefetch{{App: "a", Digest: digest}}}
-		b.server.heard("ready") // it can come back, also in the message that drops it
+		b.server.heard("ready") // it can be loaded again, even by the message that unloads it
 		if !e.Loaded(digest) {
 			t.Error("a module that came back is not loaded")
 		}
@@ -97,7 +97,7 @@ func TestUnload(t *testing.T) {
 	})
 }
 
-// TestUnloadWhileItLoads has the server drop a module that is on its way in.
+// TestUnloadWhileItLoads: the server unloads a module that the host is loading.
 func TestUnloadWhileItLoads(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		hold := make(chan struct{})
@@ -118,8 +118,8 @@ func TestUnloadWhileItLoads(t *testing.T) {
 	})
 }
 
-// TestWhatLeavesTheCacheIsUnloaded wants the least lately used module to go, with
-// what was compiled of it, and an interpreter to stay as long as its scripts do.
+// TestWhatLeavesTheCacheIsUnloaded checks that the least recently used module is evicted
+// with its compiled form, and that an interpreter stays as long as its scripts do.
 func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	store, err := modules.Open(t.TempDir())
 	if err != nil {
@@ -131,7 +131,7 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	h := &Host{cfg: Config{Modules: store, Engine: e, ModuleBytes: 4500}, modules: newModuleTable(), tell: func(*apiv1.ModuleState) {}}
 	use := func(n byte) {
 		t.Helper()
-		if !store.Has(digest(n)) { // as a server would send it
+		if !store.Has(digest(n)) { // as if a server sent it
 			if err := h.keep(digest(n), code(n)); err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +146,8 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	for _, n := range []byte{2, 3, 4} {
 		use(n)
 	}
-	// All four are full. The script is used all the time, the third module is not.
+	// The cache is full with these four. The script is used all the time, the third
+	// module is not.
 	use(2)
 	use(4)
 	use(5)
@@ -156,14 +157,14 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	if store.Has(digest(3)) || h.modules.states[digest(3)] != nil {
 		t.Error("the third module is still in the cache, or said to be ready")
 	}
-	use(3) // and comes back when it is needed
+	use(3) // it is loaded again when it is needed
 	if !e.Loaded(digest(3)) {
 		t.Error("the third module cannot come back")
 	}
 }
 
-// TestTaskWhoseModuleIsUnloadedMeanwhile wants such a task to load it again: it
-// must not cost the run a try.
+// TestTaskWhoseModuleIsUnloadedMeanwhile checks that such a task loads its module again
+// without an attempt being lost.
 func TestTaskWhoseModuleIsUnloadedMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		digest := modules.Digest(b.server.code)
@@ -187,7 +188,7 @@ func TestTaskWhoseModuleIsUnloadedMeanwhile(t *testing.T) {
 		if !slices.Equal(e.loads, []string{digest, digest, digest}) {
 			t.Errorf("loaded %v, want three times", e.loads)
 		}
-		times = 1000 // an engine that never has it must not be asked for ever
+		times = 1000 // the retries are bounded if the engine never has the module
 		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(2)}}
 		if r := b.server.results().Results[0]; r.Code != codeNotLoaded {
 			t.Errorf("the task ended with %v", r)

@@ -21,7 +21,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// execute runs one task to its result.
+// execute runs one task and returns its result.
 func (h *Host) execute(ctx context.Context, a *session.Attempt) *apiv1.TaskResult {
 	ctx, span := h.span(ctx, a.Task)
 	res := h.runTask(ctx, a)
@@ -39,18 +39,18 @@ func message(res runtime.Result) *apiv1.TaskResult {
 	return r
 }
 
-// together says whether two tasks go to the engine in one call. Whether their
-// grants and limits are the same it sees itself.
+// together reports whether two tasks may go to the engine in one call. The engine itself
+// checks that their grants and limits are equal.
 func (h *Host) together(a, b *apiv1.Task) bool {
 	return a.Digest != "" && a.Digest == b.Digest && a.App == b.App && a.Handler == b.Handler && a.Trust == b.Trust &&
 		h.batches.Batches(a.Digest, a.Handler)
 }
 
-// executeBatch runs tasks that go to the engine in one call.
+// executeBatch runs several tasks in one call of the engine.
 func (h *Host) executeBatch(batch []*session.Batched) {
 	items := make([]*runtime.Item, 0, len(batch))
 	spans := make([]trace.Span, len(batch))
-	of := make([]int, 0, len(batch)) // the place of each item in the batch
+	of := make([]int, 0, len(batch)) // the index in batch of each item
 	for i, b := range batch {
 		var ctx context.Context
 		ctx, spans[i] = h.span(b.Ctx, b.Attempt.Task)
@@ -78,8 +78,8 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 	}
 }
 
-// span begins the span of an attempt in the trace that the run came with, and
-// makes it the one that the handler is told of.
+// span starts the span of an attempt in the trace of its run, and gives the handler that
+// span as its parent.
 func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.Span) {
 	if m.TraceParent == "" && h.untraced {
 		return ctx, noop.Span{}
@@ -102,7 +102,7 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 
 func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	m := a.Task
-	// An engine that has the code of no module loaded runs such handlers itself.
+	// An engine for which Loaded("") is true executes handlers outside modules itself.
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
@@ -113,8 +113,8 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	return res
 }
 
-// execution is what an executor is lent for a task. It keeps nothing of it, so that
-// the next task gets the same: what is made for each run has to be collected.
+// execution holds the arguments of one call of the engine. The engine keeps no reference
+// to them, so they are pooled: an allocation for each run would be garbage.
 type execution struct {
 	task runtime.Task
 	sink sink
@@ -122,7 +122,7 @@ type execution struct {
 
 var executions = sync.Pool{New: func() any { return new(execution) }}
 
-// runLoaded runs a task in the engine, once its module is there.
+// runLoaded loads the module of a task and runs the task in the engine.
 func (h *Host) runLoaded(ctx context.Context, a *session.Attempt, x *execution) runtime.Result {
 	for tries := 0; ; tries++ {
 		if refused := h.prepare(ctx, a, &x.task); refused != nil {
@@ -137,8 +137,8 @@ func (h *Host) runLoaded(ctx context.Context, a *session.Attempt, x *execution) 
 	}
 }
 
-// prepare loads the module of a task and puts the task in the words of
-// executors; or it says why the handler cannot be run.
+// prepare loads the module of a task and converts the task for the engine. It returns a
+// result if the handler cannot run.
 func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task) (refused *runtime.Result) {
 	m := a.Task
 	waits := m.Digest != "" && !h.cfg.Engine.Loaded(m.Digest)
@@ -168,8 +168,8 @@ func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task)
 	return nil
 }
 
-// redacted takes what the task was told in confidence out of its result, and
-// ends what was kept for it.
+// redacted removes the secrets that the task has received from the texts of its result,
+// and ends the task's state in the services. It does not redact the output.
 func (h *Host) redacted(t *runtime.Task, res runtime.Result) runtime.Result {
 	if g := h.cfg.Guests; g != nil {
 		for _, said := range []*string{&res.Error, &res.Trace, &res.Code} {
@@ -180,7 +180,7 @@ func (h *Host) redacted(t *runtime.Task, res runtime.Result) runtime.Result {
 	return res
 }
 
-// taskOf is a task in the words of executors.
+// taskOf converts a task for executors.
 func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
@@ -194,10 +194,10 @@ func taskOf(m *apiv1.Task) runtime.Task {
 	return t
 }
 
-// timeoutOf is how long a task may take from its start; 0: as long as it wants.
+// timeoutOf returns how long a task may take from its start; 0: without a limit.
 func timeoutOf(m *apiv1.Task) time.Duration { return time.Duration(m.TimeoutMs) * time.Millisecond }
 
-// sink takes what a handler says.
+// sink receives the log lines and the progress of a handler.
 type sink struct {
 	a      *session.Attempt
 	guests Guests // nil: none
@@ -224,8 +224,8 @@ func (s sink) Sleep() bool { return s.a.Sleep() }
 // Wake implements [runtime.Sleeper].
 func (s sink) Wake(ctx context.Context) { s.a.Wake(ctx) }
 
-// singleflight lets one caller do what several want. A caller whose context
-// ends stops waiting; the work goes on for the others.
+// singleflight merges concurrent calls with the same name into one. A caller whose
+// context ends stops waiting, and the call continues for the others.
 type singleflight struct {
 	mu    sync.Mutex
 	calls map[string]*call

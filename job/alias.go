@@ -12,18 +12,18 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// This file holds what an alias is: a name in the place of a version. A
-// definition that names one has no digest; each of its runs gets one, as a pin,
-// with the record that makes the run. The pin is in the record because the
-// alias is in another slot than the job: a replay must not look there.
+// This file defines aliases. An alias is a name that a definition uses instead of a
+// version. Such a definition has no digest. The record that makes a run pins the run to a
+// version. The pin is in the record because the alias is in another slot than the job,
+// which a replay must not read.
 
-// Bounds of the aliases of an app and of what one remembers.
+// Bounds of the aliases of an app and of the events of one alias.
 const (
 	MaxAliases     = 1000
 	maxAliasEvents = 20
 )
 
-// The changes of an alias.
+// The kinds of events of an alias.
 const (
 	AliasSet         = "set"
 	AliasCanary      = "canary"
@@ -31,10 +31,10 @@ const (
 	AliasRolledBack  = "rolled_back"
 )
 
-// AliasRef is how a definition names an alias.
+// AliasRef is the text by which a definition names an alias: module@alias.
 func AliasRef(a *apiv1.Alias) string { return a.GetModule() + "@" + a.GetName() }
 
-// CheckCanary fills in the defaults of a canary and says what is wrong with it.
+// CheckCanary fills in the defaults of a canary and returns an error if it is invalid.
 func CheckCanary(c *apiv1.Canary) error {
 	if c.MinAttempts == 0 {
 		c.MinAttempts = 20
@@ -50,7 +50,7 @@ func CheckCanary(c *apiv1.Canary) error {
 	}
 	window, err := time.ParseDuration(c.Window)
 	switch {
-	case !(c.Percent > 0 && c.Percent < 100): // NaN is refused as well
+	case !(c.Percent > 0 && c.Percent < 100): // also refuses NaN
 		return fmt.Errorf("canary.percent is %v, it must be above 0 and below 100: to send it every run, set the alias to the version", c.Percent)
 	case c.MinAttempts < 1 || c.MinAttempts > 1_000_000:
 		return fmt.Errorf("canary.min_attempts is %d, it must be 1 to 1000000", c.MinAttempts)
@@ -62,19 +62,19 @@ func CheckCanary(c *apiv1.Canary) error {
 	return nil
 }
 
-// InCanary reports whether a run is one of the canary's share. It depends on the
-// run's id and the alias alone: whoever asks again gets the same answer, and a
-// larger percentage keeps the runs of a smaller one.
+// InCanary reports whether a run belongs to the share of a canary. The result depends
+// only on the id of the run and on ref, so repeated calls agree, and a larger percentage
+// includes the runs of a smaller one.
 func InCanary(id RunID, ref string, percent float64) bool {
 	h := sha256.New()
 	h.Write([]byte("canary\x00" + ref + "\x00"))
 	h.Write(id[:])
-	at := binary.BigEndian.Uint64(h.Sum(nil)) >> 11 // 53 bits, which a float64 holds
+	at := binary.BigEndian.Uint64(h.Sum(nil)) >> 11 // 53 bits, which a float64 represents exactly
 	return float64(at)/(1<<53)*100 < percent
 }
 
-// PinOf returns the version that an alias stands for to a run. module looks a
-// version up; nil when it is gone, which leaves nothing to pin.
+// PinOf returns the version to which an alias resolves for a run. module looks up a
+// version, and returns nil for a version that no longer exists; then PinOf returns nil.
 func PinOf(a *apiv1.Alias, id RunID, module func(ref string) *apiv1.Module) *apiv1.Pin {
 	if c := a.GetCanary(); c != nil && InCanary(id, AliasRef(a), c.Percent) {
 		return pinTo(a, c.Version, true, module)
@@ -82,7 +82,7 @@ func PinOf(a *apiv1.Alias, id RunID, module func(ref string) *apiv1.Module) *api
 	return StablePin(a, module)
 }
 
-// StablePin is [PinOf] for a run that is in no canary's share.
+// StablePin is [PinOf] for a run that is not in the share of a canary.
 func StablePin(a *apiv1.Alias, module func(ref string) *apiv1.Module) *apiv1.Pin {
 	return pinTo(a, a.GetVersion(), false, module)
 }
@@ -95,32 +95,33 @@ func pinTo(a *apiv1.Alias, version string, canary bool, module func(ref string) 
 	return &apiv1.Pin{Alias: AliasRef(a), Module: a.Module + "@" + version, Digest: m.Digest, Canary: canary, Needs: m.Needs}
 }
 
-// NoteAlias puts an event in front of an alias's events.
+// NoteAlias puts an event in front of the events of an alias and drops the oldest ones
+// beyond maxAliasEvents.
 func NoteAlias(a *apiv1.Alias, e *apiv1.AliasEvent) {
 	a.Events = append([]*apiv1.AliasEvent{e}, a.Events...)
 	a.Events = a.Events[:min(len(a.Events), maxAliasEvents)]
 }
 
-// Tally counts the attempts of a canary's runs by minute.
+// Tally counts the attempts of the runs of a canary by minute.
 type Tally struct {
-	StartedMs int64 // of the canary that is counted
+	StartedMs int64 // start of the counted canary
 	minutes   []minuteTally
 }
 
-// minuteTally is one minute of a tally. Invariant: a tally has them oldest first.
+// minuteTally is one minute of a tally. Invariant: a tally has its minutes oldest first.
 type minuteTally struct {
 	at                int64 // Unix minutes
 	succeeded, failed int64
 }
 
-// Add counts an attempt. A minute that has left the window is forgotten.
+// Add counts an attempt and drops the minutes that have left the window.
 func (t *Tally) Add(atMs int64, window time.Duration, ok bool) {
 	at := atMs / 60_000
 	t.minutes = slices.DeleteFunc(t.minutes, func(m minuteTally) bool { return m.at <= at-minutesOf(window) })
 	if n := len(t.minutes); n == 0 || t.minutes[n-1].at < at {
 		t.minutes = append(t.minutes, minuteTally{at: at})
 	}
-	m := &t.minutes[len(t.minutes)-1] // a clock that was set back counts into the newest
+	m := &t.minutes[len(t.minutes)-1] // after the clock was set back, the newest minute counts
 	if ok {
 		m.succeeded++
 	} else {
@@ -128,7 +129,7 @@ func (t *Tally) Add(atMs int64, window time.Duration, ok bool) {
 	}
 }
 
-// Sum counts the attempts of the window that ends now.
+// Sum counts the attempts in the window that ends now.
 func (t *Tally) Sum(nowMs int64, window time.Duration) (succeeded, failed int64) {
 	for _, m := range t.minutes {
 		if m.at > nowMs/60_000-minutesOf(window) {
@@ -139,12 +140,12 @@ func (t *Tally) Sum(nowMs int64, window time.Duration) (succeeded, failed int64)
 	return succeeded, failed
 }
 
-// minutesOf returns how many minutes a window has, the one that goes on included.
+// minutesOf returns the number of minutes of a window, including the current one.
 func minutesOf(window time.Duration) int64 {
 	return max(int64((window+time.Minute-1)/time.Minute), 1)
 }
 
-// Row returns the tally as the store keeps it.
+// Row returns the tally as the store holds it.
 func (t *Tally) Row() *apiv1.TallyRow {
 	row := &apiv1.TallyRow{StartedMs: t.StartedMs}
 	for _, m := range t.minutes {
@@ -153,7 +154,7 @@ func (t *Tally) Row() *apiv1.TallyRow {
 	return row
 }
 
-// LoadTally reads a row of the store.
+// LoadTally returns the tally of a row of the store.
 func LoadTally(row *apiv1.TallyRow) *Tally {
 	t := &Tally{StartedMs: row.StartedMs}
 	for _, m := range row.Minutes {
@@ -162,11 +163,11 @@ func LoadTally(row *apiv1.TallyRow) *Tally {
 	return t
 }
 
-// CanaryWindow is the time that counts for a canary that [CheckCanary] has accepted.
+// CanaryWindow is the window of a canary that [CheckCanary] has accepted.
 func CanaryWindow(c *apiv1.Canary) time.Duration { return duration(c.GetWindow()) }
 
-// JudgeCanary says why a canary has to be rolled back, by the attempts of its
-// window; "" when it goes on.
+// JudgeCanary returns the reason why a canary must be rolled back, from the attempts in
+// its window, or "" if the canary continues.
 func JudgeCanary(c *apiv1.Canary, succeeded, failed int64) string {
 	all := succeeded + failed
 	if all < int64(c.GetMinAttempts()) || float64(failed) <= c.GetMaxFailure()*float64(all) {
@@ -175,9 +176,9 @@ func JudgeCanary(c *apiv1.Canary, succeeded, failed int64) string {
 	return fmt.Sprintf("%d of %d attempts within %s failed, which is more than %.4g %%", failed, all, c.Window, c.MaxFailure*100)
 }
 
-// Counts reports whether the end of an attempt says something of the code that
-// ran, and what. One that was stopped by request, or whose host went away, does
-// not.
+// Counts reports whether the end of an attempt says something about the code that ran
+// (counts), and whether it is a success (ok). An attempt that was stopped by request, or
+// whose host was lost, does not count.
 func Counts(r *Run) (ok, counts bool) {
 	switch {
 	case r.State == Succeeded:
@@ -188,8 +189,8 @@ func Counts(r *Run) (ok, counts bool) {
 	return false, false
 }
 
-// use is a handler of a module that definitions name. Its module is "" when a
-// definition names none.
+// use is a handler of a module that definitions name. Its module is "" if a definition
+// names no module.
 type use struct{ module, handler string }
 
 func (sh *Shape) use() use {
@@ -199,8 +200,8 @@ func (sh *Shape) use() use {
 	return use{sh.Handler.GetModule(), sh.Handler.GetName()}
 }
 
-// recount notes what a job names instead of what it named before; nil is a job
-// that is not there.
+// recount updates the counts of references when a job changes from one shape to another.
+// nil is the shape of a job that does not exist.
 func (s *Slot) recount(before, now *Shape) {
 	if before.refers() {
 		s.refer--
@@ -218,7 +219,8 @@ func (s *Slot) recount(before, now *Shape) {
 	}
 }
 
-// Uses calls f for each handler that jobs of the slot name, with their number.
+// Uses calls f for each handler that jobs of the slot name, with the number of these
+// jobs.
 func (s *Slot) Uses(f func(module, handler string, jobs int)) {
 	for u, n := range s.uses {
 		f(u.module, u.handler, n)
@@ -231,7 +233,7 @@ func (sh *Shape) refers() bool { return sh != nil && (sh.Dependency != nil || sh
 // Refers reports whether any job of the slot depends on others, or is a workflow of them.
 func (s *Slot) Refers() bool { return s.refer > 0 }
 
-// Refers returns the jobs that the job depends on and those of its nodes.
+// Refers returns the jobs on which the job depends and the jobs of its nodes.
 func (j *Job) Refers() []string {
 	if d := j.Dependency(); d != nil {
 		return append(slices.Clone(d.Jobs), j.Nodes()...)
@@ -251,8 +253,8 @@ func (j *Job) Alias() string {
 	return j.kind.shape.Handler.GetModule()
 }
 
-// RunModules calls f for each version that the definitions of live runs name.
-// Those of the jobs as they are now are left out: [Slot.Uses] has them.
+// RunModules calls f for each module version that the definitions of live runs name. It
+// omits a run whose definition is the current one of its job: [Slot.Uses] has it.
 func (s *Slot) RunModules(f func(module string)) {
 	seen := map[*Shape]bool{}
 	for r := range s.Runs.All() {
@@ -269,7 +271,7 @@ func (s *Slot) RunModules(f func(module string)) {
 // maxPinned bounds the pins that a slot shares among runs.
 const maxPinned = 1024
 
-// pinKey names a definition with a version in the place of its alias.
+// pinKey identifies a definition in which a version replaces the alias.
 type pinKey struct {
 	shape                 *Shape
 	alias, module, digest string
@@ -281,8 +283,7 @@ type pinned struct {
 	pin   *apiv1.Pin
 }
 
-// pin makes a run execute the version that its record says. A nil pin leaves it
-// as it is.
+// pin makes a run execute the version in its record. A nil pin changes nothing.
 func (s *Slot) pin(r *Run, p *apiv1.Pin) {
 	if p.GetModule() == "" || r.shape.Handler == nil {
 		return
@@ -294,16 +295,16 @@ func (s *Slot) pin(r *Run, p *apiv1.Pin) {
 		d.Handler.Module, d.Digest, d.Needs = p.Module, p.Digest, p.Needs
 		x = pinned{s.shape(d), proto.CloneOf(p)}
 		if len(s.pinned) >= maxPinned {
-			clear(s.pinned) // those in use live on
+			clear(s.pinned) // runs still hold the entries in use
 		}
 		s.pinned[k] = x
 	}
 	r.shape, r.Pin = x.shape, x.pin
 }
 
-// repin gives an armed run whose definition was replaced a version again: the
-// one that it had, or if the job names another alias now the one that the
-// record says.
+// repin pins an armed run again after its definition was replaced. The run keeps its
+// version, unless the job now names another alias: then it gets the version in the
+// record.
 func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {
 	old := r.Pin
 	r.Pin = nil

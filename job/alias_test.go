@@ -19,9 +19,9 @@ func TestJudgeCanary(t *testing.T) {
 		back              bool
 	}{
 		{0, 0, false},
-		{0, 19, false}, // too few to tell
+		{0, 19, false}, // too few attempts
 		{0, 20, true},
-		{18, 2, false}, // exactly the share that is allowed
+		{18, 2, false}, // exactly the allowed share
 		{17, 3, true},
 		{1000, 100, false},
 		{899, 101, true},
@@ -44,7 +44,7 @@ func TestJudgeCanary(t *testing.T) {
 func TestCheckCanary(t *testing.T) {
 	for _, tt := range []struct {
 		c    *apiv1.Canary
-		want string // in the error; "": none
+		want string // part of the error; "": none
 	}{
 		{&apiv1.Canary{Version: "2", Percent: 10}, ""},
 		{&apiv1.Canary{Version: "2", Percent: 0.01, MinAttempts: 1, MaxFailure: 1, Window: "24h"}, ""},
@@ -72,8 +72,8 @@ func TestCheckCanary(t *testing.T) {
 	}
 }
 
-// TestInCanary wants the share to be right, the choice to be a function of the
-// run, and a larger share to hold the smaller one.
+// TestInCanary checks the share, that the choice depends only on the run, and that a
+// larger share includes the runs of a smaller one.
 func TestInCanary(t *testing.T) {
 	const n = 20_000
 	for _, percent := range []float64{0.5, 10, 50, 99} {
@@ -140,7 +140,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// aliasDef is a definition; digest "" makes module an alias.
+// aliasDef returns a definition. If digest is "", module is an alias.
 func aliasDef(name, module, digest string) *apiv1.Job {
 	return &apiv1.Job{App: "a", Name: name, Revision: 1, Handler: &apiv1.Handler{Module: module, Name: "main"}, Digest: digest}
 }
@@ -194,7 +194,7 @@ func TestPinsAndUses(t *testing.T) {
 	if len(refs) != 2 || !refs["m@1"] || !refs["m@2"] {
 		t.Errorf("live runs refer to %v", refs)
 	}
-	// Through the store and back.
+	// Store and restore the rows.
 	again := NewSlot("a", 3)
 	for j := range s.Jobs.All() {
 		if _, err := again.LoadJob(j.Name(), j.Row()); err != nil {
@@ -207,7 +207,8 @@ func TestPinsAndUses(t *testing.T) {
 	if r := again.Runs.Get(r3.ID); !proto.Equal(r.Pin, two) || r.Definition().Digest != "sha256:2" || again.Jobs.Get("j").Alias() != "m@prod" {
 		t.Errorf("loaded: pin %v", again.Runs.Get(r3.ID).Pin)
 	}
-	// What is armed follows a changed definition and keeps its version, unless the job names another alias.
+	// An armed run follows a changed definition and keeps its version, unless the job
+	// names another alias.
 	s.Apply(&apiv1.Record{AtMs: 3, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "k", PlannedMs: 1000, Pin: two}}}}}, nil)
 	armed := s.Jobs.Get("k").armed()[0]
 	changed := aliasDef("k", "m@prod", "")

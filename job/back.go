@@ -2,15 +2,16 @@ package job
 
 import "time"
 
-// This file is what a clock that was set back means for a schedule. Times that name the clock (cron,
-// daily, at, a fixed rate from a set time) wait for it: what it shows again has been planned. Times that
-// count from an event go on at their pace.
+// This file defines how a schedule reacts to a clock that was set back (ADR 36). Times
+// that name the clock (cron, daily, at, a fixed rate with a from) wait for it, because
+// the times that the clock shows again have been planned. Times that count from an event
+// continue at their pace.
 
-// Back returns where a time that a plan has planned next stands on a clock that was set back by so much;
-// false: it waits for the clock.
+// Back returns the instant of the next planned time of a plan after the clock was set
+// back by the given duration. false: the planned time waits for the clock.
 //
-// A fixed rate goes on beside the times that it had: the clock shows those again, and a planned time has
-// one run. It comes within a second of its pace.
+// A fixed rate moves off its former grid: the clock shows the former times again, and a
+// planned time has only one run. The new times are within a second of the pace.
 func (p Plan) Back(next time.Time, by time.Duration) (time.Time, bool) {
 	to := next.Add(-by)
 	e, rate := p.times.(every)
@@ -26,12 +27,12 @@ func (p Plan) Back(next time.Time, by time.Duration) (time.Time, bool) {
 	return next, false
 }
 
-// besideUnit is the time, in milliseconds, within which beside finds one.
+// besideUnit is the range, in milliseconds, within which beside finds a time.
 const besideUnit = 1000
 
-// beside returns the first time from to on that is not on the grid of next. It is a
-// millisecond further in a unit of the grid than next, so that a clock which is set back
-// again and again leads to other times each time.
+// beside returns the first time at or after to that is not on the grid of next. Modulo
+// the unit, its offset is one millisecond more than that of next, so that a clock that is
+// set back repeatedly leads to other times each time.
 func beside(step int64, next, to time.Time) time.Time {
 	unit := gcd(step, besideUnit)
 	if unit < 2 {
@@ -48,12 +49,13 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// mod is the remainder that is not negative.
+// mod returns the non-negative remainder of a / b.
 func mod(a, b int64) int64 { return (a%b + b) % b }
 
-// Ahead returns by how much the clock was set back at least since next was planned: it is
-// further from now than the schedule plans ahead, and than it is known so early. 0: it is
-// not, or the schedule waits for the clock.
+// Ahead returns a lower bound of the duration by which the clock was set back since next
+// was planned. It is positive if next is further ahead of now than the schedule plans,
+// plus early, the duration by which a planned time is known in advance. 0: the clock was
+// not set back, or the schedule waits for the clock.
 func (p Plan) Ahead(next, now time.Time, early time.Duration) time.Duration {
 	e, rate := p.times.(every)
 	switch {
@@ -70,17 +72,18 @@ func (p Plan) Ahead(next, now time.Time, early time.Duration) time.Duration {
 	return 0
 }
 
-// The fields of apiv1.Schedule by which [Job.GoesOn] decides. Each has one byte for its
-// number and its type.
+// The fields of apiv1.Schedule that [Job.GoesOn] reads. The tag of each, number and type,
+// fits into one byte.
 const (
 	scheduleEvery = 3
 	scheduleAfter = 6
 	scheduleFrom  = 8
 )
 
-// GoesOn reports whether the next planned time of the job may go on at its pace when the
-// clock is set back: false means that [Plan.Back] would say so too. It reads the bytes of
-// the schedule, as a server that starts asks this of a million jobs.
+// GoesOn reports whether the next planned time of the job may continue at its pace when
+// the clock is set back. If it returns false, [Plan.Back] returns false too. It reads the
+// bytes of the schedule without decoding them, because a server calls it for a million
+// jobs when it starts.
 func (j *Job) GoesOn() bool {
 	every, from := false, false
 	for s := j.Schedule(); len(s) > 0; {
@@ -103,7 +106,7 @@ func (j *Job) GoesOn() bool {
 		}
 		if !numbered {
 			if n < 0 || n > len(s) {
-				return true // no schedule of ours: the plan decides
+				return true // not written by this version: the plan decides
 			}
 			s = s[n:]
 		}

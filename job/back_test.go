@@ -16,15 +16,15 @@ func planWith(t *testing.T, s *apiv1.Schedule) Plan {
 	return p
 }
 
-// TestBack checks which times go on when the clock is set back, at which pace, and that a
-// fixed rate comes to no time that it had.
+// TestBack checks which times continue when the clock is set back and at which pace, and
+// that a fixed rate repeats no earlier time.
 func TestBack(t *testing.T) {
 	next := time.Date(2026, 11, 24, 11, 0, 5, 7e6, time.UTC)
 	for name, x := range map[string]struct {
 		s      *apiv1.Schedule
 		by     time.Duration
 		goesOn bool
-		late   time.Duration // at most, behind its pace
+		late   time.Duration // the longest delay behind the pace
 	}{
 		"seconds":         {&apiv1.Schedule{Every: "5s"}, time.Hour, true, time.Second},
 		"hours":           {&apiv1.Schedule{Every: "1h"}, 25 * time.Minute, true, time.Second},
@@ -46,7 +46,7 @@ func TestBack(t *testing.T) {
 			}
 			p := planWith(t, x.s)
 			at, used := next, map[int64]bool{}
-			for round := range 5 { // set back again and again, and 200 times planned in between
+			for round := range 5 { // five steps back, with 200 planned times between them
 				to, goesOn := p.Back(at, x.by)
 				if goesOn != x.goesOn {
 					t.Fatalf("it goes on: %v", goesOn)
@@ -64,7 +64,7 @@ func TestBack(t *testing.T) {
 					return
 				}
 				step, _ := time.ParseDuration(x.s.Every)
-				for back := int64(0); back < 200; back++ { // what was planned up to the step
+				for back := int64(0); back < 200; back++ { // the times that were planned before the step
 					used[at.Add(-time.Duration(back)*step).UnixMilli()] = true
 				}
 				at = to
@@ -83,7 +83,8 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// TestAhead checks what tells that the clock was set back while no server saw it.
+// TestAhead checks how a server detects that the clock was set back while no server was
+// up.
 func TestAhead(t *testing.T) {
 	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
 	const early = 2 * time.Second

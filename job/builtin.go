@@ -24,10 +24,11 @@ const (
 	defaultHTTPTime = 30 * time.Second
 )
 
-// methods are those that an HTTPCall may have.
+// methods are the methods that an HTTPCall may have.
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-// checkBuiltin is the part of checkHandler about what is built in.
+// checkBuiltin checks the fields of a handler that belong to the builtins. checkHandler
+// calls it.
 func checkBuiltin(h *apiv1.Handler) error {
 	switch {
 	case h.Http != nil && h.Name != "builtin:http":
@@ -93,8 +94,8 @@ func httpTimeout(c *apiv1.HTTPCall) (time.Duration, error) {
 	return d, nil
 }
 
-// checkURL wants scheme and host to be written out: what the input says must not
-// choose whom the host speaks to.
+// checkURL requires a literal scheme and host: the input of a run must not choose the
+// server to which the host sends a request.
 func checkURL(text string) error {
 	if len(text) > maxURL {
 		return fmt.Errorf("it is longer than %d bytes", maxURL)
@@ -130,15 +131,15 @@ func checkURL(text string) error {
 	return nil
 }
 
-// isHeader reports whether name is a token of RFC 9110.
+// isHeader reports whether name is a token of RFC 9110, of at most maxName bytes.
 func isHeader(name string) bool {
 	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 	})
 }
 
-// httpTemplate reads a text with references to the input, and to secrets where
-// they may stand.
+// httpTemplate reads a text with references to the input and, if secrets is true, to
+// secrets.
 func httpTemplate(text string, secrets bool) (template, error) {
 	t, refs, err := readTemplate(text, secrets)
 	if err != nil {
@@ -152,8 +153,8 @@ func httpTemplate(text string, secrets bool) (template, error) {
 	return t, nil
 }
 
-// StatusRanges reads the statuses that an HTTPCall takes for success, as first
-// and last of each range.
+// StatusRanges reads the statuses that an HTTPCall accepts as success. It returns the
+// first and the last status of each range; without entries, 200 to 299.
 func StatusRanges(expect []string) ([][2]int, error) {
 	if len(expect) == 0 {
 		return [][2]int{{200, 299}}, nil
@@ -190,10 +191,10 @@ type Request struct {
 	Timeout time.Duration
 
 	Secret     []string // names of headers whose values hold secrets
-	SecretBody bool     // the body holds one
+	SecretBody bool     // the body contains a secret
 }
 
-// SecretsOf are the names of the secrets that a request is filled with, each once.
+// SecretsOf returns the sorted names of the secrets that a request needs, each once.
 func SecretsOf(c *apiv1.HTTPCall) []string {
 	var names []string
 	for _, text := range append(slices.Collect(maps.Values(c.GetHeaders())), c.GetBody()) {
@@ -205,7 +206,7 @@ func SecretsOf(c *apiv1.HTTPCall) []string {
 	return slices.Compact(names)
 }
 
-// A SecretError says that a request could not be filled for a secret.
+// A SecretError reports the secret for which a request could not be filled.
 type SecretError struct {
 	Name string
 	Err  error // without the value
@@ -214,9 +215,10 @@ type SecretError struct {
 func (e *SecretError) Error() string { return "secret " + e.Name + ": " + e.Err.Error() }
 func (e *SecretError) Unwrap() error { return e.Err }
 
-// FillRequest makes the request that a run sends. secret returns a secret by its
-// name; its errors come back as *SecretError. The others are those of the input:
-// another try cannot help. None has the value of a secret in it.
+// FillRequest returns the request that a run sends. secret returns a secret by its name,
+// and an error of it comes back as *SecretError. All other errors follow from the
+// definition or the input, so a retry cannot help. No error contains the value of a
+// secret.
 func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]byte, error)) (Request, error) {
 	s := &scope{input: input, parsed: map[int]any{}, secret: func(name string) ([]byte, error) {
 		value, err := secret(name)
@@ -233,7 +235,7 @@ func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]by
 	if r.Timeout, err = httpTimeout(c); err != nil {
 		return Request{}, err
 	}
-	if err := checkURL(c.GetUrl()); err != nil { // of a server that let it pass
+	if err := checkURL(c.GetUrl()); err != nil { // a server of an older version may have accepted it
 		return Request{}, fmt.Errorf("url: %w", err)
 	}
 	if r.URL, err = fillURL(c.Url, s); err != nil {
@@ -276,8 +278,8 @@ func fillText(text string, s *scope) (filled []byte, secret bool, err error) {
 	return filled, len(t.secrets()) > 0, err
 }
 
-// fillURL escapes what comes from the input, so that it stays one segment of the
-// path or one value of the query.
+// fillURL escapes values of the input, so that each remains one segment of the path or
+// one value of the query.
 func fillURL(text string, s *scope) (string, error) {
 	t, err := httpTemplate(text, false)
 	if err != nil {

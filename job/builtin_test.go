@@ -19,7 +19,7 @@ func TestCheckBuiltin(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		h    *apiv1.Handler
-		want string // "" when it is right
+		want string // part of the error; "": none
 	}{
 		{call(func(*apiv1.HTTPCall) {}), ""},
 		{call(func(c *apiv1.HTTPCall) {
@@ -128,8 +128,8 @@ func TestFillRequest(t *testing.T) {
 	}
 }
 
-// TestFillSecrets wants secrets where the definition has them and nowhere else,
-// and none in an error.
+// TestFillSecrets checks that secrets are only where the definition has them, and never
+// in an error.
 func TestFillSecrets(t *testing.T) {
 	values := map[string]string{"token": "t0k${secret.other}", "quoted": `a"b`, "broken": "l1ne\nbreak"}
 	var asked []string
@@ -179,8 +179,8 @@ func TestFillSecrets(t *testing.T) {
 	}
 }
 
-// TestGrantsOfRequests wants a request to be filled with what it names and what
-// was granted, and sent to whom it was granted.
+// TestGrantsOfRequests checks that a request gets only secrets that it names and that are
+// granted, and goes only to servers that are granted.
 func TestGrantsOfRequests(t *testing.T) {
 	c := &apiv1.HTTPCall{Url: "https://a.example/", Body: "${secret.a}${secret.b}"}
 	hosts := []*apiv1.HttpGrant{{Host: "a.example", Methods: []string{"POST"}}}
@@ -219,7 +219,7 @@ func TestGrantsOfRequests(t *testing.T) {
 
 func noSecret(string) ([]byte, error) { return nil, errors.New("there is none") }
 
-// Whatever the input is, it does not change whom the host speaks to.
+// FuzzFillRequest checks that no input changes the server to which the request goes.
 func FuzzFillRequest(f *testing.F) {
 	f.Add("https://a.example/${input}?x=${input}", "../../@evil.example#\\")
 	f.Add("https://a.example?x=${json(input)}", "\x00\xff")

@@ -21,21 +21,21 @@ const (
 	yearlyForm = "01-02"
 )
 
-// Calendar is a compiled set of dates. It is immutable and safe for concurrent
-// use. Dates have no zone: who asks says which date it is.
+// Calendar is a compiled set of dates. It is immutable and safe for concurrent use. Dates
+// have no time zone: the caller converts an instant to a date.
 type Calendar struct {
-	dates  map[int32]uint32 // days of single months (see monthKey), bit n is day n
+	dates  map[int32]uint32 // days of single months by monthKey, bit n is day n
 	yearly [13]uint32       // days of each month, in every year
 	weekly [7]uint32        // days of a month by weekday, indexed by the weekday of day 1
 }
 
-// monthKey numbers the months.
+// monthKey returns a number for each month, in order.
 func monthKey(year, month int) int32 { return int32(year*12 + month) }
 
-// CompileCalendar fills in the defaults of a calendar, says in one sentence what
-// is wrong with it, and makes it fast to ask. It changes c: the dates are sorted
-// and joined to ranges, and the all-day events of the iCalendar file, if there is
-// one, have become dates.
+// CompileCalendar fills in the defaults of a calendar, checks it, and compiles it for
+// fast look-ups. An error is one sentence. It changes c: it sorts the dates, joins them
+// to ranges, and replaces the iCalendar file, if there is one, by the dates of its
+// all-day events.
 func CompileCalendar(c *apiv1.Calendar) (*Calendar, error) {
 	if c == nil {
 		return nil, fmt.Errorf("the calendar is missing")
@@ -82,7 +82,7 @@ func compileCalendar(c *apiv1.Calendar) (*Calendar, error) {
 		compiled.dates[monthKey(y, m)] |= 1 << day
 	}
 	for _, s := range c.Yearly {
-		d, err := time.Parse(dateForm, "2000-"+s) // a leap year
+		d, err := time.Parse(dateForm, "2000-"+s) // a leap year, so that 02-29 is valid
 		if err != nil {
 			return nil, fmt.Errorf("yearly: %q is not a day of the year: write it as 12-25", s)
 		}
@@ -97,19 +97,20 @@ func compileCalendar(c *apiv1.Calendar) (*Calendar, error) {
 	return compiled, nil
 }
 
-// Has reports whether the calendar holds a date. There is no date such as 30 February.
+// Has reports whether the calendar contains a date. It contains no date that does not
+// exist, such as 30 February.
 func (c *Calendar) Has(year int, month time.Month, day int) bool {
 	return day > 0 && day < 32 && c.month(year, int(month))>>day&1 == 1
 }
 
-// month returns the days of a month, bit n is day n.
+// month returns the days of a month; bit n is day n.
 func (c *Calendar) month(year, month int) uint32 {
 	first, length := shape(year, month)
 	return (c.dates[monthKey(year, month)] | c.yearly[month] | c.weekly[first]) & (1<<(length+1) - 2)
 }
 
-// spread lays weekdays (bit 0 is Sunday) over the days of a month, once for each
-// weekday on which a month can begin.
+// spread maps weekdays (bit 0 is Sunday) to the days of a month, once for each weekday on
+// which a month can begin.
 func spread(weekdays uint8) (weekly [7]uint32) {
 	for first := range weekly {
 		for day := 1; day <= 31; day++ {
@@ -121,10 +122,10 @@ func spread(weekdays uint8) (weekly [7]uint32) {
 	return weekly
 }
 
-// shape returns the weekday of the first day of a month, 0 for Sunday, and the
-// number of its days.
+// shape returns the weekday of the first day of a month, 0 for Sunday, and the number of
+// days of the month.
 func shape(year, month int) (first, length int) {
-	length = 30 + (month+month>>3)&1 // 31 days in turn, which July and August break
+	length = 30 + (month+month>>3)&1 // months alternate, except that July and August both have 31 days
 	if month == 2 {
 		length = 28
 		if leap(year) {
@@ -141,7 +142,7 @@ type civilDay int64
 
 const dayLength = 24 * time.Hour
 
-// Years of dates, in which all arithmetic is safe.
+// firstYear and lastYear bound dates; between them, all arithmetic is safe.
 const firstYear, lastYear = 1, 9999
 
 func civilDayOf(t time.Time) civilDay {
@@ -153,7 +154,7 @@ func dayNumber(year, month, day int) civilDay {
 	return civilDay(time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Unix() / int64(dayLength/time.Second))
 }
 
-// wall returns the civil time at the beginning of the day, as if it were UTC.
+// wall returns the beginning of the day as a civil time in UTC.
 func (d civilDay) wall() time.Time { return time.Unix(int64(d)*int64(dayLength/time.Second), 0).UTC() }
 
 func (d civilDay) date() (year, month, day int) {
@@ -196,7 +197,7 @@ func readDate(s string) (civilDay, error) {
 	return civilDayOf(t), err
 }
 
-// writeDates joins sorted dates to ranges.
+// writeDates joins sorted dates to ranges. It is the inverse of readDates.
 func writeDates(dates []civilDay) []string {
 	var list []string
 	for i := 0; i < len(dates); {
@@ -214,10 +215,10 @@ func writeDates(dates []civilDay) []string {
 	return list
 }
 
-// weekdayNames are the names of the days of the week, from Sunday on.
+// weekdayNames are the names of the weekdays, from Sunday.
 var weekdayNames = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// readWeekdays returns a set of weekdays, bit 0 is Sunday.
+// readWeekdays returns a set of weekdays; bit 0 is Sunday.
 func readWeekdays(field string, names []string) (uint8, error) {
 	var set uint8
 	for _, name := range names {
@@ -230,15 +231,15 @@ func readWeekdays(field string, names []string) (uint8, error) {
 	return set, nil
 }
 
-// dates are the days on which a schedule plans: those that one of include has,
-// all if there are none, less those that one of exclude has.
+// dates are the days on which a schedule plans: the days of any calendar in include, or
+// all days if include is empty, without the days of any calendar in exclude.
 type dates struct {
 	include, exclude []*Calendar
 }
 
 func (d dates) empty() bool { return len(d.include)+len(d.exclude) == 0 }
 
-// month returns the days of a month, bit n is day n.
+// month returns the days of a month; bit n is day n.
 func (d dates) month(year, month int) uint32 {
 	var days uint32
 	for _, c := range d.include {
@@ -259,15 +260,15 @@ func (d dates) has(day civilDay) bool {
 	return d.empty() || d.month(y, m)>>n&1 == 1
 }
 
-// horizon is how far ahead a planned time is searched, in years: dates and
-// weekdays repeat after it.
+// horizon is how far ahead the search for a planned time goes, in years. The Gregorian
+// calendar repeats after it.
 const horizon = 400
 
-// next returns the first day that is at least from, within the horizon.
+// next returns the first day at or after from, within the horizon.
 func (d dates) next(from civilDay) (civilDay, bool) { return nextDay(from, d.month) }
 
-// nextDay returns the first day that is at least from and in its month's set,
-// bit n for day n, within the horizon.
+// nextDay returns the first day at or after from that is in the set of its month, within
+// the horizon. In a set, bit n is day n.
 func nextDay(from civilDay, month func(year, month int) uint32) (civilDay, bool) {
 	y, m, n := from.date()
 	for limit := min(y+horizon, lastYear); y <= limit; n = 1 {

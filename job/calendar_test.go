@@ -21,7 +21,7 @@ func TestCalendar(t *testing.T) {
 	if want := []string{"2026-02-28/2026-03-01", "2026-10-01/2026-10-03"}; !slices.Equal(c.Dates, want) || c.App != DefaultApp {
 		t.Errorf("the calendar has become %v, want the dates %v", c, want)
 	}
-	// Day by day against the words of the calendar.
+	// Compare each day with the text of the calendar.
 	for d := time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2030; d = d.AddDate(0, 0, 1) {
 		s := d.Format(dateForm)
 		want := d.Weekday() == time.Sunday || d.Weekday() == time.Wednesday || s[5:] == "12-25" || s[5:] == "02-29" ||
@@ -70,7 +70,7 @@ func TestCalendarSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// file is an iCalendar file with an event for each text.
+// file returns an iCalendar file with one event per text.
 func file(events ...string) string {
 	s := "BEGIN:VCALENDAR\nVERSION:2.0\n"
 	for _, e := range events {

@@ -11,13 +11,13 @@ import (
 // MaxUpstream bounds the jobs that one job depends on.
 const MaxUpstream = 100
 
-// Dependency says which ends of which jobs start a run.
+// Dependency defines which ends of which jobs start a run.
 type Dependency struct {
 	Jobs       []string // upstream, at least one
 	On         string   // success failure end
-	Any        bool     // each end starts a run; else one end of each of Jobs
-	PassOutput bool     // the output of the run that completes it is the input
-	Paused     bool     // the job is paused: nothing starts it by itself
+	Any        bool     // each end starts a run; else one end of each of Jobs is needed
+	PassOutput bool     // the output of the run that completes the dependency is the input
+	Paused     bool     // the job is paused, so its dependency starts no run
 }
 
 func dependencyOf(d *apiv1.Job) *Dependency {
@@ -37,7 +37,7 @@ func calendarsOf(d *apiv1.Job) []string {
 	return append(slices.Clone(s.GetInclude()), s.GetExclude()...)
 }
 
-// Counts reports whether a run of an upstream job that ended so counts.
+// Counts reports whether a run of an upstream job counts that ended in this state.
 func (d *Dependency) Counts(end State) bool {
 	switch d.On {
 	case "success":
@@ -48,7 +48,8 @@ func (d *Dependency) Counts(end State) bool {
 	return true
 }
 
-// Completes reports whether an end of upstream starts a run of j now: it was the last one missing.
+// Completes reports whether an end of upstream starts a run of j now, because no other
+// upstream is missing.
 func (j *Job) Completes(upstream string) bool {
 	d := j.Dependency()
 	if d.Any {
@@ -91,7 +92,7 @@ func checkDependency(d *apiv1.Job) error {
 	return nil
 }
 
-// CheckRate refuses a rate that makes no sense; nil is none.
+// CheckRate refuses an invalid rate. A nil rate is valid and means no rate.
 func CheckRate(r *apiv1.Rate) error {
 	switch {
 	case r == nil:
@@ -102,7 +103,8 @@ func CheckRate(r *apiv1.Rate) error {
 	return interval("rate.per", r.Per)
 }
 
-// RateOf reads a rate that [CheckRate] has accepted: so many starts in so long.
+// RateOf reads a rate that [CheckRate] has accepted: the number of starts in a period, by
+// default one second.
 func RateOf(r *apiv1.Rate) (starts int32, per time.Duration) {
 	if r.GetMax() == 0 {
 		return 0, 0
@@ -163,5 +165,5 @@ func checkPolicies(d *apiv1.Job) error {
 	return nil
 }
 
-// MaxParts bounds the parts of one run.
+// MaxParts bounds the parts of one run that does not map.
 const MaxParts = 10_000

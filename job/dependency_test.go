@@ -24,14 +24,15 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Upstream ends in an order; each step says whether it starts a run.
+// TestMetAndCompletes ends upstream runs in an order. Each step has whether it starts a
+// run.
 func TestMetAndCompletes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		need  string
 		jobs  []string
-		ends  string // a letter for each end upstream
-		start string // y or n, for each
+		ends  string // one letter for each upstream end
+		start string // y or n for each end
 	}{
 		{"one", "", []string{"a"}, "aaa", "yyy"},
 		{"all", "all", []string{"a", "b"}, "abab", "nyny"},
@@ -71,7 +72,8 @@ func TestMetAndCompletes(t *testing.T) {
 	}
 }
 
-// What was met is kept by a change of the job as long as it is still upstream.
+// TestMetSurvivesAChange checks that a change of the job keeps a met upstream job that
+// remains upstream.
 func TestMetSurvivesAChange(t *testing.T) {
 	s := NewSlot("app", 0)
 	put := func(jobs ...string) []Effect {
@@ -97,7 +99,8 @@ func TestMetSurvivesAChange(t *testing.T) {
 	}
 }
 
-// A trigger by hand does not use up what was met.
+// TestOtherRunsLeaveMetAlone checks that a trigger by hand does not use up met upstream
+// jobs.
 func TestOtherRunsLeaveMetAlone(t *testing.T) {
 	s := NewSlot("app", 0)
 	s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{

@@ -9,12 +9,12 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Executor is what runs a handler that is in no module: the handler's name says
-// it, and the definition names no module.
+// Executor is what executes a handler that is in no module. The definition names no
+// module, and the name of the handler has the form KIND:NAME:
 //
-//	native:NAME          a function of a program that is a worker itself (sdk/worker)
-//	plugin:NAME/HANDLER  a handler of a plugin that the host's operator allows; plugin:NAME is plugin:NAME/main
-//	builtin:NAME         what the operator of a host lets it do without a program: http, exec (see [FillRequest])
+//	native:NAME          a function of a program that embeds a worker (sdk/worker)
+//	plugin:NAME/HANDLER  a handler of a plugin that the operator of the host allows; plugin:NAME is plugin:NAME/main
+//	builtin:NAME         a function of the host itself that its operator allows: http, exec (see [FillRequest])
 //
 // The zero value is a handler of a module.
 type Executor struct {
@@ -30,10 +30,10 @@ const (
 	Builtin = "builtin"
 )
 
-// builtins are the names under Builtin.
+// builtins are the names of the kind Builtin, sorted.
 var builtins = []string{"exec", "http"}
 
-// IsExecutor reports whether the name of a handler says what executes it.
+// IsExecutor reports whether the name of a handler names an executor.
 func IsExecutor(handler string) bool { return strings.Contains(handler, ":") }
 
 // ParseExecutor reads the name of a handler that is in no module.
@@ -63,7 +63,7 @@ func ParseExecutor(handler string) (Executor, error) {
 	return e, nil
 }
 
-// String is the name of the handler, with nothing left to defaults.
+// String returns the full name of the handler, with the defaults filled in.
 func (e Executor) String() string {
 	if e.Kind == Plugin {
 		return e.Needs() + "/" + e.Handler
@@ -71,8 +71,8 @@ func (e Executor) String() string {
 	return e.Needs()
 }
 
-// Needs is what a host that can run the handler says in its hello, in
-// Hello.abi: a plugin is named there without its handlers.
+// Needs returns what a host that can run the handler announces in Hello.abi. The name of
+// a plugin appears there without its handlers.
 func (e Executor) Needs() string {
 	if e.Kind == "" {
 		return ""
@@ -80,15 +80,15 @@ func (e Executor) Needs() string {
 	return e.Kind + ":" + e.Name
 }
 
-// NeedsOf returns what a host must have said in Hello.abi to run the handler of
-// a definition, words apart by spaces; "" is any ABI of modules.
+// NeedsOf returns what a host must announce in Hello.abi to run the handler of a
+// definition, separated by spaces. "" matches a host with any ABI of modules.
 func NeedsOf(d *apiv1.Job) string {
 	h := d.GetHandler()
 	if h.GetModule() != "" || !IsExecutor(h.GetName()) {
 		return strings.Join(d.GetNeeds(), " ")
 	}
 	e, err := ParseExecutor(h.Name)
-	if err != nil { // of a later version: only a host that says exactly this
+	if err != nil { // written by a later version: only a host that announces exactly this name fits
 		return h.Name
 	}
 	if h.Command != "" {
@@ -97,14 +97,14 @@ func NeedsOf(d *apiv1.Job) string {
 	return e.Needs()
 }
 
-// Abilities are what a host said in Hello.abi. They are not safe for concurrent
-// use. A host that said nothing runs
-// modules: its version is older than the other executors.
+// Abilities are what a host announced in Hello.abi. They are not safe for concurrent use.
+// A host that announced nothing runs modules: its version is older than the other
+// executors.
 type Abilities struct {
 	modules bool
-	abi     []string // of modules; none: its version is older than these words
+	abi     []string // of modules; empty: the host's version is older than these names
 	others  map[string]bool
-	known   map[string]bool // answers of Has: it is asked for each run, and there are few answers
+	known   map[string]bool // cached results of Has, which is called for each run and has few different arguments
 }
 
 // NewAbilities reads Hello.abi.
@@ -124,10 +124,10 @@ func NewAbilities(abi []string) Abilities {
 	return a
 }
 
-// maxKnown bounds the answers that are remembered.
+// maxKnown bounds the cached results.
 const maxKnown = 256
 
-// Has reports whether a host has what a run needs, as [NeedsOf] says it.
+// Has reports whether a host has what a run needs, in the form of [NeedsOf].
 func (a Abilities) Has(needs string) bool {
 	has, ok := a.known[needs]
 	if !ok {
@@ -151,8 +151,8 @@ func (a Abilities) has(needs string) bool {
 	return a.modules
 }
 
-// includes reports whether an ABI serves what is written for another one: a
-// minor version includes those before it.
+// includes reports whether a host that serves one ABI can run code for another one. A
+// minor version includes the earlier ones.
 func includes(served, need string) bool {
 	major, minor, ok := strings.Cut(need, ".")
 	m, n, isVersion := strings.Cut(served, ".")

@@ -78,7 +78,7 @@ func TestHandlerInNoModule(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}
-	// The entry of a module may be called whatever its author likes.
+	// A handler in a module may have any name.
 	m := &apiv1.Job{Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "native:x"}}
 	if err := Validate(m); err != nil || NeedsOf(m) != "" {
 		t.Errorf("an entry of a module: %v, needs %q", err, NeedsOf(m))
@@ -119,7 +119,7 @@ func TestAbilitiesMatchTheABIOfModules(t *testing.T) {
 		want  bool
 	}{
 		{nil, "", true},
-		{nil, "wheelwork_v1.1", true}, // a host of an older version says nothing
+		{nil, "wheelwork_v1.1", true}, // a host of an older version announces nothing
 		{[]string{"wasi-p1", "wheelwork_v1.1"}, "", true},
 		{[]string{"wasi-p1", "wheelwork_v1.1"}, "wheelwork_v1.0", true},
 		{[]string{"wasi-p1", "wheelwork_v1.1"}, "wheelwork_v1.1 wasi-p1", true},

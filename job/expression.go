@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// This file is the small language of workflows: references to what ran before,
-// conditions on them, and texts with references in them.
+// This file is the expression language of workflows: references to the results of earlier
+// nodes, conditions on them, and texts with references in them.
 //
 //	condition  = both { "or" both }
 //	both       = term { "and" term }
@@ -21,8 +21,8 @@ import (
 //	reference  = "input" path | "nodes" "." name "." ( "state" | "output" path )
 //	path       = { "." ( field | index ) }
 //
-// A value is a text, a number (json.Number, which keeps its digits), a boolean,
-// nil for what is not there, or a list or an object out of JSON.
+// A value is a text, a number (json.Number, which retains its digits), a boolean, nil for
+// a missing value, or a list or an object from JSON.
 
 // Limits of the language.
 const (
@@ -30,11 +30,11 @@ const (
 	maxNesting   = 50
 )
 
-// reference names a value that is known when the nodes before have ended.
+// reference names a value that is known when the earlier nodes have ended.
 type reference struct {
 	name  string // of the node; "": the input of the workflow
-	node  int    // its index, once it is bound
-	state bool   // its state; else its output
+	node  int    // the index of the node, after [Graph.bind]; -1: the input
+	state bool   // the state of the node; else its output
 	path  []string
 }
 
@@ -70,15 +70,15 @@ func parseReference(text string) (*reference, error) {
 	return nil, fmt.Errorf("%q is no reference: write input, nodes.NAME.output or nodes.NAME.state, the first two with .field behind it for a field of JSON", text)
 }
 
-// condition is one operation of a condition, or a value.
+// condition is one operation of a condition, or one value.
 type condition struct {
-	op          string // "": a value
+	op          string // "": a value, else an operator
 	left, right *condition
 	ref         *reference // nil: the value is lit
 	lit         any
 }
 
-// parser reads a condition. Its tokens are one ahead.
+// parser reads a condition with one token of look-ahead.
 type parser struct {
 	text  string
 	rest  string
@@ -164,7 +164,7 @@ func (p *parser) next() error {
 	return nil
 }
 
-// takes reads the token if it is the one given.
+// takes consumes the next token if it is the given one, and reports whether it was.
 func (p *parser) takes(kind byte, token string) (bool, error) {
 	if p.kind != kind || p.token != token {
 		return false, nil
@@ -256,25 +256,24 @@ func (p *parser) value() (*condition, error) {
 	return c, p.next()
 }
 
-// scope is what references stand for.
+// scope has the values to which references resolve.
 type scope struct {
 	graph  *Graph
 	states []State  // of the nodes
 	output [][]byte // of the nodes
-	lost   []int64  // sizes of outputs that were too large
+	lost   []int64  // sizes of outputs that were too large to retain, by node; 0: none
 	input  []byte
-	parsed map[int]any // JSON, by node; -1: the input
+	parsed map[int]any // decoded JSON by node; -1: the input
 	secret func(name string) ([]byte, error)
 }
 
-// errMissing says that there is no value.
+// errMissing reports that a reference has no value.
 type errMissing struct{ error }
 
-// errLost says that there was a value, which was too large to keep.
+// errLost reports that a value was too large to retain.
 var errLost = errors.New("the output was too large to keep")
 
-// value returns what a reference stands for. An errMissing says that it stands
-// for nothing.
+// value returns the value of a reference. It returns an errMissing if there is none.
 func (s *scope) value(r *reference) (any, error) {
 	if r.state {
 		return string(s.states[r.node]), nil
@@ -320,7 +319,7 @@ func (s *scope) value(r *reference) (any, error) {
 	return v, nil
 }
 
-// number reads a value as a number: a text that is one counts as well.
+// number reads a value as a number. It accepts a text that contains a number.
 func number(v any) (float64, bool) {
 	var text string
 	switch v := v.(type) {
@@ -333,7 +332,7 @@ func number(v any) (float64, bool) {
 	return f, err == nil && !math.IsInf(f, 0) && !math.IsNaN(f)
 }
 
-// truth reads a value as a boolean: the texts true and false count as well.
+// truth reads a value as a boolean. It accepts the texts true and false.
 func truth(v any) (value, ok bool) {
 	switch v := v.(type) {
 	case bool:
@@ -349,7 +348,7 @@ func truth(v any) (value, ok bool) {
 	return false, false
 }
 
-// eval returns the value of a condition. It fails when an operator does not fit its values.
+// eval returns the value of a condition. It fails if an operator does not fit its values.
 func (c *condition) eval(s *scope) (any, error) {
 	switch c.op {
 	case "":
@@ -404,7 +403,7 @@ func (c *condition) eval(s *scope) (any, error) {
 	return x >= y, nil
 }
 
-// holds evaluates a condition that must be true or false.
+// holds evaluates a condition whose value must be a boolean.
 func (c *condition) holds(s *scope) (bool, error) {
 	v, err := c.eval(s)
 	if err != nil {
@@ -438,7 +437,7 @@ func equal(a, b any) bool {
 	return strings.TrimSpace(plain(a)) == strings.TrimSpace(plain(b))
 }
 
-// String names a value for a message; an operation is not spelled out.
+// String describes a value for a message. It does not spell out an operation.
 func (c *condition) String() string {
 	switch {
 	case c.op != "":
@@ -449,7 +448,7 @@ func (c *condition) String() string {
 	return quoted(c.lit)
 }
 
-// quoted is a value in a message.
+// quoted formats a value for a message.
 func quoted(v any) string {
 	if v == nil {
 		return "missing"
@@ -457,18 +456,18 @@ func quoted(v any) string {
 	return fmt.Sprintf("%.60s", inJSON(v))
 }
 
-// inJSON writes a value as JSON.
+// inJSON encodes a value as JSON.
 func inJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return "null" // what was read as JSON can be written as JSON
+		return "null" // a value that was decoded from JSON can be encoded
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// plain writes a value as it stands in a text: a text without quotes, all else as JSON.
+// plain formats a value for a text: a text without quotes, other values as JSON.
 func plain(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -479,18 +478,18 @@ func plain(v any) string {
 // template is a text with references.
 type template []piece
 
-// piece is a text, a reference, or a secret.
+// piece is a text, a reference or a secret.
 type piece struct {
 	text   string
 	ref    *reference
-	secret string // its name; "": it is none
-	json   bool   // written as JSON
+	secret string // the name of the secret; "": not a secret
+	json   bool   // formatted as JSON
 }
 
 // secretRoot begins the name of a secret in a template.
 const secretRoot = "secret."
 
-// secrets are the names of the secrets in a template.
+// secrets returns the names of the secrets in a template.
 func (t template) secrets() (names []string) {
 	for _, p := range t {
 		if p.secret != "" {
@@ -500,11 +499,12 @@ func (t template) secrets() (names []string) {
 	return names
 }
 
-// parseTemplate reads a text with references: ${REFERENCE} stands for the value, ${json(REFERENCE)} for the value as JSON,
-// and $${ for ${.
+// parseTemplate reads a text with references. ${REFERENCE} is replaced by the value,
+// ${json(REFERENCE)} by the value as JSON, and $${ by ${.
 func parseTemplate(text string) (template, []*reference, error) { return readTemplate(text, false) }
 
-// readTemplate is parseTemplate where ${secret.NAME} may stand for a secret.
+// readTemplate is parseTemplate. If secrets is true, ${secret.NAME} is replaced by a
+// secret.
 func readTemplate(text string, secrets bool) (template, []*reference, error) {
 	var t template
 	var refs []*reference
@@ -549,7 +549,8 @@ func readTemplate(text string, secrets bool) (template, []*reference, error) {
 	return t, refs, nil
 }
 
-// fill returns the text with the values. A whole output that is not there is empty; a field that is not there is an error.
+// fill returns the text with the values. A missing whole output becomes empty; a missing
+// field is an error.
 func (t template) fill(s *scope) ([]byte, error) {
 	var b []byte
 	for _, p := range t {

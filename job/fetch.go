@@ -1,13 +1,12 @@
 package job
 
-// What a loop is about to look at of many jobs and runs is somewhere else in
-// memory for each of them, and a processor waits for several places as long as
-// for one. So whoever goes through many has those fetched together that come
-// next: each function here reads one byte of each line of memory that will be
-// needed, of all that are given, before it comes to what they refer to. What it
-// returns means nothing.
+// A loop over many jobs or runs reads memory that is far apart, and a processor waits for
+// several cache misses as long as for one. The functions in this file prefetch a group of
+// objects before the loop reads them: each reads one byte of every cache line that the
+// loop needs, for the whole group, before it follows the next pointer. The returned sums
+// have no meaning; they only keep the compiler from removing the reads.
 
-// Fetch reads of jobs what their rows are made of; nil is none.
+// Fetch prefetches the fields of jobs that their rows contain. It skips nil.
 //
 //go:noinline
 func Fetch(jobs []*Job) (sum int64) {
@@ -24,18 +23,18 @@ func Fetch(jobs []*Job) (sum int64) {
 	return sum
 }
 
-// lines reads a byte of each line that a job lies in, which may begin anywhere in
-// one: no two of them are more than 64 bytes apart.
+// lines reads one byte of each cache line of a job. A job may begin anywhere in a line,
+// so the bytes are at most 64 bytes apart.
 func (j *Job) lines() int64 { return int64(len(j.text)) + j.Planned + int64(j.etag[0]) }
 
-// lines reads a byte of each line that a run lies in.
+// lines reads one byte of each cache line of a run.
 func (r *Run) lines() int64 {
 	return int64(r.ID[0]) + r.PlannedMs + int64(r.Attempt) + int64(len(r.Output)) + int64(len(r.Error)) + int64(r.Revision) +
 		int64(r.Mark) + r.first[0].FinishedMs + int64(len(r.spec.own))
 }
 
-// FetchRuns reads of runs and their jobs what decides whether they may be sent,
-// and what their end changes; nil is none.
+// FetchRuns prefetches the fields of runs and of their jobs that the loop reads to decide
+// whether a run may be dispatched, or changes when the run ends. It skips nil.
 //
 //go:noinline
 func FetchRuns(runs []*Run) (sum int64) {
@@ -57,17 +56,17 @@ func FetchRuns(runs []*Run) (sum int64) {
 	return sum
 }
 
-// Wanted is a job that is about to be looked up: Slot and Name say which.
+// Wanted is a job that the caller is about to look up by Slot and Name.
 type Wanted struct {
-	Slot *Slot // nil: none
+	Slot *Slot // nil: no job
 	Name string
-	Key  [16]byte // an idempotency key that will be looked for in the slot
+	Key  [16]byte // an idempotency key that the caller is about to look up in Slot
 
 	hash uint32
-	job  *Job // the first of that hash
+	job  *Job // the first job with that hash
 }
 
-// FetchByName reads what looking up will read, most often.
+// FetchByName prefetches what a look-up of each job and key reads in the common case.
 //
 //go:noinline
 func FetchByName(wanted []Wanted) (sum uint64) {
@@ -105,15 +104,15 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 	return sum
 }
 
-// WantedRun is a live run that is about to be looked up.
+// WantedRun is a live run that the caller is about to look up by Slot and ID.
 type WantedRun struct {
-	Slot *Slot // nil: none
+	Slot *Slot // nil: no run
 	ID   RunID
 
-	run *Run // the first of its hash
+	run *Run // the first run with the hash of ID
 }
 
-// Get returns the run, or nil.
+// Get looks up the run. It returns nil if there is none.
 func (w WantedRun) Get() *Run {
 	if w.Slot == nil {
 		return nil
@@ -121,7 +120,7 @@ func (w WantedRun) Get() *Run {
 	return w.Slot.Runs.Get(w.ID)
 }
 
-// FetchByID reads what looking up will read.
+// FetchByID prefetches what a look-up of each run reads in the common case.
 //
 //go:noinline
 func FetchByID(wanted []WantedRun) (sum uint64) {

@@ -5,26 +5,26 @@ import (
 	"unsafe"
 )
 
-// TestLines: no line of memory that a job or a run lies in, wherever in one it may
-// begin, is without one of these fields, which are those that lines reads.
+// TestLines checks that each cache line of a job or a run, wherever the object begins in
+// a line, has one of the fields that lines reads.
 func TestLines(t *testing.T) {
 	var j Job
 	var r Run
 	const (
 		line   = 64
-		length = unsafe.Sizeof(uintptr(0)) // where that of a text or a slice is
+		length = unsafe.Sizeof(uintptr(0)) // offset of the length of a string or a slice
 	)
 	for name, of := range map[string]struct {
 		size          uintptr
 		begins, reads []uintptr
 	}{
-		// Allocated 112 bytes apart.
+		// The allocator places jobs 112 bytes apart.
 		"job": {
 			unsafe.Sizeof(j),
 			[]uintptr{0, 16, 32, 48},
 			[]uintptr{unsafe.Offsetof(j.text) + length, unsafe.Offsetof(j.Planned), unsafe.Offsetof(j.etag)},
 		},
-		// Allocated 576 bytes apart, perhaps behind eight bytes of the allocator.
+		// The allocator places runs 576 bytes apart, perhaps after a header of 8 bytes.
 		"run": {unsafe.Sizeof(r), []uintptr{0, 8}, []uintptr{
 			unsafe.Offsetof(r.ID), unsafe.Offsetof(r.PlannedMs), unsafe.Offsetof(r.Attempt), unsafe.Offsetof(r.Output) + length,
 			unsafe.Offsetof(r.Error) + length, unsafe.Offsetof(r.Revision), unsafe.Offsetof(r.Mark),

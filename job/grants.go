@@ -14,13 +14,13 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// maxGrants bounds the entries of each kind.
+// maxGrants bounds the entries of each capability.
 const maxGrants = 100
 
-// Grants returns what a module was granted, or nil. It is not to be written to.
+// Grants returns the grants of a module, or nil. The caller does not modify them.
 func (s *Slot) Grants(module string) *apiv1.ModuleGrants { return s.guests.grants[module] }
 
-// Granted calls fn for each module that was granted something, in no order.
+// Granted calls fn for each module with grants, in no order.
 func (s *Slot) Granted(fn func(*apiv1.ModuleGrants)) {
 	for _, m := range s.guests.grants {
 		fn(m)
@@ -44,8 +44,8 @@ func Nothing(g *apiv1.Grants) bool {
 	return len(g.GetHttp())+len(g.GetKv())+len(g.GetSecrets())+len(g.GetEnqueue())+len(g.GetFiles()) == 0
 }
 
-// CheckGrants says what is wrong with grants, and puts them into the one order
-// and form that equal grants have.
+// CheckGrants returns an error if grants are invalid, and brings them into the canonical
+// order and form.
 func CheckGrants(g *apiv1.Grants) error {
 	for _, n := range []struct {
 		name string
@@ -93,11 +93,11 @@ func CheckGrants(g *apiv1.Grants) error {
 	return nil
 }
 
-// HTTPModule is the name under which an app grants what requests of builtin:http
-// may be filled with. It cannot be that of a module.
+// HTTPModule is the name to which an app grants the secrets for requests of builtin:http.
+// It is not a valid name of a module.
 const HTTPModule = "builtin:http"
 
-// CheckGranted says what is wrong with the name that something is granted to.
+// CheckGranted checks the name to which g is granted, together with g.
 func CheckGranted(module string, g *apiv1.Grants) error {
 	if module != HTTPModule {
 		return CheckName("module", module)
@@ -111,8 +111,9 @@ func CheckGranted(module string, g *apiv1.Grants) error {
 	return nil
 }
 
-// HTTPGrants are what a request of builtin:http may be filled with: the secrets
-// that it names and that were granted, and to whom they may be sent.
+// HTTPGrants returns the grants of a request of builtin:http: the secrets that the
+// request names and that are granted, and the servers that may receive them. It returns
+// nil if there are no such secrets.
 func HTTPGrants(c *apiv1.HTTPCall, granted *apiv1.Grants) *apiv1.Grants {
 	g := &apiv1.Grants{Http: granted.GetHttp()}
 	for _, name := range SecretsOf(c) {
@@ -161,7 +162,7 @@ func isIPv6(name string) bool {
 	return err == nil && a.Is6()
 }
 
-// splitHost parts the host of a grant from its port, "" when it names none.
+// splitHost splits the host of a grant into its name and its port; "" if it has no port.
 func splitHost(host string) (name, port string) {
 	u := url.URL{Host: host}
 	return strings.TrimSuffix(u.Hostname(), "."), u.Port()
@@ -193,7 +194,7 @@ func checkFile(f *apiv1.FileGrant) error {
 	return nil
 }
 
-// Effective returns what was both asked for and granted; nil: nothing.
+// Effective returns the capabilities that are both requested and granted; nil: none.
 func Effective(requested, granted *apiv1.Grants) *apiv1.Grants {
 	e := &apiv1.Grants{}
 	for _, r := range requested.GetHttp() {
@@ -230,11 +231,11 @@ func Effective(requested, granted *apiv1.Grants) *apiv1.Grants {
 	return e
 }
 
-// quota is what may be written to a mount.
+// quota is the number of bytes that may be written to a mount, by default 16 MiB.
 func quota(f *apiv1.FileGrant) int64 { return cmp.Or(f.Bytes, 16<<20) }
 
-// bothHTTP returns what two grants have in common; nil: nothing. It means the
-// same as the host does, which holds a request against what it returns.
+// bothHTTP returns what two grants have in common; nil: nothing. The host checks requests
+// against the result, so both must interpret a grant in the same way.
 func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 	h := &apiv1.HttpGrant{Private: a.Private && b.Private}
 	ok := false
@@ -250,7 +251,7 @@ func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 		return nil // an empty list would allow GET
 	}
 	if len(a.Paths) == 0 || len(b.Paths) == 0 {
-		h.Paths = append(slices.Clone(a.Paths), b.Paths...) // one of them allows all
+		h.Paths = append(slices.Clone(a.Paths), b.Paths...) // a grant without paths allows all
 		return h
 	}
 	for _, p := range a.Paths {
@@ -269,15 +270,15 @@ func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 	return h
 }
 
-// under reports whether a path is a prefix itself or below it: "/v1" holds "/v1"
-// and "/v1/a", not "/v10".
+// under reports whether p equals a prefix or is below it: "/v1" covers "/v1" and "/v1/a",
+// but not "/v10".
 func under(prefix, p string) bool {
 	rest, ok := strings.CutPrefix(p, prefix)
 	return ok && (rest == "" || strings.HasSuffix(prefix, "/") || rest[0] == '/')
 }
 
-// narrowerHost returns the one of two patterns that the other one holds. Without
-// a port a pattern holds the ports 80 and 443 of its names.
+// narrowerHost returns the pattern that the other one covers. A pattern without a port
+// covers ports 80 and 443 of its names.
 func narrowerHost(a, b string) (string, bool) {
 	an, ap := splitHost(a)
 	bn, bp := splitHost(b)
@@ -307,7 +308,7 @@ func narrowerHost(a, b string) (string, bool) {
 	return name, true
 }
 
-// holdsHost reports whether every name of the inner pattern is one of the outer.
+// holdsHost reports whether the outer pattern covers every name of the inner one.
 func holdsHost(outer, inner string) bool {
 	suffix, wild := strings.CutPrefix(outer, "*")
 	return wild && strings.HasSuffix(inner, suffix) && inner != outer
@@ -320,8 +321,8 @@ func methodsOf(h *apiv1.HttpGrant) []string {
 	return h.Methods
 }
 
-// bothTargets returns the jobs that both lists name. "*" holds every job of the
-// app, which is written without it.
+// bothTargets returns the jobs that both lists cover. "*" covers every job of the
+// module's own app, whose names have no "app/" in front.
 func bothTargets(a, b []string) []string {
 	var both []string
 	for _, pair := range [][2][]string{{a, b}, {b, a}} {
@@ -335,8 +336,8 @@ func bothTargets(a, b []string) []string {
 	return slices.Compact(both)
 }
 
-// MayEnqueue reports whether grants allow a module of the app home to enqueue a
-// job of app.
+// MayEnqueue reports whether the grants of a module in the app home allow it to enqueue
+// the job name of app.
 func MayEnqueue(g *apiv1.Grants, home, app, name string) bool {
 	targets := g.GetEnqueue()
 	if slices.Contains(targets, app+"/"+name) {
@@ -345,15 +346,15 @@ func MayEnqueue(g *apiv1.Grants, home, app, name string) bool {
 	return app == home && (slices.Contains(targets, name) || slices.Contains(targets, "*"))
 }
 
-// MayUse reports whether grants allow reading a bucket, or writing to it.
+// MayUse reports whether grants allow to read a bucket, or to write to it.
 func MayUse(g *apiv1.Grants, bucket string, write bool) bool {
 	return slices.ContainsFunc(g.GetKv(), func(b *apiv1.BucketGrant) bool { return b.Name == bucket && (b.Write || !write) })
 }
 
-// MayKnow reports whether grants allow a secret.
+// MayKnow reports whether grants allow to use a secret.
 func MayKnow(g *apiv1.Grants, name string) bool { return slices.Contains(g.GetSecrets(), name) }
 
-// EncodeGrants returns grants as a task carries them; nil: nothing.
+// EncodeGrants returns grants in the encoding of a task; nil if they allow nothing.
 func EncodeGrants(g *apiv1.Grants) []byte {
 	if Nothing(g) {
 		return nil

@@ -10,39 +10,39 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// This file is what a slot keeps for handlers: values, secrets, grants and
-// checkpoints. Each is a small row of the store of its own, so that a run that
-// leaves a checkpoint is not written anew with it.
+// This file has the state that a slot holds for handlers: values, secrets, grants and
+// checkpoints. Each is a small row of its own in the store, so that a new checkpoint does
+// not rewrite the row of its run.
 
-// guests is what a slot keeps for handlers. Maps are made when something is in
-// them: most slots have nothing.
+// guests is the state that a slot holds for handlers. A map is nil until it has an entry,
+// because most slots have none.
 type guests struct {
-	values     map[valueKey]*apiv1.ValueRow // not written to
+	values     map[valueKey]*apiv1.ValueRow // immutable rows
 	buckets    map[string]*Bucket
-	version    uint64 // the highest that was given to a value
+	version    uint64 // the highest version of any value so far
 	valueBytes int64  // of keys and values
 
-	secrets     map[string]*apiv1.SecretRow    // by name; only in ModuleSlot. Not written to
-	grants      map[string]*apiv1.ModuleGrants // by module; only in ModuleSlot. Not written to
-	checkpoints map[RunID]*apiv1.CheckpointRow // of live runs. Not written to
+	secrets     map[string]*apiv1.SecretRow    // by name; only in ModuleSlot. Immutable rows
+	grants      map[string]*apiv1.ModuleGrants // by module; only in ModuleSlot. Immutable rows
+	checkpoints map[RunID]*apiv1.CheckpointRow // of live runs. Immutable rows
 }
 
-// Row is a small row of the store that a record has changed.
+// Row is a small row of the store after a record has changed it.
 type Row struct {
 	Key   string
-	Value proto.Message // nil: it is gone. It is not written to any more
+	Value proto.Message // nil: the row is deleted. Immutable
 }
 
-// Grants reports whether the row says what a module was granted.
+// Grants reports whether the row has the grants of a module.
 func (r *Row) Grants() bool { return strings.HasPrefix(r.Key, rowGrants+"/") }
 
-// Lasting reports whether the row belongs to a run and has to be there as long as
-// the row of the run may.
+// Lasting reports whether the row belongs to a run and must exist at least as long as the
+// row of the run.
 func (r *Row) Lasting() bool {
 	return strings.HasPrefix(r.Key, rowMapInputs+"/") || strings.HasPrefix(r.Key, rowMapOutputs+"/")
 }
 
-// The kinds of rows, which their keys begin with.
+// The kinds of rows. The key of a row begins with its kind.
 const (
 	rowValue      = "kv"
 	rowVersion    = "kvseq"
@@ -55,7 +55,7 @@ const (
 	rowHome       = "home"
 )
 
-// ValueRows begins the keys of the rows with the values of a bucket.
+// ValueRows returns the prefix of the row keys of the values in a bucket.
 func ValueRows(app, bucket string) string { return rowValue + "/" + app + "/" + bucket + "/" }
 
 func (s *Slot) rowKey(kind, rest string) string { return kind + "/" + s.App + "/" + rest }
@@ -64,7 +64,7 @@ func (s *Slot) changed(fx []Effect, kind, rest string, value proto.Message) []Ef
 	return append(fx, Effect{Change: RowChanged, Row: &Row{Key: s.rowKey(kind, rest), Value: value}})
 }
 
-// applyGuest folds the records in that serve handlers.
+// applyGuest applies a record that concerns the state for handlers.
 func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 	switch k := rec.Kind.(type) {
 	case *apiv1.Record_ValuePut:
@@ -107,13 +107,13 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-// Checkpoint returns what an attempt of a live run left for the next one.
+// Checkpoint returns the last checkpoint of a live run.
 func (s *Slot) Checkpoint(id RunID) (data []byte, ok bool) {
 	row := s.guests.checkpoints[id]
 	return row.GetData(), row != nil
 }
 
-// dropCheckpoint forgets the checkpoint of a run that has ended.
+// dropCheckpoint removes the checkpoint of a run that has ended.
 func (s *Slot) dropCheckpoint(r *Run, fx []Effect) []Effect {
 	if s.guests.checkpoints[r.ID] == nil {
 		return fx
@@ -122,10 +122,10 @@ func (s *Slot) dropCheckpoint(r *Run, fx []Effect) []Effect {
 	return s.changed(fx, rowCheckpoint, r.ID.String(), nil)
 }
 
-// Secret returns a secret as it is kept, or nil.
+// Secret returns the stored form of a secret, or nil.
 func (s *Slot) Secret(name string) *apiv1.SecretRow { return s.guests.secrets[name] }
 
-// Secrets returns how many secrets there are, and calls fn for each in no order.
+// Secrets returns the number of secrets and calls fn for each, in no order.
 func (s *Slot) Secrets(fn func(*apiv1.SecretRow)) int {
 	for _, m := range s.guests.secrets {
 		fn(m)
@@ -133,12 +133,12 @@ func (s *Slot) Secrets(fn func(*apiv1.SecretRow)) int {
 	return len(s.guests.secrets)
 }
 
-// errRow says that a row of the store is none that a slot writes.
+// errRow reports a row in the store that this version does not write.
 var errRow = errors.New("it is none that this version writes")
 
-// LoadRow puts a small row of the store back. Live runs have been loaded.
-// orphan says that the row belongs to a run that is gone: it is to be deleted.
-// Whether the slot is the right one for the row is for the caller: SlotOfRow says.
+// LoadRow restores a small row of the store. The live runs must have been loaded before.
+// orphan reports that the run of the row no longer exists, so that the caller deletes the
+// row. The caller must choose the slot by [SlotOfRow].
 func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error) {
 	switch kind {
 	case rowValue:
@@ -192,8 +192,8 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 	return false, nil
 }
 
-// SlotOfRow returns the slot that a small row belongs to. ok is false for a row
-// of another owner.
+// SlotOfRow returns the slot to which a small row belongs. ok is false for a row that
+// does not belong to a slot.
 func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 	switch kind {
 	case rowValue:

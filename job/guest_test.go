@@ -16,10 +16,10 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// rowStore holds small rows by key.
+// rowStore has small rows by key.
 type rowStore map[string][]byte
 
-// keep writes what effects say. It reports the runs that have ended.
+// keep writes the rows in the effects. It returns the runs that have ended.
 func (s rowStore) keep(t interface{ Fatal(...any) }, fx []Effect) (ended []*Run) {
 	for _, e := range fx {
 		switch {
@@ -38,7 +38,7 @@ func (s rowStore) keep(t interface{ Fatal(...any) }, fx []Effect) (ended []*Run)
 	return ended
 }
 
-// load puts rows into a slot whose runs are there, as a server that starts does.
+// load restores rows in a slot whose runs are loaded, as a server does at its start.
 func (s rowStore) load(t interface{ Fatalf(string, ...any) }, into *Slot) (orphans int) {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		kind, rest, _ := strings.Cut(key, "/")
@@ -57,7 +57,7 @@ func (s rowStore) load(t interface{ Fatalf(string, ...any) }, into *Slot) (orpha
 	return orphans
 }
 
-// inSlot returns names of values that one slot holds.
+// inSlot returns n keys of values in one slot.
 func inSlot(bucket string, index uint8, n int) []string {
 	var keys []string
 	for i := 0; len(keys) < n; i++ {
@@ -68,8 +68,8 @@ func inSlot(bucket string, index uint8, n int) []string {
 	return keys
 }
 
-// TestValuesFold compares a slot's values with a map, and with what a restart
-// makes of its rows.
+// TestValuesFold compares the values of a slot with a map, and with a slot that is
+// restored from the rows.
 func TestValuesFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, rows, want := NewSlot("app", 3), rowStore{}, map[string]string{}
@@ -165,7 +165,7 @@ func TestCheckKey(t *testing.T) {
 		{"b", "a\x00b", false},
 		{"b", "a\nb", false},
 		{"b", "\xff", false},
-		{"b", "\u202e", false}, // writes from right to left
+		{"b", "\u202e", false}, // right-to-left override
 	} {
 		if err := CheckKey(tt.bucket, tt.key); (err == nil) != tt.ok {
 			t.Errorf("%.20q/%.20q: %v", tt.bucket, tt.key, err)
@@ -181,7 +181,7 @@ func TestCheckGrants(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		g    *apiv1.Grants
-		want string // in the error; "": there is none
+		want string // part of the error; "": none
 	}{
 		"nothing":       {nil, ""},
 		"host":          {http("API.example.com"), ""},
@@ -219,7 +219,7 @@ func TestCheckGrants(t *testing.T) {
 	}
 }
 
-// mapped is a history of one run that maps, drawn by a seed.
+// mapped is a random history of one run that maps.
 type mapped struct {
 	t      *rapid.T
 	s      *Slot
@@ -227,12 +227,12 @@ type mapped struct {
 	nowMs  int64
 	window int32
 
-	// Of a run that goes on where one of base parts ended, again of which are
-	// tried again; 0: it begins.
+	// For a run that continues an earlier run with base parts, of which again run again.
+	// base is 0 for a new run.
 	base, again int32
 }
 
-// resumed is the record that a run goes on with.
+// resumed returns the record by which a run continues an earlier one.
 func (m *mapped) resumed() *apiv1.Resumed {
 	rec := &apiv1.Resumed{Run: m.root[:], Parts: m.base}
 	for i := range m.again {
@@ -271,13 +271,13 @@ func newMapped(t *rapid.T, reduce bool) *mapped {
 	}}})
 }
 
-// with is m with the record of a job applied.
+// with applies the record of a job and returns m.
 func (m *mapped) with(k *apiv1.Record_JobPut) *mapped {
 	m.s.Apply(&apiv1.Record{AtMs: m.nowMs, Kind: k}, nil)
 	return m
 }
 
-// next draws what happens to the run, some of which fits nothing.
+// next draws the next record of the run. Some records do not fit the state.
 func (m *mapped) next() *apiv1.Record {
 	t, s := m.t, m.s
 	rec := &apiv1.Record{AtMs: m.nowMs}
@@ -341,7 +341,7 @@ func (m *mapped) next() *apiv1.Record {
 	return rec
 }
 
-// fits reports whether a record that maps is one that a server would write.
+// fits reports whether a server would write a record.
 func (m *mapped) fits(rec *apiv1.Record) bool {
 	if k, ok := rec.Kind.(*apiv1.Record_Resumed); ok {
 		return proto.Equal(k.Resumed, m.resumed())
@@ -358,7 +358,7 @@ func (m *mapped) fits(rec *apiv1.Record) bool {
 	return size == len(in.Data) && k.Mapped.First == part.Fan.Mapped && in.First == m.s.Runs.Get(m.root).Fan.Made && !m.s.Runs.Get(m.root).CancelRequested && !part.Fan.Reduce
 }
 
-// check checks what always holds of a run that maps.
+// check checks the invariants of a run that maps.
 func (m *mapped) check(ended map[int32]State) {
 	t, s := m.t, m.s
 	parent := s.Runs.Get(m.root)
@@ -391,8 +391,8 @@ func (m *mapped) check(ended map[int32]State) {
 	}
 }
 
-// TestMapFold draws histories of runs that map. Wherever a server is started
-// anew, from its rows and the records behind them, it comes to the same.
+// TestMapFold draws histories of runs that map. A server that restarts at any point, from
+// its rows and the later records, reaches the same state.
 func TestMapFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMapped(t, rapid.Bool().Draw(t, "reduce"))
@@ -457,7 +457,7 @@ func TestMapFold(t *testing.T) {
 	})
 }
 
-// restarted is the slot as a start makes it of its rows.
+// restarted returns the slot that a restart makes of the rows.
 func (m *mapped) restarted(rows rowStore) *Slot {
 	s := NewSlot("app", m.s.Index)
 	for j := range m.s.Jobs.All() {
@@ -478,7 +478,7 @@ func (m *mapped) restarted(rows rowStore) *Slot {
 	return s
 }
 
-// alike compares slots by what can be seen of their runs and their rows.
+// alike compares slots by the observable state of their runs and rows.
 func alike(t *rapid.T, a, b *Slot) {
 	if a.Runs.Len() != b.Runs.Len() {
 		t.Fatalf("%d live runs, and %d", a.Runs.Len(), b.Runs.Len())
@@ -511,9 +511,9 @@ func alike(t *rapid.T, a, b *Slot) {
 	}
 }
 
-// TestMapAfterATornCommit loads the row of a run that maps, written after a
-// record, without the chunk that the record added: a crash fell into the commit.
-// The record is replayed then.
+// TestMapAfterATornCommit loads the row of a run that maps, written after a record,
+// without the chunk that the record added, because a crash interrupted the commit. Then
+// it replays the record.
 func TestMapAfterATornCommit(t *testing.T) {
 	s := NewSlot("app", SlotOf("j"))
 	at := int64(1_700_000_000_000)
@@ -560,7 +560,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	}
 }
 
-// TestReduceInput shows the form of what the part that reduces gets.
+// TestReduceInput checks the form of the input of the part that reduces.
 func TestReduceInput(t *testing.T) {
 	m := &Mapping{outputs: []*outputChunkOf{
 		{MapOutputs: &apiv1.MapOutputs{Outputs: []*apiv1.MapOutputs_Output{{Part: 2, Output: []byte("two\n<&>")}, {Part: 0}}}},
@@ -579,7 +579,7 @@ func TestReduceInput(t *testing.T) {
 	}
 }
 
-// FuzzLoadRow feeds rows that no slot has written.
+// FuzzLoadRow loads rows that no slot has written.
 func FuzzLoadRow(f *testing.F) {
 	id := OccurrenceID("app", "j", time.UnixMilli(1), "")
 	f.Add("kv", "bucket/key", []byte("\x0a\x01v\x10\x01"))
@@ -607,7 +607,7 @@ func FuzzLoadRow(f *testing.F) {
 			t.Fatalf("%d bytes wait, %d are kept", waiting, s.ValueBytes())
 		}
 		r.Fan.Map.reduceInput()
-		for range r.Fan.Map.chunks { // what is loaded can be released
+		for range r.Fan.Map.chunks { // loaded chunks can be released
 			for i := range r.Fan.Map.chunks[0].Sizes {
 				_ = r.Fan.Map.chunks[0].Sizes[i]
 			}
@@ -615,8 +615,8 @@ func FuzzLoadRow(f *testing.F) {
 	})
 }
 
-// TestResumedTwice applies a record to a run that has it already, as a replay does
-// when the row of the run is younger than the record.
+// TestResumedTwice applies a record to a run that has it already, as a replay does if the
+// row of the run is newer than the record.
 func TestResumedTwice(t *testing.T) {
 	m := &mapped{s: NewSlot("app", SlotOf("j")), nowMs: 1_700_000_000_000, window: 2, base: 9, again: 4}
 	m.root = OccurrenceID("app", "j", time.UnixMilli(m.nowMs), "")
@@ -637,7 +637,7 @@ func TestResumedTwice(t *testing.T) {
 			r := m.s.Runs.Get(m.root)
 			waiting, bytes := r.Waiting()
 			wantWaiting, wantBytes := int32(4), int64(0+1+2+3)
-			if begun { // two of them are runs
+			if begun { // two of the parts are runs
 				wantWaiting, wantBytes = 2, 2+3
 			}
 			outputs := 0
@@ -649,7 +649,7 @@ func TestResumedTwice(t *testing.T) {
 			}
 		}
 	}
-	// One that fits nothing changes nothing.
+	// A record that does not fit changes nothing.
 	for _, broken := range []*apiv1.Resumed{{}, {Run: m.root[:]}, {Run: make([]byte, 16), Parts: 3}, {Run: m.root[:], Parts: 8}, {Run: m.root[:], Parts: 9, Inputs: &apiv1.MapChunk{Sizes: []uint32{1}}}} {
 		if fx := m.s.Apply(&apiv1.Record{AtMs: m.nowMs, Kind: &apiv1.Record_Resumed{Resumed: broken}}, nil); len(fx) > 0 {
 			t.Errorf("%v changes something", broken)
@@ -657,5 +657,5 @@ func TestResumedTwice(t *testing.T) {
 	}
 }
 
-// noKind is a kind where a parameter has the name.
+// noKind names the type kind where a parameter shadows it.
 type noKind = kind

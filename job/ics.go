@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// This file reads the all-day events of an iCalendar file (RFC 5545) as dates.
-// What it does not understand about an all-day event is an error, because a
-// holiday that is silently missing is worse. Events with a time of day are not
-// dates and are left out.
+// This file reads the all-day events of an iCalendar file (RFC 5545) as dates. A property
+// that changes the dates of an all-day event and is not supported is an error, because a
+// missing holiday would go unnoticed. Events with a time of day are not dates, so they are
+// ignored.
 
-// lastRule is the last day of a recurrence that has no end of its own.
+// lastRule is the last day of a recurrence without an end.
 var lastRule = dayNumber(2099, 12, 31)
 
-// icsLine is one content line, unfolded.
+// icsLine is one content line after unfolding.
 type icsLine struct {
 	number int // in the file, from 1
 	name   string
-	params string // upper case, with the leading ;
+	params string // upper case, with the leading semicolon
 	value  string
 }
 
@@ -28,7 +28,8 @@ func (l icsLine) errorf(format string, args ...any) error {
 	return fmt.Errorf("line %d: %s: %w", l.number, l.name, fmt.Errorf(format, args...))
 }
 
-// icsEvent is what one all-day event says.
+// icsEvent is the content of one event. Only begin and timed count for an event with a
+// time of day.
 type icsEvent struct {
 	begin     icsLine
 	uid       string
@@ -37,9 +38,9 @@ type icsEvent struct {
 	rule      *icsLine
 	extra     []civilDay // RDATE
 	without   []civilDay // EXDATE
-	replaces  *civilDay  // RECURRENCE-ID: this event stands for that occurrence of the one with the same uid
+	replaces  *civilDay  // RECURRENCE-ID: this event replaces that occurrence of the event with the same uid
 	cancelled bool
-	timed     bool // has a time of day
+	timed     bool // the event has a time of day
 }
 
 // readICS returns the dates of the all-day events, in no order and possibly more than once.
@@ -82,7 +83,7 @@ func readICS(text string) ([]civilDay, error) {
 	return dates, nil
 }
 
-// unfold joins the lines that are continued.
+// unfold joins continued lines and splits each line.
 func unfold(text string) []icsLine {
 	var lines []icsLine
 	number := 0
@@ -107,7 +108,7 @@ func unfold(text string) []icsLine {
 	return lines
 }
 
-// split takes a line apart: NAME;PARAM=x;PARAM="a:b":value.
+// split splits a line: NAME;PARAM=x;PARAM="a:b":value.
 func (l *icsLine) split() {
 	quoted := false
 	colon := strings.IndexFunc(l.value, func(r rune) bool {
@@ -122,14 +123,14 @@ func (l *icsLine) split() {
 	l.name, l.params, l.value = name, ";"+params, strings.TrimSpace(value)
 }
 
-// readEvents reads the VEVENTs.
+// readEvents reads the VEVENT components.
 func readEvents(lines []icsLine) ([]icsEvent, error) {
 	if len(lines) == 0 || lines[0].name != "BEGIN" || !strings.EqualFold(lines[0].value, "VCALENDAR") {
 		return nil, fmt.Errorf("line 1: it does not begin with BEGIN:VCALENDAR: give the text of an iCalendar file")
 	}
 	var events []icsEvent
-	var nested []string // components that are open
-	var body []icsLine  // of the event that is open
+	var nested []string // open components, the innermost last
+	var body []icsLine  // lines of the open event
 	for _, l := range lines {
 		switch l.name {
 		case "BEGIN":
@@ -187,8 +188,8 @@ func readEvent(body []icsLine) (icsEvent, error) {
 	return e, nil
 }
 
-// isDate reports whether a line's value is a date without a time. Some programs
-// leave VALUE=DATE out.
+// isDate reports whether the value of a line is a date without a time. Some programs omit
+// VALUE=DATE.
 func isDate(l icsLine) bool {
 	return strings.Contains(l.params+";", ";VALUE=DATE;") || len(l.value) == len("20060102")
 }
@@ -203,7 +204,7 @@ func (e *icsEvent) take(l icsLine) error {
 	case "DTEND":
 		var end civilDay
 		if end, err = icsDate(l, l.value); err == nil {
-			err = e.lasts(l, end-e.start) // the end is the day after
+			err = e.lasts(l, end-e.start) // DTEND is the day after the last one
 		}
 	case "DURATION":
 		var days civilDay
@@ -243,7 +244,7 @@ func (e *icsEvent) lasts(l icsLine, days civilDay) error {
 	return nil
 }
 
-// icsDate reads a date, or the date of a time.
+// icsDate reads a date, or the date part of a date with a time.
 func icsDate(l icsLine, s string) (civilDay, error) {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "T")
 	t, err := time.Parse("20060102", s)
@@ -267,7 +268,7 @@ func icsDates(l icsLine, to []civilDay) ([]civilDay, error) {
 	return to, nil
 }
 
-// icsDuration reads a length in whole days or weeks.
+// icsDuration reads a duration of whole days or weeks.
 func icsDuration(l icsLine) (civilDay, error) {
 	digits := strings.TrimPrefix(strings.ToUpper(l.value), "P")
 	unit := 1
@@ -283,17 +284,17 @@ func icsDuration(l icsLine) (civilDay, error) {
 	return civilDay(int(n) * unit), nil
 }
 
-// icsRule is a recurrence.
+// icsRule is a recurrence rule.
 type icsRule struct {
 	frequency string
 	interval  int
 	count     int // 0: no limit
 	until     civilDay
-	weekdays  uint8 // of a weekly rule, bit 0 is Sunday; 0: that of the start
+	weekdays  uint8 // of a weekly rule, bit 0 is Sunday; 0: the weekday of the start
 	weekStart int
 }
 
-// readRule reads the rules that are written for holidays.
+// readRule reads a recurrence rule. It supports the rules that holiday calendars use.
 func readRule(l icsLine, start civilDay) (icsRule, error) {
 	_, m, d := start.date()
 	r := icsRule{interval: 1, until: lastRule, weekStart: int(time.Monday)}
@@ -320,7 +321,7 @@ func readRule(l icsLine, start civilDay) (icsRule, error) {
 				}
 				r.weekdays |= 1 << day
 			}
-		case "BYMONTH": // many programs repeat what the start says
+		case "BYMONTH": // many programs repeat the month of DTSTART
 			if value != strconv.Itoa(m) {
 				err = l.errorf("%.40q is not the month of DTSTART: list the dates with RDATE instead", part)
 			}
@@ -364,8 +365,7 @@ func icsWeekday(l icsLine, name string) (int, error) {
 	return i, nil
 }
 
-// starts calls yield with the days that the rule gives, in order, until it
-// returns false.
+// starts calls yield with the days of the rule in order, until yield returns false.
 func (r icsRule) starts(start civilDay, yield func(civilDay) bool) {
 	n := 0
 	visit := func(d civilDay) bool {
@@ -400,7 +400,7 @@ func (r icsRule) starts(start civilDay, yield func(civilDay) bool) {
 	}
 }
 
-// dates returns all days of the event, at most limit.
+// dates returns all days of the event. It fails if there are more than limit.
 func (e icsEvent) dates(limit int) ([]civilDay, error) {
 	var out []civilDay
 	full := false

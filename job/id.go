@@ -14,7 +14,7 @@ import (
 // Slots is the number of slots of an app.
 const Slots = 16
 
-// SlotOf returns the slot of a job: a hash of its name, the same for ever.
+// SlotOf returns the slot of a job: a hash of its name that never changes.
 func SlotOf(name string) uint8 {
 	h := fnv.New32a()
 	h.Write([]byte(name)) //nolint:errcheck // a hash never fails
@@ -25,13 +25,13 @@ func SlotOf(name string) uint8 {
 //
 //	| planned time, Unix ms, big endian (6) | slot (1) | rest (9) |
 //
-// It begins with the time, so that ids sort by it and the rows of runs are
-// written in order; it names the slot, so that a look-up asks one slot. The
-// rest is a hash, so that the same occurrence has the same id on every server
-// and after every crash; of a run that was asked for now it is random.
+// An id begins with the planned time, so that ids sort by time and the rows of runs are
+// written in order. It contains the slot, so that a look-up reads one slot only. The rest
+// is a hash, so that an occurrence has the same id on every server and after every crash;
+// for a run that is triggered without a time, it is random.
 type RunID [16]byte
 
-// NewRunID returns the id of a run of a job in that slot.
+// NewRunID returns the id of a run of a job in the given slot.
 func NewRunID(slot uint8, planned time.Time, rest [9]byte) RunID {
 	var id RunID
 	binary.BigEndian.PutUint64(id[:], uint64(planned.UnixMilli())<<16)
@@ -40,14 +40,14 @@ func NewRunID(slot uint8, planned time.Time, rest [9]byte) RunID {
 	return id
 }
 
-// OccurrenceID returns the id of the occurrence of a job. salt tells occurrences of
-// the same job at the same millisecond apart: "" for a scheduled run, the
-// idempotency key for one that is triggered for a time.
+// OccurrenceID returns the id of an occurrence of a job. salt distinguishes occurrences
+// of the same job in the same millisecond: "" for a scheduled run, the idempotency key
+// for a run that is triggered for a given time.
 func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(planned.UnixMilli()))
 	var room [256]byte
-	b := room[:0] // hashed in one go: most ids are of a few dozen bytes
+	b := room[:0] // in one call of the hash: most inputs have a few dozen bytes
 	for _, part := range [...]string{app, name, string(ms[:]), salt} {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
 		b = append(b, part...)
@@ -56,13 +56,13 @@ func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 	return NewRunID(SlotOf(name), planned, [9]byte(sum[:]))
 }
 
-// PartID returns the id of a part of a run, the same however often it is computed.
+// PartID returns the id of part n of a run. It is deterministic.
 func PartID(app, name string, planned time.Time, parent RunID, n int32) RunID {
 	return OccurrenceID(app, name, planned, fmt.Sprintf("part/%d/%s", n, parent))
 }
 
-// runID reads an id from a record. Bytes that are none give the zero id, which
-// no run has.
+// runID reads an id from a record. Bytes of another length give the zero id, which no run
+// has.
 func runID(b []byte) RunID {
 	if len(b) != len(RunID{}) {
 		return RunID{}
@@ -73,15 +73,15 @@ func runID(b []byte) RunID {
 // Slot returns the slot that the run belongs to.
 func (id RunID) Slot() uint8 { return id[6] % Slots }
 
-// Planned returns the time that the id begins with.
+// Planned returns the planned time in the id.
 func (id RunID) Planned() time.Time {
 	var ms [8]byte
 	copy(ms[2:], id[:6])
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:])))
 }
 
-// letters are Crockford's: upper case, and none that looks like a digit. They are in
-// ASCII order, so texts sort like ids.
+// letters are the digits of Crockford's base32 in upper case. They are in ASCII order, so
+// texts sort like ids.
 const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 var crockford = base32.NewEncoding(letters).WithPadding(base32.NoPadding)
@@ -91,20 +91,20 @@ func (id RunID) String() string {
 	return string(text[:])
 }
 
-// Text returns the letters of [RunID.String].
+// Text returns the characters of [RunID.String].
 func (id RunID) Text() (text [26]byte) {
 	high, low := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
-	for i := range text { // the first five bits that are left
+	for i := range text { // the topmost five bits that remain
 		text[i] = letters[high>>59]
 		high, low = high<<5|low>>59, low<<5
 	}
 	return text
 }
 
-// ErrRunID says that a text is not the id of a run.
+// ErrRunID reports that a text is not the id of a run.
 var ErrRunID = errors.New("not a run id: want 26 letters and digits, as `wheelwork run list` prints them")
 
-// ParseRunID reads what [RunID.String] writes; lower case is accepted.
+// ParseRunID reads the text that [RunID.String] writes. It also accepts lower case.
 func ParseRunID(s string) (RunID, error) {
 	var id RunID
 	b, err := crockford.DecodeString(strings.ToUpper(s))
@@ -112,7 +112,7 @@ func ParseRunID(s string) (RunID, error) {
 		return id, ErrRunID
 	}
 	copy(id[:], b)
-	if id.String() != strings.ToUpper(s) { // stray bits in the last letter
+	if id.String() != strings.ToUpper(s) { // unused bits of the last letter are set
 		return RunID{}, ErrRunID
 	}
 	return id, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRunIDText compares the text of ids with the encoding that reads them.
+// TestRunIDText compares the text of ids with the base32 encoding that ParseRunID uses.
 func TestRunIDText(t *testing.T) {
 	ids := []RunID{{}, {0: 0xff}, {15: 1}, {15: 0xff}, {7: 1}, {8: 0x80}}
 	r := rand.New(rand.NewPCG(1, 2))

@@ -6,60 +6,60 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Job is a definition, what its schedule came to, and what its runs came to.
-// There may be a million, most of them asleep, so it is laid out for whoever has
-// to look at all of them: the garbage collector sees the three words in front and
-// nothing behind, and what few jobs have is elsewhere. Callers outside this
-// package read it only, on the goroutine that owns the slot.
+// Job is a definition with the results of its schedule and of its runs. There may be a
+// million jobs, most of them idle, so the layout suits loops over all of them: the three
+// pointers come first, so that the garbage collector scans no further, and state that few
+// jobs have is in extra. Callers outside this package only read a job, on the goroutine
+// that owns the slot.
 type Job struct {
-	text  string // the name, and behind it what the definition has of its own: see spec. In the slot's texts
-	kind  *kind  // what it has in common with others; never nil
-	extra *extra // nil: it has none
+	text  string // the name, then the definition's own bytes (see spec.own), in the arena of the slot
+	kind  *kind  // shared with equal definitions; never nil
+	extra *extra // nil: the job has none
 
 	NextMs   int64 // the next planned time that is not armed yet; 0: none
 	live     int32 // runs that are not terminal
 	revision uint32
-	number   uint32 // in the table of the slot
+	number   uint32 // in the table of the slot, see [Jobs.At]
 	nameLen  uint8
-	last     uint8 // the ordinal of the state of the last run that has ended
-	// Mark and Pace are for the owner of the slot. The fold does not look at them, and
-	// clears Pace when the job gets another handler.
+	last     uint8 // [State.Ordinal] of the last run that has ended
+	// Mark and Pace belong to the owner of the slot. Apply does not read them; it clears
+	// Pace when the job gets another handler.
 	Mark      uint8
 	Pace      uint8
-	Planned   int64 // planned times of the schedule so far, those that did not run included
+	Planned   int64 // planned times of the schedule so far, including those that did not run
 	succeeded int64
-	failed    int64 // neither succeeded nor skipped
+	failed    int64 // runs that neither succeeded nor were skipped
 	lastEndMs int64 // 0: no run has ended
 	lastRun   RunID
 	etag      etag
 }
 
-// kind is what jobs of a slot have in common whose definitions differ only in
-// their own fields. It is shared and not written to.
+// kind is what the jobs of a slot share if their definitions differ only in their own
+// fields. It is immutable.
 type kind struct {
-	slot   *Slot // that holds the jobs, or held them; nil: the run of a deleted job is all there is of them
+	slot   *Slot // the slot that holds the jobs, or held them; nil: only a live run of a deleted job remains
 	shape  *Shape
 	policy *Policy
-	gone   bool // they were deleted
+	gone   bool // the job was deleted
 }
 
-// extra is what few jobs have, or for a short time.
+// extra is state that few jobs have, or that jobs have only for a short time.
 type extra struct {
-	route *RouteState // what the routing strategy remembers; nil when it remembers nothing
-	// armed are the runs that were planned and not sent to a host yet.
-	// Invariant: each is in Slot.Runs with State Armed.
+	route *RouteState // state of the routing strategy; nil: none
+	// armed are the runs that are planned and have not been dispatched. Invariant: each
+	// is in Slot.Runs with State Armed.
 	armed []*Run
-	// met are the jobs whose runs count for the dependency already.
+	// met are the upstream jobs of which a run already counts for the dependency.
 	met []string
-	// given are planned times to come that were given up. Few: those that have
-	// passed are dropped.
+	// given are future planned times that do not run: see GaveUp. Times that have passed
+	// are removed, so there are few.
 	given []int64
-	// scheduled counts the live runs of the schedule, skipped those runs that have
-	// ended as such.
+	// scheduled counts the live runs of the schedule, skipped the runs that ended as
+	// skipped.
 	scheduled, skipped int64
 }
 
-// extras returns what there is beside, to write to.
+// extras returns the extra of the job, and creates it if needed.
 func (j *Job) extras() *extra {
 	if j.extra == nil {
 		j.extra = &extra{}
@@ -67,31 +67,33 @@ func (j *Job) extras() *extra {
 	return j.extra
 }
 
-// tidy drops what there is beside when it has become empty.
+// tidy removes the extra of the job if it is empty.
 func (j *Job) tidy() {
 	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && x.skipped == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
 		j.extra = nil
 	}
 }
 
-// Name is unique in the app. At most [maxName] bytes.
+// Name returns the name of the job, which is unique in the app and has at most [maxName]
+// bytes.
 func (j *Job) Name() string { return j.text[:j.nameLen] }
 
 func (j *Job) spec() spec { return spec{j.kind.shape, j.text[j.nameLen:]} }
 
-// Number is the job's in its slot: see [Jobs.At].
+// Number returns the number of the job in its slot: see [Jobs.At].
 func (j *Job) Number() uint32 { return j.number }
 
-// Policy says how its runs behave. It is not written to.
+// Policy returns the policy of its runs. It is immutable.
 func (j *Job) Policy() *Policy { return j.kind.policy }
 
-// Slot returns the slot that holds the job, or held it.
+// Slot returns the slot that holds the job, or held it. It is nil for the owner of a
+// restored run whose job was deleted.
 func (j *Job) Slot() *Slot { return j.kind.slot }
 
-// Current reports whether the job is still the slot's job of its name.
+// Current reports whether the slot still holds the job.
 func (j *Job) Current() bool { return j.kind.slot != nil && !j.kind.gone }
 
-// drop says that the slot does not hold the job any more.
+// drop records that the slot no longer holds the job.
 func (j *Job) drop() {
 	gone := *j.kind
 	gone.gone = true
@@ -104,7 +106,7 @@ func (j *Job) Live() int64 { return int64(j.live) }
 // Ended counts the runs that have ended.
 func (j *Job) Ended() int64 { return j.succeeded + j.failed + j.skipped() }
 
-// skipped counts the runs that were.
+// skipped counts the runs that ended as skipped.
 func (j *Job) skipped() int64 {
 	if j.extra == nil {
 		return 0
@@ -112,7 +114,7 @@ func (j *Job) skipped() int64 {
 	return j.extra.skipped
 }
 
-// lastState is that of the last run that has ended; "": none has.
+// lastState returns the state of the last run that has ended; "": none has.
 func (j *Job) lastState() State {
 	if j.lastEndMs == 0 {
 		return ""
@@ -120,8 +122,8 @@ func (j *Job) lastState() State {
 	return states[j.last]
 }
 
-// RouteState is what the routing strategy remembers; nil when it remembers
-// nothing. It is not written to.
+// RouteState returns the state of the routing strategy, or nil if there is none. The
+// caller does not modify it.
 func (j *Job) RouteState() *RouteState {
 	if j.extra == nil {
 		return nil
@@ -129,32 +131,33 @@ func (j *Job) RouteState() *RouteState {
 	return j.extra.route
 }
 
-// Dependency says on which jobs the job depends; nil: on none. It is not written to.
+// Dependency returns the dependency of the job on other jobs; nil: none. It is immutable.
 func (j *Job) Dependency() *Dependency { return j.kind.shape.Dependency }
 
-// Nodes returns the jobs of a workflow's nodes, each once; nil when the job is
-// none. It is not written to.
+// Nodes returns the jobs of the nodes of a workflow, each once; nil if the job is not a
+// workflow. The caller does not modify it.
 func (j *Job) Nodes() []string { return j.kind.shape.Nodes }
 
-// Labels are those of the definition. They are not written to.
+// Labels returns the labels of the definition. The caller does not modify them.
 func (j *Job) Labels() map[string]string { return j.kind.shape.Labels }
 
-// Misfire is the misfire policy of the job.
+// Misfire returns the misfire policy of the job.
 func (j *Job) Misfire() Misfire { return j.kind.shape.Misfire }
 
-// LastEndMs is when a run of the job ended last, in Unix milliseconds; 0: none has.
+// LastEndMs returns when the last run of the job ended, in Unix milliseconds; 0: none
+// has.
 func (j *Job) LastEndMs() int64 { return j.lastEndMs }
 
 // Revision counts the changes of the definition.
 func (j *Job) Revision() int64 { return int64(j.revision) }
 
-// Etag returns the fingerprint of what the job's owner decided.
+// Etag returns the fingerprint of the definition: see [Etag].
 func (j *Job) Etag() string { return j.etag.String() }
 
 // Schedule returns the schedule of the job as bytes of an apiv1.Schedule.
 func (j *Job) Schedule() string { return j.spec().schedule() }
 
-// Calendars returns those that the schedule names.
+// Calendars returns the names of the calendars in the schedule.
 func (j *Job) Calendars() []string {
 	if _, named := j.spec().timing(); !named {
 		return nil
@@ -169,7 +172,7 @@ func (j *Job) Definition() *apiv1.Job {
 	return d
 }
 
-// armed are the runs that were planned and not sent to a host yet.
+// armed returns the runs that are planned and have not been dispatched.
 func (j *Job) armed() []*Run {
 	if j.extra == nil {
 		return nil
@@ -177,10 +180,10 @@ func (j *Job) armed() []*Run {
 	return j.extra.armed
 }
 
-// Armed reports whether a run was planned and not sent to a host yet.
+// Armed reports whether a run is planned and has not been dispatched.
 func (j *Job) Armed() bool { return len(j.armed()) > 0 }
 
-// scheduled counts the live runs of the schedule.
+// scheduled returns the number of live runs of the schedule.
 func (j *Job) scheduled() int64 {
 	if j.extra == nil {
 		return 0
@@ -188,8 +191,8 @@ func (j *Job) scheduled() int64 {
 	return j.extra.scheduled
 }
 
-// giveUp notes that a planned time does not run, if it is still to come: it must
-// not be planned once more when the schedule is set anew.
+// giveUp records that a planned time does not run, if it is in the future: it must not be
+// planned again when the schedule is set again.
 func (j *Job) giveUp(plannedMs, atMs int64) {
 	if plannedMs <= atMs && (j.extra == nil || len(j.extra.given) == 0) {
 		return
@@ -202,18 +205,18 @@ func (j *Job) giveUp(plannedMs, atMs int64) {
 	j.tidy()
 }
 
-// GaveUp reports whether a planned time to come was skipped by request, or its
-// run cancelled.
+// GaveUp reports whether a future planned time was skipped by request, or its run
+// cancelled.
 func (j *Job) GaveUp(plannedMs int64) bool {
 	return j.extra != nil && slices.Contains(j.extra.given, plannedMs)
 }
 
-// Met reports whether a run of upstream counts for the job's dependency already.
+// Met reports whether a run of upstream already counts for the job's dependency.
 func (j *Job) Met(upstream string) bool {
 	return j.extra != nil && slices.Contains(j.extra.met, upstream)
 }
 
-// forget says that the dependency was completed: it begins anew.
+// forget clears the upstream runs that count, because the dependency is complete.
 func (j *Job) forget() {
 	if j.extra != nil {
 		j.extra.met = nil
@@ -221,7 +224,7 @@ func (j *Job) forget() {
 	}
 }
 
-// NextArmed returns the first armed run whose time has not come, or nil.
+// NextArmed returns the armed run with the earliest planned time after now, or nil.
 func (j *Job) NextArmed(nowMs int64) *Run {
 	var next *Run
 	for _, r := range j.armed() {
@@ -232,8 +235,8 @@ func (j *Job) NextArmed(nowMs int64) *Run {
 	return next
 }
 
-// Scheduled returns how many live runs the schedule has planned, without those
-// that are armed and not due.
+// Scheduled returns the number of live runs of the schedule, without armed runs that are
+// not due.
 func (j *Job) Scheduled(nowMs int64) int64 {
 	n := j.scheduled()
 	for _, r := range j.armed() {
@@ -244,8 +247,8 @@ func (j *Job) Scheduled(nowMs int64) int64 {
 	return n
 }
 
-// PlannedBy returns Planned less what is armed and not due: what is left of it
-// when that is revoked.
+// PlannedBy returns Planned without the planned times of armed runs that are not due. It
+// is the value that Planned has after these runs are revoked.
 func (j *Job) PlannedBy(nowMs int64) int64 {
 	n := j.Planned
 	for _, r := range j.armed() {
@@ -256,7 +259,7 @@ func (j *Job) PlannedBy(nowMs int64) int64 {
 	return n
 }
 
-// shownNextMs is the next planned time that people see: an armed one counts.
+// shownNextMs returns the next planned time for the API, which includes armed runs.
 func (j *Job) shownNextMs() int64 {
 	next := j.NextMs
 	for _, r := range j.armed() {
@@ -267,7 +270,7 @@ func (j *Job) shownNextMs() int64 {
 	return next
 }
 
-// count counts a run that has ended.
+// count counts a run that has ended and sets its Nth.
 func (j *Job) count(r *Run, atMs int64) {
 	switch r.State {
 	case Succeeded:

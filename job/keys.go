@@ -10,14 +10,14 @@ type key struct {
 	hash  [16]byte
 	run   RunID
 	atMs  int64
-	input uint32 // [InputSum] of what it was used with; 0: not known
+	input uint32 // [InputSum] of the input at the first use; 0: unknown
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// InputSum returns a checksum of the input of a trigger, by which a second use of
-// its idempotency key is compared with the first. has says that the trigger has an
-// input of its own. The sum is never 0.
+// InputSum returns a checksum of the input of a trigger, to compare a second use of an
+// idempotency key with the first. has reports that the trigger has an input of its own.
+// The sum is never 0.
 func InputSum(has bool, input []byte) uint32 {
 	sum := crc32.Checksum(input, castagnoli)
 	if !has {
@@ -134,8 +134,7 @@ func (k *keys) grow() {
 	k.ring = ring
 }
 
-// widen makes the young table twice as large, for the keys of it that are not
-// forgotten.
+// widen doubles the young index and omits the keys that are no longer in the ring.
 func (k *keys) widen() {
 	wider := keyIndex{cells: make([]uint64, max(16, 2*len(k.young.cells)))}
 	for back := min(uint32(k.young.n), uint32(k.n)); back > 0; back-- {

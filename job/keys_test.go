@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// oracle is what keys should do, in the simplest way.
+// oracle is the simplest implementation of keys.
 type oracle struct {
 	m     map[[16]byte]RunID
 	queue []key
@@ -24,28 +24,27 @@ func (o *oracle) add(k key) {
 	}
 }
 
-// TestKeys compares the table with a map, over times in which keys come quickly
-// and times in which they are forgotten, from a number at which the numbers run
-// over.
+// TestKeys compares keys with a map, in phases with many new keys and phases in which
+// keys expire. The numbers of the keys overflow during the test.
 func TestKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	k, o := keys{next: math.MaxUint32 - 100_000}, oracle{m: map[[16]byte]RunID{}}
 	hash := func(n uint64) (h [16]byte) {
-		binary.LittleEndian.PutUint64(h[:], n) // not even spread
+		binary.LittleEndian.PutUint64(h[:], n) // deliberately not uniform
 		return h
 	}
 	atMs, last := int64(0), uint64(0)
 	for step := range 600_000 {
 		switch r.IntN(150_000) {
 		case 0:
-			atMs += KeyWindow.Milliseconds() + 1 // all of them
+			atMs += KeyWindow.Milliseconds() + 1 // all keys expire
 		case 1:
 			atMs += r.Int64N(KeyWindow.Milliseconds())
 		}
 		if r.IntN(10) > 0 {
 			last++
 		}
-		n := last - min(r.Uint64N(10)*r.Uint64N(20_000), last) // mostly new, at times one of long ago
+		n := last - min(r.Uint64N(10)*r.Uint64N(20_000), last) // mostly a new key, sometimes an old one
 		e := key{hash: hash(n), atMs: atMs}
 		binary.BigEndian.PutUint64(e.run[:], uint64(step))
 		k.add(e)

@@ -11,12 +11,12 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Limits of what handlers keep.
+// Limits of the state that a slot holds for handlers.
 const (
 	MaxKey        = 256      // bytes
-	MaxValue      = 64 << 10 // bytes; of a checkpoint and of a secret as well
-	MaxSecrets    = 1000     // of an app
-	DefaultKVSize = 64 << 20 // bytes of an app's keys and values
+	MaxValue      = 64 << 10 // bytes; also of a checkpoint and of a secret
+	MaxSecrets    = 1000     // per app
+	DefaultKVSize = 64 << 20 // bytes of the keys and values of an app
 )
 
 type valueKey struct{ bucket, key string }
@@ -27,7 +27,7 @@ type Bucket struct {
 	Bytes   int64 // of keys and values
 }
 
-// SlotOfValue returns the slot of a value, the same for ever.
+// SlotOfValue returns the slot of a value. The mapping never changes.
 func SlotOfValue(bucket, key string) uint8 {
 	h := fnv.New32a()
 	h.Write([]byte(bucket)) //nolint:errcheck // a hash never fails
@@ -36,7 +36,7 @@ func SlotOfValue(bucket, key string) uint8 {
 	return uint8(h.Sum32() % Slots)
 }
 
-// CheckKey refuses what cannot name a value.
+// CheckKey refuses a bucket or a key that is not valid.
 func CheckKey(bucket, key string) error {
 	if err := CheckName("bucket", bucket); err != nil {
 		return err
@@ -52,7 +52,7 @@ func CheckKey(bucket, key string) error {
 	return nil
 }
 
-// CheckValue refuses a value over the limit. what names it for the message.
+// CheckValue refuses a value over the limit. what names the value in the message.
 func CheckValue(what string, n int) error {
 	if n > MaxValue {
 		return fmt.Errorf("the %s is %d bytes, the limit is %d (64 KiB): keep a reference to larger data instead", what, n, MaxValue)
@@ -60,14 +60,14 @@ func CheckValue(what string, n int) error {
 	return nil
 }
 
-// parseValueKey splits what follows the app in the key of a value's row. A
-// bucket has no slash; a key may.
+// parseValueKey splits the part of a row key behind the app into bucket and key. A bucket
+// has no slash; a key may have some.
 func parseValueKey(rest string) (valueKey, bool) {
 	bucket, key, ok := strings.Cut(rest, "/")
 	return valueKey{bucket, key}, ok && CheckKey(bucket, key) == nil
 }
 
-// size is what a value counts against the app's quota.
+// size is the number of bytes that a value counts against the quota of the app.
 func (k valueKey) size(row *apiv1.ValueRow) int64 {
 	if row == nil {
 		return 0
@@ -75,12 +75,12 @@ func (k valueKey) size(row *apiv1.ValueRow) int64 {
 	return int64(len(k.bucket) + len(k.key) + len(row.Value))
 }
 
-// Value returns an entry, or nil. It is not to be written to.
+// Value returns the row of a value, or nil. The caller does not modify it.
 func (s *Slot) Value(bucket, key string) *apiv1.ValueRow {
 	return s.guests.values[valueKey{bucket, key}]
 }
 
-// ValueBytes is what the keys and values of the slot take.
+// ValueBytes returns the bytes of all keys and values of the slot.
 func (s *Slot) ValueBytes() int64 { return s.guests.valueBytes }
 
 // Buckets calls fn for each bucket of the slot, in no order.
@@ -90,12 +90,12 @@ func (s *Slot) Buckets(fn func(name string, b Bucket)) {
 	}
 }
 
-// NextVersion is the version of the next value that is put: higher than all that
-// the slot ever gave, so that who compares versions never takes a new entry for
-// the old one of its name.
+// NextVersion returns the version of the next value that is put. It is higher than all
+// earlier versions of the slot, so that a client that compares versions never confuses a
+// new value with an earlier one under the same key.
 func (s *Slot) NextVersion() uint64 { return s.guests.version + 1 }
 
-// GrowsBy returns by how much a put changes ValueBytes.
+// GrowsBy returns the change of ValueBytes by a put, in bytes.
 func (s *Slot) GrowsBy(bucket, key string, value []byte) int64 {
 	k := valueKey{bucket, key}
 	return k.size(&apiv1.ValueRow{Value: value}) - k.size(s.guests.values[k])
@@ -142,8 +142,8 @@ func (s *Slot) deleteValue(d *apiv1.ValueDelete, fx []Effect) []Effect {
 	return s.changed(fx, rowValue, k.bucket+"/"+k.key, nil)
 }
 
-// Swap says whether a value may be replaced or deleted under the terms of its
-// caller: expect is nil for whatever is there, 0 for nothing, or a version.
+// Swap reports whether a value may be replaced or deleted. expect is nil for any value, 0
+// for no value, or the expected version.
 func Swap(row *apiv1.ValueRow, expect *uint64) bool {
 	return expect == nil || row.GetVersion() == *expect
 }

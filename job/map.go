@@ -18,49 +18,48 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire"
 )
 
-// Limits of runs that map.
+// Limits of runs with the fan-out map or map_reduce.
 const (
 	MaxMapped       = 1_000_000 // parts of one run
 	MaxMapDepth     = 64
 	DefaultMapDepth = 8
-	MaxMapWaiting   = 64 << 20 // bytes of the inputs of parts that wait
+	MaxMapWaiting   = 64 << 20 // bytes of the inputs of the waiting parts of a run
 	MaxMapBatch     = 10_000   // inputs of one call
-	MaxMapBytes     = 1 << 20  // bytes of one call's inputs
-	MaxReduce       = 2 << 20  // bytes of what the part that reduces gets
+	MaxMapBytes     = 1 << 20  // bytes of the inputs of one call
+	MaxReduce       = 2 << 20  // bytes of the input of the part that reduces
 
-	// MapWindow is how many parts of a run are runs at once: enough for a fleet,
-	// and few enough that a million parts do not fill the memory.
+	// MapWindow is the number of parts of a run that are live at once: enough for many
+	// hosts, and few enough that a million parts do not fill the memory.
 	MapWindow = 8192
 
-	// outputChunk is the size at which a row of outputs is left alone.
+	// outputChunk is the size in bytes at which a row of outputs takes no further output.
 	outputChunk = 64 << 10
 )
 
-// Mapping is what a run that maps knows of its parts beside their counts. Parts
-// are numbered in the order in which they were mapped. They become runs in that
-// order: Invariant: those below Released are or were runs, the others wait in
-// chunks, as bytes.
+// Mapping is the state of a run that maps, beyond the counts of its parts. Parts are
+// numbered, and become runs, in the order in which they were mapped. Invariant: the parts
+// below Released are or were runs; the others wait in chunks, as bytes.
 type Mapping struct {
 	Released int32
-	Reduced  bool // the part that reduces was made
-	Overflow bool // the outputs are more than it may get
+	Reduced  bool // the part that reduces exists
+	Overflow bool // the outputs exceed MaxReduce
 
-	// Of a run that goes on where another one ended: base are the parts of that
-	// one, again so many of them are tried again, in the order of retries, and
-	// Retried of those are or were runs.
+	// For a run that continues an earlier run: base is the number of parts of the earlier
+	// run, again is the number of these parts that run again, in the order of retries,
+	// and the first Retried of them are or were runs.
 	base, again int32
 	Retried     int32
 	retries     []*mapChunk
 
 	window   int32
-	chunks   []*mapChunk // that are waited in, oldest first
-	waiting  int64       // bytes of their inputs
-	chunkN   uint32      // how many there have been
+	chunks   []*mapChunk // chunks with waiting parts, oldest first
+	waiting  int64       // bytes of the inputs of waiting parts
+	chunkN   uint32      // number of chunks so far
 	outputs  []*outputChunkOf
 	outBytes int
 }
 
-// mapChunk is a chunk of which the inputs before next and data[at:] were released.
+// mapChunk is a chunk whose inputs before sizes[next] and data[at] are released.
 type mapChunk struct {
 	*apiv1.MapChunk
 	number uint32
@@ -80,7 +79,7 @@ const (
 	RoleReduce = "reduce"
 )
 
-// Role says what a part of a run that maps is for; "" for any other run.
+// Role returns the role of a part of a run that maps; "" for any other run.
 func (r *Run) Role() string {
 	switch {
 	case !r.IsPart() || !r.Policy.Map:
@@ -93,7 +92,7 @@ func (r *Run) Role() string {
 	return RolePart
 }
 
-// HandlerName is the entry of the module that the run calls.
+// HandlerName returns the name of the handler that the run calls.
 func (r *Run) HandlerName() string {
 	if r.Role() == RoleReduce {
 		return cmp.Or(r.shape.Fanout.GetReduce(), r.shape.Handler.GetName())
@@ -101,7 +100,7 @@ func (r *Run) HandlerName() string {
 	return r.shape.Handler.GetName()
 }
 
-// MapParent returns the run of which r is a part that may map; nil: r is none.
+// MapParent returns the parent of r if r is a part that may map, else nil.
 func (s *Slot) MapParent(r *Run) *Run {
 	if !r.IsPart() || r.Fan.Reduce {
 		return nil
@@ -113,7 +112,8 @@ func (s *Slot) MapParent(r *Run) *Run {
 	return parent
 }
 
-// Waiting returns how many parts wait to become runs, and the bytes of their inputs.
+// Waiting returns the number of parts that wait to become runs, and the bytes of their
+// inputs.
 func (r *Run) Waiting() (parts int32, bytes int64) {
 	if r.Fan == nil || r.Fan.Map == nil {
 		return 0, 0
@@ -122,10 +122,10 @@ func (r *Run) Waiting() (parts int32, bytes int64) {
 	return r.Fan.Made - m.Released + m.again - m.Retried, m.waiting
 }
 
-// NextChunk is the number of the next chunk of inputs of a run that maps.
+// NextChunk returns the number of the next chunk of inputs of a run that maps.
 func (m *Mapping) NextChunk() uint32 { return m.chunkN }
 
-// mapParts adds parts to a run.
+// mapParts adds the parts that a part of the run has mapped.
 func (s *Slot) mapParts(m *apiv1.Mapped, atMs int64, fx []Effect) []Effect {
 	part, in := s.Runs.Get(runID(m.Part)), m.Inputs
 	if part == nil || in == nil || len(in.Sizes) == 0 || !whole(in) {
@@ -137,13 +137,13 @@ func (s *Slot) mapParts(m *apiv1.Mapped, atMs int64, fx []Effect) []Effect {
 	}
 	f := r.Fan
 	if m.Chunk < f.Map.chunkN {
-		// The row of the run is younger than this record, and that of the chunk may
-		// not be there: a crash fell between the two.
+		// The row of the run is newer than this record, and the row of the chunk may be
+		// missing: a crash happened between the writes of the two rows.
 		f.Map.attach(m.Chunk, in)
 		return s.changed(fx, rowMapInputs, mapRow(r.ID, m.Chunk), in)
 	}
 	if m.First != part.Fan.Mapped || in.First != f.Made {
-		return fx // it was mapped before
+		return fx // the parts exist already
 	}
 	n := int32(len(in.Sizes))
 	f.Map.attach(m.Chunk, in)
@@ -156,7 +156,7 @@ func (s *Slot) mapParts(m *apiv1.Mapped, atMs int64, fx []Effect) []Effect {
 	return s.releaseParts(r, atMs, fx)
 }
 
-// attach puts a chunk in its place, unless it is there or was used up.
+// attach inserts a chunk by its number, unless it is present or has no waiting part.
 func (m *Mapping) attach(number uint32, in *apiv1.MapChunk) {
 	released, chunks := m.Released, &m.chunks
 	if len(in.Parts) > 0 {
@@ -179,7 +179,7 @@ func (m *Mapping) attach(number uint32, in *apiv1.MapChunk) {
 	*chunks = slices.Insert(*chunks, i, c)
 }
 
-// releaseParts makes runs of parts that wait, as far as the window allows.
+// releaseParts makes runs of waiting parts, as far as the window allows.
 func (s *Slot) releaseParts(r *Run, atMs int64, fx []Effect) []Effect {
 	f := r.Fan
 	m := f.Map
@@ -189,7 +189,7 @@ func (s *Slot) releaseParts(r *Run, atMs int64, fx []Effect) []Effect {
 	for len(f.parts) < int(m.window) && len(m.retries) > 0 {
 		c := m.retries[0]
 		if c.First+int32(c.next) != m.Retried {
-			return fx // of a record that is still to be replayed
+			return fx // that chunk is in a record which is not replayed yet
 		}
 		p := c.Parts[c.next]
 		m.Retried++
@@ -199,7 +199,7 @@ func (s *Slot) releaseParts(r *Run, atMs int64, fx []Effect) []Effect {
 		c := m.chunks[0]
 		number := c.First + int32(c.next)
 		if number != m.Released {
-			return fx // of a record that is still to be replayed
+			return fx // that chunk is in a record which is not replayed yet
 		}
 		m.Released++
 		fx = s.addPart(r, &Fan{Part: number, Depth: c.Depth}, m.take(&m.chunks), true, atMs, fx)
@@ -207,8 +207,8 @@ func (s *Slot) releaseParts(r *Run, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
-// take takes the next input of the first chunk. It is a copy: the input of one
-// part must not keep those of its whole chunk.
+// take removes the next input from the first chunk. It returns a copy, so that the input
+// of one part does not retain the inputs of its whole chunk.
 func (m *Mapping) take(chunks *[]*mapChunk) []byte {
 	c := (*chunks)[0]
 	size := int(c.Sizes[c.next])
@@ -222,9 +222,9 @@ func (m *Mapping) take(chunks *[]*mapChunk) []byte {
 	return input
 }
 
-// resume gives a parent that was just accepted what it goes on with. Of a row of
-// the parent that is younger than the record, its own rows may be missing: see
-// mapParts.
+// resume gives the state of an earlier run to a run that was just accepted and continues
+// it. If the row of the run is newer than the record, the rows of its chunks may be
+// missing: see mapParts.
 func (s *Slot) resume(m *apiv1.Resumed, fx []Effect) []Effect {
 	r, in := s.Runs.Get(runID(m.Run)), m.Inputs
 	if r == nil || m.Parts <= 0 || !r.Policy.Fans() {
@@ -246,7 +246,7 @@ func (s *Slot) resume(m *apiv1.Resumed, fx []Effect) []Effect {
 	}
 	mp := r.Fan.Map
 	if mp == nil || mp.base != m.Parts || mp.again != again || r.State.Terminal() {
-		return fx // another record has begun it
+		return fx // another record has started the run
 	}
 	if again > 0 {
 		mp.attach(0, in)
@@ -274,8 +274,8 @@ func (s *Slot) resume(m *apiv1.Resumed, fx []Effect) []Effect {
 	return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
 }
 
-// goOn begins a run that goes on where another one ended: parts that succeeded
-// there count, and the others are made anew.
+// goOn starts a run that continues an earlier run. Parts that succeeded in the earlier
+// run count as succeeded; the other parts run again.
 func (s *Slot) goOn(r *Run, window int32, atMs int64, fx []Effect) []Effect {
 	f := r.Fan
 	m := f.Map
@@ -287,7 +287,7 @@ func (s *Slot) goOn(r *Run, window int32, atMs int64, fx []Effect) []Effect {
 	if len(f.parts) > 0 || m.again > m.Retried {
 		return fx
 	}
-	fx, over := s.reduce(r, atMs, fx) // nothing else had failed
+	fx, over := s.reduce(r, atMs, fx) // all parts had succeeded
 	if !over {
 		return fx
 	}
@@ -295,10 +295,10 @@ func (s *Slot) goOn(r *Run, window int32, atMs int64, fx []Effect) []Effect {
 	if r.Policy.Reduce {
 		to = Failed
 	}
-	return s.end(r, to, 0, atMs, fx) // it is a retry: no delay counts from it
+	return s.end(r, to, 0, atMs, fx) // the run is a retry, so the delay of a schedule does not count from it
 }
 
-// addPart makes a part of a run into a run of its own.
+// addPart adds a part of a run as a run of its own.
 func (s *Slot) addPart(r *Run, f *Fan, input []byte, hasInput bool, atMs int64, fx []Effect) []Effect {
 	f.Parent, f.Parts = r.ID, r.Fan.Parts
 	part := &Run{
@@ -312,8 +312,8 @@ func (s *Slot) addPart(r *Run, f *Fan, input []byte, hasInput bool, atMs int64, 
 	return append(fx, Effect{Change: RunAccepted, Run: part, Job: r.owner})
 }
 
-// join and leave keep the live parts of a run. A part knows its place, so that a
-// run of a million parts does not look for each that ends.
+// join adds a live part, and leave removes one in constant time. A part knows its index,
+// because a search among a million parts would cost too much.
 func (f *Fan) join(part *Run) {
 	part.Fan.place = int32(len(f.parts))
 	f.parts = append(f.parts, part)
@@ -330,14 +330,14 @@ func (f *Fan) leave(part *Run) {
 	f.parts = f.parts[:last]
 }
 
-// inOrder returns the live parts by their number.
+// inOrder returns the live parts, sorted by their number.
 func (f *Fan) inOrder() []*Run {
 	parts := slices.Clone(f.parts)
 	slices.SortFunc(parts, func(a, b *Run) int { return cmp.Compare(a.Fan.Part, b.Fan.Part) })
 	return parts
 }
 
-// giveUpParts drops the parts that wait: their run was cancelled.
+// giveUpParts drops the waiting parts of a cancelled run and counts them as failed.
 func (r *Run) giveUpParts() {
 	m := r.Fan.Map
 	if m == nil {
@@ -349,8 +349,8 @@ func (r *Run) giveUpParts() {
 	m.Retried, m.retries = m.again, nil
 }
 
-// partEnded does what the end of a part means for a run that maps. over reports
-// whether the run has ended with it.
+// partEnded updates a run that maps after one of its parts has ended. over reports
+// whether the run ends as well.
 func (s *Slot) partEnded(r, part *Run, atMs int64, fx []Effect) (_ []Effect, over bool) {
 	f := r.Fan
 	switch {
@@ -366,8 +366,8 @@ func (s *Slot) partEnded(r, part *Run, atMs int64, fx []Effect) (_ []Effect, ove
 	return s.reduce(r, atMs, fx)
 }
 
-// reduce makes the part that reduces, now that all others have ended. over
-// reports whether there is none and the run has ended.
+// reduce adds the part that reduces, after all other parts have ended. over reports that
+// there is no such part, so that the run ends.
 func (s *Slot) reduce(r *Run, atMs int64, fx []Effect) (_ []Effect, over bool) {
 	f := r.Fan
 	m := f.Map
@@ -388,12 +388,12 @@ func (s *Slot) reduce(r *Run, atMs int64, fx []Effect) (_ []Effect, over bool) {
 	return s.addPart(r, &Fan{Part: number, Reduce: true}, input, true, atMs, fx), false
 }
 
-// keepOutput keeps the output of a part for the one that reduces.
+// keepOutput retains the output of a part for the part that reduces.
 func (s *Slot) keepOutput(r, part *Run, fx []Effect) []Effect {
 	m := r.Fan.Map
 	m.outBytes += len(part.Output) + reduceOverhead
 	if m.Overflow || m.outBytes > MaxReduce {
-		m.Overflow = true // there will be nothing to reduce
+		m.Overflow = true // the part that reduces will not run
 		return fx
 	}
 	n := len(m.outputs)
@@ -402,14 +402,14 @@ func (s *Slot) keepOutput(r, part *Run, fx []Effect) []Effect {
 		n++
 	}
 	c := m.outputs[n-1]
-	// The message may stand in a row that is being written: it is not changed.
+	// A writer may hold the message in a row, so the message is not modified.
 	c.MapOutputs = &apiv1.MapOutputs{Outputs: append(c.Outputs, &apiv1.MapOutputs_Output{Part: part.Fan.Part, Output: part.Output})}
 	c.bytes += len(part.Output) + reduceOverhead
 	return s.changed(fx, rowMapOutputs, mapRow(r.ID, uint32(n-1)), c.MapOutputs)
 }
 
-// reduceOverhead is what a line of the input of the part that reduces has around
-// an output, about.
+// reduceOverhead is about the number of bytes that a line of the reduce input adds to an
+// output.
 const reduceOverhead = 32
 
 // ReduceLine is a line of the input of the part that reduces.
@@ -419,8 +419,8 @@ type ReduceLine struct {
 	Base64 *string `json:"output_base64,omitempty"` // when the output is not valid UTF-8
 }
 
-// reduceInput is what the part that reduces gets: a line of JSON for each part,
-// by number. It reports false when that is too much.
+// reduceInput returns the input of the part that reduces: one line of JSON for each part,
+// sorted by number. It returns false if the input exceeds MaxReduce.
 func (m *Mapping) reduceInput() ([]byte, bool) {
 	if m.Overflow {
 		return nil, false
@@ -452,7 +452,7 @@ func (m *Mapping) reduceInput() ([]byte, bool) {
 	return b.Bytes(), true
 }
 
-// dropMap deletes the rows of a run that maps and has ended.
+// dropMap deletes the rows of the mapping of a run that has ended.
 func (s *Slot) dropMap(r *Run, fx []Effect) []Effect {
 	if r.Fan == nil || r.Fan.Map == nil {
 		return fx
@@ -469,7 +469,8 @@ func (s *Slot) dropMap(r *Run, fx []Effect) []Effect {
 
 func mapRow(id RunID, n uint32) string { return fmt.Sprintf("%s/%08x", id, n) }
 
-// loadMapRow puts a row of a run that maps back. Rows come by number.
+// loadMapRow restores a row of a run that maps. The caller loads the rows by ascending
+// number.
 func (s *Slot) loadMapRow(kind, rest string, value []byte) (orphan bool, err error) {
 	text, number, _ := strings.Cut(rest, "/")
 	id, err := ParseRunID(text)
@@ -505,13 +506,13 @@ func (s *Slot) loadMapRow(kind, rest string, value []byte) (orphan bool, err err
 	if !whole(in) {
 		return false, errRow
 	}
-	if uint32(n) < m.chunkN { // else the record that adds it is still to be replayed
+	if uint32(n) < m.chunkN { // else a record that is not replayed yet adds the chunk
 		m.attach(uint32(n), in)
 	}
 	return false, nil
 }
 
-// whole reports whether the inputs of a chunk are all there.
+// whole reports whether the sizes of a chunk match its data.
 func whole(in *apiv1.MapChunk) bool {
 	size := 0
 	for _, n := range in.Sizes {
@@ -522,7 +523,7 @@ func whole(in *apiv1.MapChunk) bool {
 	return size == len(in.Data) && in.First >= 0
 }
 
-// row is a mapping as the row of its run holds it.
+// row returns the mapping as part of the row of its run.
 func (m *Mapping) row() *apiv1.MapRow {
 	if m == nil {
 		return nil
@@ -530,7 +531,7 @@ func (m *Mapping) row() *apiv1.MapRow {
 	return &apiv1.MapRow{Released: m.Released, Window: m.window, Chunks: int64(m.chunkN), Reduced: m.Reduced, Overflow: m.Overflow, Base: m.base, Again: m.again, Retried: m.Retried}
 }
 
-// appendMap appends what the row of a run says of mapping.
+// appendMap appends the fields of a run's row that concern mapping.
 func (r *Run) appendMap(b []byte) ([]byte, error) {
 	f := r.Fan
 	if f == nil {
@@ -562,8 +563,7 @@ func mappingOf(row *apiv1.MapRow) *Mapping {
 	return &Mapping{Released: row.Released, window: row.Window, chunkN: uint32(row.Chunks), Reduced: row.Reduced, Overflow: row.Overflow, base: row.Base, again: row.Again, Retried: row.Retried}
 }
 
-// MapLimits returns how many parts a run that maps may have, and how deep they
-// may map.
+// MapLimits returns how many parts a run that maps may have, and how deep parts may map.
 func (r *Run) MapLimits() (parts, depth int32) {
 	f := r.shape.Fanout
 	return cmp.Or(f.GetMaxParts(), MaxMapped), cmp.Or(f.GetMaxDepth(), DefaultMapDepth)

@@ -8,14 +8,14 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// MisfirePolicy says what becomes of planned times that passed.
+// MisfirePolicy decides which missed times become runs.
 type MisfirePolicy string
 
 // The misfire policies. The zero value means [MisfireFireOnce].
 const (
-	MisfireFireOnce MisfirePolicy = "fire_once" // the oldest stands for all
-	MisfireSkip     MisfirePolicy = "skip"      // none runs
-	MisfireFireAll  MisfirePolicy = "fire_all"  // each runs, within bounds
+	MisfireFireOnce MisfirePolicy = "fire_once" // one run for the oldest, which covers the others
+	MisfireSkip     MisfirePolicy = "skip"      // no run
+	MisfireFireAll  MisfirePolicy = "fire_all"  // a run for each, within bounds
 )
 
 // Defaults and limits of a misfire.
@@ -23,21 +23,21 @@ const (
 	DefaultMisfireMax       = 100
 	MaxMisfireMax           = 10_000
 	DefaultMisfireWindow    = 24 * time.Hour
-	DefaultMisfireThreshold = time.Minute // of skip and fire_all; fire_once has none
+	DefaultMisfireThreshold = time.Minute // of skip and fire_all; fire_once has no threshold
 )
 
-// Misfire is the part of a definition that decides about planned times that
-// passed while nobody could fire them. Its zero value fires once for all of
+// Misfire is the part of a definition that handles missed times: planned times that
+// passed while no server could start the run. Its zero value starts one run for all of
 // them, however late.
 type Misfire struct {
 	Policy    MisfirePolicy
-	Max       int64         // fire_all: the newest so many
-	Window    time.Duration // fire_all: not older than this
-	Threshold time.Duration // a delay up to this is no misfire
+	Max       int64         // fire_all: at most so many runs, for the newest times
+	Window    time.Duration // fire_all: no run for a time older than this
+	Threshold time.Duration // a delay up to this is not a misfire
 }
 
-// MisfireOf reads the misfire of a definition that [Validate] has accepted, with
-// its defaults.
+// MisfireOf reads the misfire policy of a definition that [Validate] has accepted, and
+// fills in the defaults.
 func MisfireOf(d *apiv1.Job) Misfire {
 	m := d.GetMisfire()
 	f := Misfire{Policy: MisfirePolicy(m.GetPolicy()), Max: int64(m.GetMax()), Window: duration(m.GetWindow()), Threshold: duration(m.GetThreshold())}
@@ -88,25 +88,25 @@ func checkMisfire(d *apiv1.Job) error {
 // Occurrence is a planned time that becomes a run.
 type Occurrence struct {
 	At     time.Time
-	Covers int64 // other planned times for which the run stands too
+	Covers int64 // number of other planned times that the run covers
 }
 
-// Range is planned times that become no run.
+// Range is a range of planned times that become no run.
 type Range struct {
 	First, Last time.Time
 	Count       int64
 }
 
-// Due is what a job's planned times become. All times from the one that was due
-// up to Next are in it: the runs, those that they cover, and the missed ones,
-// which are older than all runs.
+// Due is the decision about the due planned times of a job. It includes all times from
+// the first due one up to Next: the runs, the times that they cover, and the missed
+// times, which are older than all runs.
 type Due struct {
 	Runs   []Occurrence // ascending
 	Missed *Range       // nil: none
 	Next   time.Time    // the next planned time; zero: none
 }
 
-// Planned returns how many planned times are decided.
+// Planned returns the number of planned times in the decision.
 func (d Due) Planned() int64 {
 	var n int64
 	for _, r := range d.Runs {
@@ -118,34 +118,34 @@ func (d Due) Planned() int64 {
 	return n
 }
 
-// Due decides what becomes of the planned times from next, which is due, up to
-// ahead of now. left is how many times the schedule may still plan (see
-// [Plan.Left]).
+// Due decides about the planned times from next, which is due, until now plus ahead. left
+// is the number of times that the schedule may still plan (see [Plan.Left]).
 //
-// If next is not later than the threshold, each time is a run. Else all times
-// that have passed are misfires, also the youngest of them, so that a job which
-// skips does not begin with a burst:
+// If now is at most the threshold of m after next, each time becomes a run. Otherwise all
+// times that have passed are misfires, including the newest, so that a job with the
+// policy skip does not start with a burst:
 //
 //   - fire_once: a run for the oldest, which covers the others
 //   - skip: all are missed
-//   - fire_all: a run for each of the newest Max within Window, older ones are missed
+//   - fire_all: a run for each of the newest Max within Window; older ones are missed
 //
-// There are at most budget runs, and at least one: if more are due then Next is
-// one of them, and the caller goes on from there when it can.
+// Due returns at least one run or missed range, and at most budget runs, where a budget
+// below 1 counts as 1. If more times are due, Next is due as well, and the caller
+// continues from there when it can.
 //
-// Times that passed are counted, not visited: the cost does not depend on how
-// many there are. It is some microseconds for each year that passed, some
-// hundreds with calendars or daily.
+// Missed times are counted without visiting each, so the cost does not depend on their
+// number. It is a few microseconds per year that passed, and a few hundred with calendars
+// or daily.
 func (p Plan) Due(m Misfire, next, now time.Time, ahead time.Duration, left int64, budget int) Due {
 	if left <= 0 {
 		return Due{}
 	}
 	q := queue{plan: p.Anchor(next), next: next, ok: true, left: left, budget: max(budget, 1)}
-	passed := time.UnixMilli(now.UnixMilli() + 1) // what is before it has passed
+	passed := time.UnixMilli(now.UnixMilli() + 1) // times before this one have passed
 	if now.Sub(next) > m.Threshold {
 		q.misfire(m, passed, now)
 	} else {
-		q.run(1) // also if it is further ahead: the caller knows why
+		q.run(1) // even if next is beyond ahead: the caller has a reason
 	}
 	for q.ok && !q.next.After(now.Add(ahead)) && len(q.due.Runs) < q.budget {
 		q.run(1)
@@ -156,17 +156,17 @@ func (p Plan) Due(m Misfire, next, now time.Time, ahead time.Duration, left int6
 	return q.due
 }
 
-// queue is the planned times of a job of which the oldest are decided.
+// queue holds the planned times of a job while the oldest are being decided.
 type queue struct {
 	plan   Plan
-	next   time.Time // the oldest that is not decided
-	ok     bool      // there is one
-	left   int64     // how many may be planned from next on
-	budget int       // of runs
+	next   time.Time // the oldest undecided time
+	ok     bool      // there is an undecided time
+	left   int64     // how many times may be planned from next on
+	budget int       // number of runs, at most
 	due    Due
 }
 
-// run makes runs of the next n times, as far as the budget goes.
+// run makes runs of the next n times, as far as the budget allows.
 func (q *queue) run(n int64) {
 	for ; n > 0 && q.ok && len(q.due.Runs) < q.budget; n-- {
 		q.due.Runs = append(q.due.Runs, Occurrence{At: q.next})
@@ -174,7 +174,7 @@ func (q *queue) run(n int64) {
 	}
 }
 
-// pass goes on behind last, the n-th time from next.
+// pass moves past last, which is the n-th time from next on.
 func (q *queue) pass(last time.Time, n int64) {
 	q.left -= n
 	if q.ok = q.left > 0; q.ok {
@@ -182,12 +182,12 @@ func (q *queue) pass(last time.Time, n int64) {
 	}
 }
 
-// misfire decides about all times before the end.
+// misfire decides about all times before end.
 func (q *queue) misfire(m Misfire, end, now time.Time) {
 	total := 1 + q.plan.count(q.next.Add(time.Millisecond), end)
 	n := min(total, q.left)
 	rest := total - n                                                  // the schedule ends before these
-	newest := func(k int64) time.Time { return q.newest(k+rest, end) } // of the n
+	newest := func(k int64) time.Time { return q.newest(k+rest, end) } // the k-th newest of the n
 	switch m.Policy {
 	case MisfireSkip:
 		q.miss(newest(1), n)
@@ -207,15 +207,15 @@ func (q *queue) misfire(m Misfire, end, now time.Time) {
 	}
 }
 
-// miss makes a range of the next n times, of which last is the last one.
+// miss makes a missed range of the next n times. last is the newest of them.
 func (q *queue) miss(last time.Time, n int64) {
 	q.due.Missed = &Range{First: q.next, Last: last, Count: n}
 	q.pass(last, n)
 }
 
-// newest returns the k-th newest time from next on that is before end; the
-// oldest is next itself. It looks for a span before the end that holds k times,
-// and cuts it in halves.
+// newest returns the k-th newest time at or after next and before end. If there are fewer
+// than k times, it returns next. It doubles a range before end until the range holds k
+// times, then it does a binary search.
 func (q *queue) newest(k int64, end time.Time) time.Time {
 	oldest, to := q.next.UnixMilli(), end.UnixMilli()
 	from := to

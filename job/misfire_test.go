@@ -12,7 +12,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// shown writes a decision: the runs with what they cover, the missed range, and the next time.
+// shown formats a decision: the runs with the times that they cover, the missed range,
+// and the next time.
 func shown(d Due) string {
 	var out []string
 	for _, r := range d.Runs {
@@ -94,8 +95,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestDueConserves follows random jobs with random interruptions: each planned
-// time is decided once, in order, and is a run, covered or missed.
+// TestDueConserves follows random jobs with random interruptions. It checks that each
+// planned time is decided once, in order, and is a run, covered or missed.
 func TestDueConserves(t *testing.T) {
 	calendars := someCalendars(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -131,7 +132,7 @@ func TestDueConserves(t *testing.T) {
 	})
 }
 
-// checkDue compares a decision with the planned times one by one.
+// checkDue compares a decision with the planned times, one by one.
 func checkDue(t *rapid.T, p Plan, m Misfire, due Due, next, now time.Time, ahead time.Duration, left int64, budget int) {
 	if len(due.Runs) > budget {
 		t.Fatalf("%d runs with a budget of %d", len(due.Runs), budget)
@@ -190,8 +191,8 @@ func checkDue(t *rapid.T, p Plan, m Misfire, due Due, next, now time.Time, ahead
 	}
 }
 
-// checkLate compares how many times that have passed run, are covered and are
-// missed with the words of the policy.
+// checkLate compares how many passed times run, are covered and are missed with the
+// definition of the policy.
 func checkLate(t *rapid.T, p Plan, m Misfire, due Due, next, now time.Time, left int64) {
 	var passed, within int64
 	for at, ok := next, true; ok && !at.After(now) && passed < left; at, ok = p.Anchor(next).After(at) {

@@ -71,8 +71,8 @@ func (s *Slot) loadOwnership(value []byte) error {
 	return nil
 }
 
-// Busy says why the slot cannot move now: a host executes a run of it, or a run
-// of it waits for its parts or nodes. "": it can.
+// Busy returns the reason why the slot cannot move now: a run is dispatched to a host, or
+// waits for its parts or nodes. "": the slot can move.
 func (s *Slot) Busy() string {
 	if s.Live(Running) == 0 {
 		return ""
@@ -99,12 +99,12 @@ func (s *Slot) left(l *apiv1.SlotLeft, fx []Effect) []Effect {
 	return s.setOwnership(SlotOwnership{Left, l.Move, s.Ownership.Unit}, s.empty(fx))
 }
 
-// empty forgets the jobs and live runs: they are elsewhere.
+// empty removes the jobs and live runs, because another partition has them.
 func (s *Slot) empty(fx []Effect) []Effect {
 	for _, r := range s.sorted() {
 		fx = s.dropCheckpoint(r, fx)
 		s.remove(r)
-		r.State = Cancelled // for who still holds it
+		r.State = Cancelled // for callers that still hold the run
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: r.owner})
 	}
 	for j := range s.Jobs.All() {
@@ -117,7 +117,7 @@ func (s *Slot) empty(fx []Effect) []Effect {
 	return fx
 }
 
-// sorted returns the live runs, those first that have been let in before.
+// sorted returns the live runs: first those with an attempt, then the others, each by id.
 func (s *Slot) sorted() []*Run {
 	runs := make([]*Run, 0, s.Runs.Len())
 	for r := range s.Runs.All() {
@@ -129,8 +129,8 @@ func (s *Slot) sorted() []*Run {
 	return runs
 }
 
-// come takes in a part of a slot. One that cannot be read is left out whole, and
-// the slot does not work: who sends it looks at the answer.
+// come applies one part of a slot that arrives. An item that cannot be read marks the
+// slot as broken, and the sender checks the answer (see [SlotOwnership.Broken]).
 func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 	again := s.Ownership.State == Coming && c.Move == s.Ownership.Move
 	switch {
@@ -145,7 +145,7 @@ func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 	for _, item := range c.Items {
 		from := len(fx)
 		var err error
-		if fx, err = s.load(item, fx); err != nil { // it was looked at before it was written down
+		if fx, err = s.load(item, fx); err != nil { // CheckItems accepted the items before the record was written
 			fx = s.setOwnership(SlotOwnership{State: Coming, Move: c.Move, Unit: broken}, fx[:from])
 			return fx
 		}
@@ -166,13 +166,13 @@ func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
-// broken marks a slot that came with what cannot be read.
+// broken marks an arriving slot with an item that cannot be read.
 const broken = "broken"
 
-// Broken reports whether a slot that comes cannot be read.
+// Broken reports whether an arriving slot has an item that cannot be read.
 func (p SlotOwnership) Broken() bool { return p.State == Coming && p.Unit == broken }
 
-// CheckItems says why a slot cannot be made of items; nil: it can.
+// CheckItems returns an error if a slot cannot be made of items.
 func CheckItems(app string, index uint8, items []*apiv1.SlotItem) error {
 	s := NewSlot(app, index)
 	for i, item := range items {
@@ -183,8 +183,8 @@ func CheckItems(app string, index uint8, items []*apiv1.SlotItem) error {
 	return nil
 }
 
-// load puts one row of a slot that comes in. Each is an effect of its own, so
-// that a store that was written between two records holds what came by then.
+// load applies one row of an arriving slot. Each row has an effect of its own, so that a
+// store that is written between two records has the rows that have arrived so far.
 func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 	switch item.GetKind() {
 	case apiv1.SlotItem_KIND_JOB:
@@ -255,14 +255,14 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 	return fx, errRow
 }
 
-// idle reports whether a run in this state is live, and no host executes it.
+// idle reports whether a run in this state is live and not dispatched to a host.
 func idle(st State) bool { return st == Armed || st == Queued || st == Waiting }
 
 // keysOfItem bounds the idempotency keys of one item.
 const keysOfItem = 1000
 
-// Export yields what a frozen slot holds, jobs before what belongs to them. It
-// ends early when fn returns false.
+// Export yields the content of a frozen slot, jobs before the rows that belong to them.
+// It stops when fn returns false.
 func (s *Slot) Export(fn func(*apiv1.SlotItem) bool) {
 	var names []string
 	for j := range s.Jobs.All() {

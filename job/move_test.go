@@ -12,7 +12,7 @@ import (
 
 const moving = 5
 
-// namedIn returns a name in the slot that moves.
+// namedIn returns a name in the moving slot.
 func namedIn(begin string) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-%d", begin, i); SlotOf(name) == moving {
@@ -21,7 +21,7 @@ func namedIn(begin string) string {
 	}
 }
 
-// filled returns a slot with jobs, runs in each state in which they may move, a
+// filled returns a slot with jobs, runs in each state in which they can move, a
 // checkpoint and keys.
 func filled(t testing.TB) *Slot {
 	t.Helper()
@@ -70,7 +70,7 @@ func coming(move uint64, first, last bool, items ...*apiv1.SlotItem) *apiv1.Reco
 	return &apiv1.Record{AtMs: 1, Kind: &apiv1.Record_SlotComing{SlotComing: &apiv1.SlotComing{Move: move, First: first, Last: last, Items: items}}}
 }
 
-// texts are items for comparison.
+// textsOf returns items as texts, for comparison.
 func textsOf(items []*apiv1.SlotItem) (all []string) {
 	for _, item := range items {
 		all = append(all, item.String())
@@ -78,8 +78,8 @@ func textsOf(items []*apiv1.SlotItem) (all []string) {
 	return all
 }
 
-// TestFrozen: a slot that is on its way is changed by nothing but what ends its
-// move, and what comes is what went.
+// TestFrozen checks that only records of its move change a slot that moves, and that the
+// content arrives unchanged.
 func TestFrozen(t *testing.T) {
 	s := filled(t)
 	if fx := s.Apply(leaving(1), nil); len(fx) != 1 || s.Ownership != (SlotOwnership{Leaving, 1, "v"}) {
@@ -121,7 +121,7 @@ func TestFrozen(t *testing.T) {
 	}
 
 	v := NewSlot("app", moving)
-	v.Apply(coming(1, true, false, items[:2]...), nil) // of a try that did not come to its end
+	v.Apply(coming(1, true, false, items[:2]...), nil) // an attempt that was interrupted
 	v.Apply(coming(1, true, false, items[:3]...), nil)
 	if v.Ownership.State != Coming || v.Jobs.Len() != 1 {
 		t.Fatalf("%+v, %d jobs", v.Ownership, v.Jobs.Len())
@@ -142,7 +142,7 @@ func TestFrozen(t *testing.T) {
 	if s.Ownership != (SlotOwnership{Left, 1, "v"}) || s.Jobs.Len()+s.Runs.Len() != 0 || len(itemsOf(s)) != 0 {
 		t.Errorf("a slot that has left holds %v", itemsOf(s))
 	}
-	// And back, with the next number.
+	// Move the slot back, with the next number.
 	v.Apply(leaving(2), nil)
 	s.Apply(coming(2, true, true, itemsOf(v)...), nil)
 	if s.Ownership != (SlotOwnership{Here, 2, ""}) || fmt.Sprint(textsOf(itemsOf(s))) != before {
@@ -150,8 +150,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestBusySlotStays: what a host executes does not move, nor does the slot with
-// what an app has but once.
+// TestBusySlotStays checks that a slot with a dispatched run does not move, and that
+// ModuleSlot does not move.
 func TestBusySlotStays(t *testing.T) {
 	s := filled(t)
 	for r := range s.Runs.All() {
@@ -175,8 +175,8 @@ func TestBusySlotStays(t *testing.T) {
 	}
 }
 
-// FuzzComing gives a slot what no honest server sends: it is refused or taken,
-// and what was refused leaves a slot that does not work.
+// FuzzComing applies content that no correct server sends. It is refused or applied;
+// refused content leaves a broken slot.
 func FuzzComing(f *testing.F) {
 	s := filled(f)
 	s.Apply(leaving(1), nil)

@@ -19,57 +19,56 @@ const (
 	MaxRetries     = 100
 	MaxInterval    = 366 * 24 * time.Hour
 
-	// MaxLost bounds how often a run is sent again because a host went away
-	// with it: a task that kills its hosts must not walk through the fleet.
+	// MaxLost bounds how often a run is dispatched again because its host was lost: a
+	// task that kills its hosts must not bring down all of them.
 	MaxLost = 5
 )
 
-// Policy is the part of a definition that decides about runs that are due. It is shared by the jobs and runs that
-// have the same, and never written to.
+// Policy is the part of a definition that decides about due runs. Jobs and runs with
+// equal policies share one. It is immutable.
 type Policy struct {
-	Timeout    time.Duration // of one attempt; of a workflow: of the run, 0: none
+	Timeout    time.Duration // of one attempt, or of the run of a workflow, where 0 means none
 	Retries    int32         // after the first attempt
-	Fixed      bool          // wait First each time; else double it up to Limit
+	Fixed      bool          // each wait is First; else the wait doubles up to Limit
 	First      time.Duration
 	Limit      time.Duration
-	Jitter     float64       // the share by which a wait may be shortened
+	Jitter     float64       // the share of a wait, 0 to 1, by which it may be shortened
 	DelayAfter time.Duration // from the end of a run to the next one; 0: no delay schedule
 
 	Deadline  time.Duration // from the planned time to the first start; 0: none
-	Priority  int32         // of those that wait, the higher ones start first
+	Priority  int32         // of waiting runs, those with a higher priority start first
 	Overlap   Overlap
-	Limited   int32 // what Overlap is limited to; 0: nothing
+	Limited   int32 // the limit of the overlap policy; 0: none
 	Rate      int32 // starts per RatePer; 0: no limit
 	RatePer   time.Duration
-	Broadcast bool   // a part for each host
-	Shards    int32  // so many parts; 0: none
-	Map       bool   // one part, which adds others
-	Reduce    bool   // and one that gets their outputs
-	Workflow  bool   // its nodes run, and it does not
-	Input     bool   // the definition has one: who runs a job without does not look for it, which is far away in memory
-	Routing   string // the apiv1.Routing as bytes; "": none
-	Route     *Route // of Routing; nil: any host
+	Broadcast bool   // one part for each host
+	Shards    int32  // number of parts; 0: none
+	Map       bool   // one part, which adds other parts
+	Reduce    bool   // Map, and one more part that receives the outputs
+	Workflow  bool   // the nodes run instead of the run itself
+	Input     bool   // the definition has an input; if not, the loop skips its bytes, a likely cache miss
+	Routing   string // the encoded apiv1.Routing; "": none
+	Route     *Route // compiled from Routing; nil: any host
 }
 
-// Overlap says what happens to a run that is due while others of its job are live.
+// Overlap is the action for a run that becomes due while other runs of its job are live.
 type Overlap uint8
 
 // The overlap policies.
 const (
-	Parallel Overlap = iota // it starts as well, as far as the limit allows
-	Queue                   // it waits for them
-	Discard                 // it is skipped
-	Cover                   // they are stopped first
+	Parallel Overlap = iota // the run starts too, as far as the limit allows
+	Queue                   // the run waits for the others
+	Discard                 // the run is skipped
+	Cover                   // the others are stopped first
 )
 
-// Fans reports whether a run is made into parts.
+// Fans reports whether a run is divided into parts.
 func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 || p.Map }
 
-// Bounded reports whether the overlap policy bounds how many runs of a job are
-// under way.
+// Bounded reports whether the overlap policy bounds the admitted runs of a job.
 func (p *Policy) Bounded() bool { return p.Overlap != Parallel || p.Limited > 0 }
 
-// Fanout is the mode of the fan-out; "": there is none.
+// Fanout returns the mode of the fan-out; "": none.
 func (p *Policy) Fanout() string {
 	switch {
 	case p.Reduce:
@@ -149,14 +148,14 @@ func (p Policy) Backoff(n int32) time.Duration {
 	return max(min(wait, p.Limit), 0)
 }
 
-// Verdict is what follows from the end of an attempt.
+// Verdict is the outcome of [Settle].
 type Verdict struct {
 	State   State         // terminal, Waiting or Queued
 	RetryIn time.Duration // when Waiting
 }
 
-// hostsLost counts the attempts that ended because their host went away. A
-// host that was drained gave its task back: that is not counted.
+// hostsLost counts the attempts that ended because their host was lost. It does not count
+// a task that a drained host gave back.
 func (r *Run) hostsLost() int {
 	n := 0
 	for _, a := range r.Attempts {
@@ -167,8 +166,8 @@ func (r *Run) hostsLost() int {
 	return n
 }
 
-// Settle decides what becomes of a run whose current attempt ended so.
-// retryAfter is the handler's wish, 0 for none.
+// Settle decides the next state of a run whose current attempt ended with the given
+// outcome. retryAfter is the wait that the handler asked for; 0: none.
 func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 	switch o {
 	case apiv1.Outcome_OUTCOME_SUCCEEDED:
@@ -182,7 +181,7 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 		case o == apiv1.Outcome_OUTCOME_LOST && r.hostsLost() >= MaxLost:
 			return Verdict{State: Failed}
 		}
-		return Verdict{State: Queued} // nobody asked for it: the host went away or was drained
+		return Verdict{State: Queued} // not by request: the host was lost or drained
 	}
 	if r.CancelRequested {
 		return Verdict{State: Stopped}
@@ -200,7 +199,8 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 	return Verdict{State: Failed}
 }
 
-// shortened takes up to the given share off a wait, the same for the same run and retry.
+// shortened shortens a wait by up to the given share. It is deterministic for a run and a
+// retry.
 func shortened(wait time.Duration, share float64, id RunID, retry int32) time.Duration {
 	if share == 0 {
 		return wait
@@ -208,23 +208,23 @@ func shortened(wait time.Duration, share float64, id RunID, retry int32) time.Du
 	h := fnv.New64a()
 	h.Write(id[:])                                                //nolint:errcheck // a hash never fails
 	h.Write(binary.LittleEndian.AppendUint32(nil, uint32(retry))) //nolint:errcheck // a hash never fails
-	part := float64(h.Sum64()>>11) / (1 << 53)                    // 0 to 1
+	part := float64(h.Sum64()>>11) / (1 << 53)                    // 0 to less than 1
 	return wait - time.Duration(part*share*float64(wait))
 }
 
-// Admission is what an overlap policy says of a run that is due.
+// Admission is the decision of the overlap policy about a due run.
 type Admission uint8
 
 // The admissions.
 const (
 	LetIn     Admission = iota
-	Hold                // until there is room
-	Skip                // it ends as skipped
-	LetInLast           // once what is under way has been stopped; who waits is skipped
+	Hold                // the run waits until there is room
+	Skip                // the run ends as skipped
+	LetInLast           // after the admitted runs have been stopped; waiting runs are skipped
 )
 
-// Admit applies the overlap policy to a run that is due while so many runs of
-// its job are under way and so many wait for them.
+// Admit applies the overlap policy to a due run. in is the number of admitted runs of its
+// job, held the number of runs in the overlap queue.
 func Admit(p *Policy, in, held int) Admission {
 	switch p.Overlap {
 	case Parallel:

@@ -10,34 +10,34 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Limits of a routing and of what is remembered for it.
+// Limits of a routing and of its state.
 const (
 	MaxRouteHosts  = 1000 // designated hosts
 	MaxRouteLabels = 64   // conditions
-	MaxHostUses    = 1024 // hosts in a RouteState; the one not used for longest is forgotten first
+	MaxHostUses    = 1024 // hosts in a RouteState; the least recently used one is removed first
 
-	// maxDebt is how many runs a host can be behind the most used one in the
-	// eyes of lfu, and so how many it can get in a row.
+	// maxDebt is the number of runs, at most, by which lfu counts a host behind the most
+	// used one, and so the number that the host can receive in a row.
 	maxDebt = 16
 )
 
-// Candidate is a host as one job sees it at this moment.
+// Candidate is a host as one job sees it now.
 type Candidate struct {
 	ID, Name  string
 	Labels    map[string]string // read only
 	Connected bool
 	Draining  bool
-	Serves    bool    // the job's app
-	Credits   int64   // tasks that it can take now, its queue included
-	Slots     int32   // tasks that it executes at once
-	Running   int32   // tasks that it was sent and that have not ended, those in its queue included
-	CPU       float64 // the share of its processors that is used, 0 to 1; 0 before its first report
+	Serves    bool    // it serves the app of the job
+	Credits   int64   // tasks that it can take now, including its queue
+	Slots     int32   // tasks that it can execute at once
+	Running   int32   // tasks that it was sent and that have not ended, including its queue
+	CPU       float64 // used share of its processors, 0 to 1; 0 before its first report
 	Memory    uint64  // bytes; 0 before its first report
-	Lacks     string  // what the run needs and the host did not say that it runs, for people; "": nothing
-	OfJob     int32   // runs of the job among Running; looked at only if [Route.MaxHosts] is not 0
+	Lacks     string  // what the run needs and the host did not announce, for a message; "": nothing
+	OfJob     int32   // runs of the job among Running; read only if [Route.MaxHosts] is not 0
 }
 
-// HostsOfJob counts the candidates that the job runs on.
+// HostsOfJob returns the number of candidates on which the job runs.
 func HostsOfJob(cands []Candidate) int32 {
 	var n int32
 	for i := range cands {
@@ -48,41 +48,39 @@ func HostsOfJob(cands []Candidate) int32 {
 	return n
 }
 
-// Route chooses a host for a run. It is a definition's routing, made ready.
+// Route chooses a host for a run. It is the compiled routing of a definition.
 //
-// First [Route.Able] says which hosts may take the run at all. Among these the
-// strategy has an order of its own, and in it:
+// [Route.Able] decides which hosts may take the run. The strategy orders the able hosts:
 //
-//   - least_loaded (default): the fewest running tasks for each slot; of equals
-//     the one with the most credits; of equals in that, one by a hash of the run,
-//     so that the hosts of an idle fleet get the same share.
+//   - least_loaded (default): the fewest running tasks per slot; of equals, the most
+//     credits; of equals, the lowest hash of run and host, so that idle hosts get equal
+//     shares.
 //   - first, last: the lowest or the highest id.
-//   - round_robin: the lowest id above that of the host that started the job's
-//     last run, and the lowest of all after the highest.
-//   - random: by a hash of the run, the number of its attempt and the host. The
-//     same question gets the same answer, also on another server.
-//   - hash: by a hash of the key and the host (rendezvous hashing). The same key
-//     goes to the same host as long as that is able. Of n hosts, one that comes
-//     or goes moves only its own share of the keys, about 1/n. The key is the
-//     job, or the run's input, or the run.
-//   - lfu: the host that started the fewest runs of the job. What a host is
-//     behind the most used one counts up to 16 runs: so one that is new, or was
-//     away for a day, is not flooded with all that it missed.
-//   - lru: the host that started none for longest. It is counted in starts, not
-//     in time.
-//   - failover: the lowest id among those where the fewest attempts of this run
-//     failed: each host once, in order, then each a second time.
-//   - busy_transfer: the lowest id with a free slot. If all are busy, the most
-//     credits.
+//   - round_robin: the lowest id above that of the host that started the job's last run;
+//     after the highest id, the lowest of all.
+//   - random: the lowest hash of the run, the number of its attempt and the host. It is
+//     deterministic, also on another server.
+//   - hash: the lowest hash of the key and the host (rendezvous hashing). A key stays
+//     with its host as long as the host is able. If one of n hosts comes or goes, only
+//     its share of the keys moves, about 1/n. The key is the job, the run's input or the
+//     run.
+//   - lfu: the host that started the fewest runs of the job. A host counts as at most 16
+//     runs behind the most used one, so a host that is new, or was away for a day, is not
+//     flooded with the runs that it missed.
+//   - lru: the host whose last start of the job is the oldest, counted in starts, not in
+//     time; a host without a start comes first.
+//   - failover: the lowest id among the hosts with the fewest failed attempts of this
+//     run: each host once, in order, then each a second time.
+//   - busy_transfer: the lowest id with a free slot; if all are busy, the most credits.
 //
-// Under lfu and lru equals take turns as under round_robin; else of equals the
-// lowest id wins.
+// Under lfu and lru, equals take turns as under round_robin. Under the other strategies,
+// the lowest id of equals wins.
 //
-// The host where the last attempt that failed was made, or that was lost with
-// it, comes behind all other able hosts, whatever the strategy.
+// Under every strategy, the host of the last failed or lost attempt comes after all other
+// able hosts.
 //
-// A nil Route is the default: least_loaded over all hosts. A Route is never
-// changed, so jobs with the same routing can share one.
+// A nil Route is the default: least_loaded over all hosts. A Route is immutable, so jobs
+// with the same routing can share one.
 type Route struct {
 	by        strategy
 	key       string
@@ -109,13 +107,13 @@ const (
 	byFreeSlot
 )
 
-// strategies are the texts of the API, by strategy.
+// strategies are the names in the API, by strategy.
 var strategies = [...]string{
 	"least_loaded", "first", "last", "round_robin", "random", "hash", "lfu", "lru", "failover", "busy_transfer",
 }
 
-// NewRoute reads a routing. One that asks for nothing gives nil. Its errors
-// name the field and say what to write.
+// NewRoute compiles a routing. A routing without any effect gives nil. An error names the
+// field and says what to write.
 func NewRoute(m *apiv1.Routing) (*Route, error) {
 	if m == nil {
 		return nil, nil
@@ -139,7 +137,7 @@ func NewRoute(m *apiv1.Routing) (*Route, error) {
 		return nil, fmt.Errorf("routing.max_hosts is negative: 0 means no limit")
 	case m.MinFreeSlots < 0:
 		return nil, fmt.Errorf("routing.min_free_slots is negative: 0 means no minimum")
-	case !(m.MinFreeCpu >= 0 && m.MinFreeCpu <= 1): // so that NaN is refused
+	case !(m.MinFreeCpu >= 0 && m.MinFreeCpu <= 1): // also refuses NaN
 		return nil, fmt.Errorf("routing.min_free_cpu is %v, it must be 0 to 1: 0.25 leaves a quarter of the processors idle", m.MinFreeCpu)
 	case len(m.Hosts) > MaxRouteHosts:
 		return nil, fmt.Errorf("routing.hosts names %d hosts, the limit is %d: give them a label and ask for it", len(m.Hosts), MaxRouteHosts)
@@ -166,8 +164,8 @@ func NewRoute(m *apiv1.Routing) (*Route, error) {
 	return r, nil
 }
 
-// checkRouting is a check of [Validate]. A routing that asks for nothing is
-// dropped: it is the same definition.
+// checkRouting is a check of [Validate]. It drops a routing without any effect, so that
+// equal definitions are equal.
 func checkRouting(d *apiv1.Job) error {
 	r, err := NewRoute(d.Routing)
 	if err == nil && r == nil {
@@ -176,7 +174,7 @@ func checkRouting(d *apiv1.Job) error {
 	return err
 }
 
-// MaxHosts is how many hosts may run the job at once; 0: no limit.
+// MaxHosts returns the number of hosts that may run the job at once; 0: no limit.
 func (r *Route) MaxHosts() int32 {
 	if r == nil {
 		return 0
@@ -189,7 +187,7 @@ func (r *Route) Remembers() bool {
 	return r != nil && (r.by == byTurn || r.by == byCount || r.by == byAge)
 }
 
-// bar is what keeps a host from taking a run.
+// bar is the reason why a host may not take a run.
 type bar uint8
 
 const (
@@ -207,8 +205,8 @@ const (
 	isFull
 )
 
-// lasting returns what bars a host for as long as neither it nor the definition
-// changes. label is the condition that does not hold if it is isMislabelled.
+// lasting returns the reason that holds as long as neither the host nor the definition
+// changes. label is the index of the unmet condition if b is isMislabelled.
 func (r *Route) lasting(c *Candidate) (b bar, label int) {
 	switch {
 	case !c.Connected:
@@ -232,7 +230,7 @@ func (r *Route) lasting(c *Candidate) (b bar, label int) {
 	return unbarred, 0
 }
 
-// passing returns what bars a host at this moment.
+// passing returns the reason that holds only for now.
 func (r *Route) passing(c *Candidate, hosts int32) bar {
 	if r != nil {
 		switch {
@@ -240,7 +238,7 @@ func (r *Route) passing(c *Candidate, hosts int32) bar {
 			return isAnother
 		case r.maxMemory > 0 && c.Memory >= r.maxMemory:
 			return isLarge
-		case r.freeCPU > 0 && !(1-c.CPU >= r.freeCPU): // NaN is no promise
+		case r.freeCPU > 0 && !(1-c.CPU >= r.freeCPU): // also refuses NaN
 			return isBusyCPU
 		case r.freeSlots > 0 && c.freeSlots() < r.freeSlots:
 			return isShort
@@ -262,16 +260,16 @@ func (r *Route) designates(c *Candidate) bool {
 
 func (c *Candidate) freeSlots() int32 { return max(c.Slots-c.Running, 0) }
 
-// Able reports whether a host may take a run. hostsOfJob is [HostsOfJob] of
-// all candidates; it is looked at only if [Route.MaxHosts] is not 0.
+// Able reports whether a host may take a run. hostsOfJob is [HostsOfJob] of all
+// candidates; it is read only if [Route.MaxHosts] is not 0.
 func (r *Route) Able(c *Candidate, hostsOfJob int32) bool {
 	b, _ := r.lasting(c)
 	return b == unbarred && r.passing(c, hostsOfJob) == unbarred
 }
 
-// Why says for people why a host may not take a run of an app, as a sentence
-// without its subject, the host: "is draining". Of several reasons it says the
-// one that lasts. It is "" if the host is able.
+// Why returns, for a message, why a host may not take a run of an app: a sentence without
+// its subject, the host, such as "is draining". If there are several reasons, a lasting
+// one comes first. It returns "" if the host is able.
 func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) string {
 	b, label := r.lasting(c)
 	if b == unbarred {
@@ -311,14 +309,13 @@ func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) string {
 	return ""
 }
 
-// mebibytes writes a size with as few decimals as tell it from its neighbours.
+// mebibytes formats a size with at most six significant digits.
 func mebibytes(n uint64) string { return fmt.Sprintf("%.6g MiB", float64(n)/(1<<20)) }
 
-// Pick returns the index of the candidate that the run's next attempt goes to,
-// or -1 if none is able. cands are all hosts, sorted by id. s is what the job's
-// starts left behind; nil is the same as an empty one. Pick changes nothing and
-// allocates nothing, except under hash by input when the run has the input of
-// its definition, which it decodes.
+// Pick returns the index of the candidate for the run's next attempt, or -1 if no
+// candidate is able. cands are all hosts, sorted by id. s is the state of the job's
+// strategy; nil is an empty state. Pick modifies nothing and allocates nothing, except
+// under hash by input for a run with the input of its definition, which it decodes.
 func (r *Route) Pick(cands []Candidate, run *Run, s *RouteState) int {
 	var hosts int32
 	if r.MaxHosts() > 0 {
@@ -336,22 +333,23 @@ func (r *Route) Pick(cands []Candidate, run *Run, s *RouteState) int {
 		if at >= 0 && !k.before(best) {
 			continue
 		}
-		// Looking up labels costs most, so only a host that would be picked is asked.
+		// Labels are the most expensive check, so only a host that would be picked gets
+		// it.
 		if b, _ := r.lasting(c); b != unbarred {
 			continue
 		}
 		at, best = i, k
 		if best == (rank{}) {
-			break // nothing comes before it
+			break // no rank is lower
 		}
 	}
 	return at
 }
 
-// rank is the place of a host among the able ones: the lowest is picked, and of
-// equals the first.
+// rank is the position of a host among the able ones. The lowest rank is picked; of
+// equals, the first.
 type rank struct {
-	again        uint64 // 1: the last attempt that failed was made here
+	again        uint64 // 1: the last failed attempt was on this host
 	major, minor uint64
 }
 
@@ -365,16 +363,16 @@ func (a rank) before(b rank) bool {
 	return a.minor < b.minor
 }
 
-// question is a pick while it is made.
+// question is the state of one call of Pick.
 type question struct {
 	by    strategy
-	avoid string // host of the last attempt that failed
+	avoid string // host of the last failed attempt
 	run   *Run
-	key   uint64    // least_loaded, random, hash: hashed with each host
+	key   uint64    // least_loaded, random, hash: seed of the hash of each host
 	last  string    // RouteState.LastHost
-	past  bool      // the candidate, and so all that follow, are after it
-	uses  []HostUse // RouteState.Uses without those of hosts that were passed
-	floor int64     // lfu: a lower count counts as this
+	past  bool      // this candidate and all later ones are after last
+	uses  []HostUse // RouteState.Uses without the hosts before this candidate
+	floor int64     // lfu: a lower count is raised to this
 }
 
 func (r *Route) question(run *Run, s *RouteState) question {
@@ -402,7 +400,8 @@ func (r *Route) question(run *Run, s *RouteState) question {
 	return q
 }
 
-// rank is asked in the order of ids, so that uses are found in one pass.
+// rank returns the rank of a candidate. Calls are in the order of ids, so one pass finds
+// all uses.
 func (q *question) rank(i int, c *Candidate) rank {
 	var k rank
 	if q.avoid != "" && c.ID == q.avoid {
@@ -432,7 +431,7 @@ func (q *question) rank(i int, c *Candidate) rank {
 	return k
 }
 
-// turn is 0 for hosts whose turn comes before the first id comes again.
+// turn is 0 for a host after the last used one in the order of ids, else 1.
 func (q *question) turn(c *Candidate) uint64 {
 	q.past = q.past || c.ID > q.last
 	if q.past {
@@ -441,7 +440,7 @@ func (q *question) turn(c *Candidate) uint64 {
 	return 1
 }
 
-// use returns what is remembered of a host.
+// use returns the state of one host.
 func (q *question) use(c *Candidate) HostUse {
 	for len(q.uses) > 0 {
 		switch u := &q.uses[0]; {
@@ -455,8 +454,8 @@ func (q *question) use(c *Candidate) HostUse {
 	return HostUse{}
 }
 
-// faulty reports whether an attempt ended through a fault of the task or of the
-// host. A host that was drained has none.
+// faulty reports whether an attempt ended by a fault of the task or of the host. A
+// drained host has no fault.
 func faulty(a Attempt) bool {
 	switch a.Outcome {
 	case apiv1.Outcome_OUTCOME_RETRYABLE, apiv1.Outcome_OUTCOME_PERMANENT, apiv1.Outcome_OUTCOME_TIMED_OUT,
@@ -466,7 +465,7 @@ func faulty(a Attempt) bool {
 	return false
 }
 
-// failedHost returns the host of the last attempt that failed; "" if none did.
+// failedHost returns the host of the last failed attempt; "" if there is none.
 func failedHost(r *Run) string {
 	for _, a := range slices.Backward(r.Attempts) {
 		if faulty(a) {
@@ -476,7 +475,7 @@ func failedHost(r *Run) string {
 	return ""
 }
 
-// failures counts the attempts that failed on a host.
+// failures counts the failed attempts on a host.
 func failures(r *Run, host string) uint64 {
 	var n uint64
 	for _, a := range r.Attempts {
@@ -487,24 +486,24 @@ func failures(r *Run, host string) uint64 {
 	return n
 }
 
-// RouteState is what round_robin, lfu and lru remember of a job's starts. It is
-// part of the slot's fold: it depends on the records of starts alone.
+// RouteState is what round_robin, lfu and lru remember of a job's starts. It is part of
+// the state of the slot: it depends only on the records of starts.
 type RouteState struct {
 	LastHost string    // of the last start
-	Seq      int64     // counts the starts
+	Seq      int64     // number of starts
 	Uses     []HostUse // Invariant: sorted by host, each once, at most MaxHostUses
 }
 
-// HostUse is what a [RouteState] remembers of one host.
+// HostUse is the state of one host in a [RouteState].
 type HostUse struct {
 	Host  string
-	Count int64 // starts there, as lfu counts them
-	Seq   int64 // of the last one
+	Count int64 // starts on it, as lfu counts them
+	Seq   int64 // Seq of the last start on it
 }
 
-// Note returns what the job remembers once a run of it was started on a host.
-// It changes s and returns it; like append it makes one if s is nil. It returns
-// nil if the strategy remembers nothing.
+// Note returns the state after a start of the job on a host. It modifies s and returns
+// it; like append, it allocates the state if s is nil. It returns nil if the strategy has
+// no state.
 func (r *Route) Note(s *RouteState, host string) *RouteState {
 	if !r.Remembers() {
 		return nil
@@ -514,7 +513,7 @@ func (r *Route) Note(s *RouteState, host string) *RouteState {
 	}
 	s.LastHost = host
 	if r.by == byTurn {
-		s.Seq, s.Uses = 0, nil // another strategy's, before the definition changed
+		s.Seq, s.Uses = 0, nil // left by another strategy, before the definition changed
 		return s
 	}
 	s.Seq++
@@ -531,8 +530,7 @@ func (r *Route) Note(s *RouteState, host string) *RouteState {
 	return s
 }
 
-// forget drops the host that was not used for longest and returns where index
-// i is now.
+// forget removes the least recently used host and returns the new position of index i.
 func (s *RouteState) forget(i int) int {
 	oldest := 0
 	for j := range s.Uses {
@@ -547,7 +545,7 @@ func (s *RouteState) forget(i int) int {
 	return i
 }
 
-// floor is the count below which lfu counts no host.
+// floor returns the count to which lfu raises lower ones.
 func floor(uses []HostUse) int64 {
 	var top int64
 	for i := range uses {
@@ -556,9 +554,9 @@ func floor(uses []HostUse) int64 {
 	return max(top-maxDebt, 0)
 }
 
-// hash64 hashes s onto seed, eight bytes at a time, by the 128-bit product that
-// wyhash is built on. It decides which host a key belongs to, on every server
-// and in every release: it never changes.
+// hash64 hashes s with a seed, eight bytes at a time, by the 128-bit product of wyhash.
+// It decides which host a key belongs to, on every server and in every release, so it
+// must never change.
 func hash64[T string | []byte](seed uint64, s T) uint64 {
 	const k0, k1 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
 	h, n := seed^k0, uint64(len(s))

@@ -15,7 +15,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// fleet returns able hosts of 8 slots: h000, h001, …
+// fleet returns able hosts with 8 slots: h000, h001, …
 func fleet(n int) []Candidate {
 	cands := make([]Candidate, n)
 	for i := range cands {
@@ -37,7 +37,7 @@ func routeOf(t testing.TB, m *apiv1.Routing) *Route {
 	return r
 }
 
-// runOf returns a run that was not tried yet. n tells runs apart.
+// runOf returns the n-th of some different runs without an attempt.
 func runOf(n int) *Run {
 	return &Run{ID: OccurrenceID("a", "j", time.UnixMilli(int64(n)), ""), App: "a", Job: "j", HasInput: true}
 }
@@ -65,7 +65,7 @@ func TestPick(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		strategy string
-		change   func([]Candidate) // of four able hosts, h000 to h003
+		change   func([]Candidate) // changes four able hosts, h000 to h003
 		run      *Run
 		state    *RouteState
 		want     int
@@ -101,7 +101,7 @@ func TestPick(t *testing.T) {
 			state: uses("h001", 20, HostUse{"h000", 7, 9}, HostUse{"h001", 6, 20}, HostUse{"h002", 3, 5}),
 		},
 		{
-			name: "lfu: a debt counts up to its limit", strategy: "lfu", want: 2, // h000 and h003 as well are 16 behind: it is h002's turn
+			name: "lfu: a debt counts up to its limit", strategy: "lfu", want: 2, // h000 and h003 are 16 behind as well, so it is h002's turn
 			state: uses("h001", 99, HostUse{"h000", 1, 9}, HostUse{"h001", 100, 99}, HostUse{"h002", 84, 5}, HostUse{"h003", 80, 8}),
 		},
 		{name: "lfu: of equals the next", strategy: "lfu", state: uses("h001", 20), want: 2},
@@ -159,7 +159,7 @@ func TestPickAvoidsTheHostThatFailed(t *testing.T) {
 		at := r.Pick(cands, runOf(1), nil)
 		for _, o := range []apiv1.Outcome{retryable, lostHost, apiv1.Outcome_OUTCOME_TIMED_OUT, apiv1.Outcome_OUTCOME_HOST_ERROR} {
 			run := after(runOf(1), cands[at].ID, o)
-			run.Attempt = 0 // random draws as before
+			run.Attempt = 0 // restore the attempt, on which random depends
 			if got := r.Pick(cands, run, nil); got == at || got < 0 {
 				t.Errorf("%s: after %s on %d the run goes to %d", s, o, at, got)
 			}
@@ -294,9 +294,9 @@ func TestRoutingThatAsksForNothingIsNone(t *testing.T) {
 	}
 }
 
-// TestPickIsAble holds for any hosts, routing and history: the host that is
-// picked is able, -1 means that none is, the same question has the same answer,
-// and nothing that was passed in is changed.
+// TestPickIsAble checks, for any hosts, routing and history, that the picked host is
+// able, that -1 means that no host is able, that the result is deterministic, and that
+// Pick modifies no argument.
 func TestPickIsAble(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cands := fleet(rapid.IntRange(0, 12).Draw(t, "hosts"))
@@ -358,7 +358,7 @@ func TestPickIsAble(t *testing.T) {
 	})
 }
 
-// where says where keys go under a strategy that hashes.
+// where returns the host of each key under a strategy that hashes.
 func where(r *Route, cands []Candidate, keys int) map[int]string {
 	m := map[int]string{}
 	for k := range keys {
@@ -463,7 +463,7 @@ func TestHashKeys(t *testing.T) {
 	}
 }
 
-// TestHashIsForEver pins values: another release must send keys to the same hosts.
+// TestHashIsForEver pins values: another release must map keys to the same hosts.
 func TestHashIsForEver(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"":                           0xe11889a2cd6c94f3,
@@ -505,7 +505,7 @@ func TestRandomIsEvenAndReproducible(t *testing.T) {
 	}
 }
 
-// start picks and notes.
+// start picks a host and updates the state.
 func start(t testing.TB, r *Route, cands []Candidate, n int, s *RouteState) (int, *RouteState) {
 	t.Helper()
 	at := r.Pick(cands, runOf(n), s)
@@ -515,9 +515,8 @@ func start(t testing.TB, r *Route, cands []Candidate, n int, s *RouteState) (int
 	return at, r.Note(s, cands[at].ID)
 }
 
-// TestTurnsAreFair: of ten hosts seven stay and three come and go. Those that
-// stay get the same number of runs, at any time; those that come and go get
-// none out of turn.
+// TestTurnsAreFair checks that of ten hosts, seven always connected ones get the same
+// number of runs at any time, and three others that come and go get no run out of turn.
 func TestTurnsAreFair(t *testing.T) {
 	for _, strategy := range []string{"round_robin", "lru"} {
 		r := routeOf(t, &apiv1.Routing{Strategy: strategy})
@@ -548,7 +547,7 @@ func TestTurnsAreFair(t *testing.T) {
 func TestLFUIsFairAndFloodsNone(t *testing.T) {
 	r := routeOf(t, &apiv1.Routing{Strategy: "lfu"})
 	cands := fleet(10)
-	cands[3].Connected = false // comes later
+	cands[3].Connected = false // connects later
 	var s *RouteState
 	counts := make([]int, 10)
 	for i := range 9000 {
@@ -562,14 +561,14 @@ func TestLFUIsFairAndFloodsNone(t *testing.T) {
 		}
 	}
 	cands[3].Connected = true
-	cands[5].Credits = 0 // goes for a while
+	cands[5].Credits = 0 // unavailable for a while
 	clear(counts)
 	for i := range 1000 {
 		var at int
 		at, s = start(t, r, cands, i, s)
 		counts[at]++
 	}
-	// Each of the others may have been one behind before, and one ahead now.
+	// Each of the other hosts may have been one run behind before, and one ahead now.
 	if more := counts[3] - counts[0]; more > maxDebt+2 || more < maxDebt-2 {
 		t.Errorf("a host that is new gets %d runs more than others, want about %d: %v", more, maxDebt, counts)
 	}
@@ -588,8 +587,8 @@ func TestLFUIsFairAndFloodsNone(t *testing.T) {
 	}
 }
 
-// TestStateIsBounded: with more hosts than are remembered the state stays at
-// its limit, sorted, and the runs are spread evenly all the same.
+// TestStateIsBounded checks that with more hosts than the limit, the state stays at its
+// limit and sorted, and the runs are still spread evenly.
 func TestStateIsBounded(t *testing.T) {
 	const hosts, rounds = MaxHostUses + 100, 3
 	for _, strategy := range []string{"round_robin", "lfu", "lru"} {
@@ -670,7 +669,7 @@ func BenchmarkPick(b *testing.B) {
 		cands := fleet(n)
 		for i := range cands {
 			c := &cands[i]
-			c.ID = OccurrenceID("a", c.ID, time.UnixMilli(int64(i)), "").String() // as long as real ones, and sorted
+			c.ID = OccurrenceID("a", c.ID, time.UnixMilli(int64(i)), "").String() // as long as real ids, and sorted
 			c.Labels = map[string]string{"zone": "a", "os": "linux", "arch": "amd64"}
 			c.Running = int32(i % 8)
 		}
@@ -712,7 +711,7 @@ func BenchmarkNote(b *testing.B) {
 	}
 }
 
-// TestEqualHostsShare: least_loaded gives each host of an idle fleet its share.
+// TestEqualHostsShare checks that least_loaded gives idle hosts equal shares.
 func TestEqualHostsShare(t *testing.T) {
 	hosts := make([]Candidate, 4)
 	for i := range hosts {

@@ -12,19 +12,19 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// This file turns jobs and runs into the rows that the store keeps, and rows
-// into what the API shows. What people see is always made from a row: so a live
-// run and one of last week look the same.
+// This file converts jobs and runs to the rows of the store, and rows to the messages of
+// the API. Messages are always made from a row, so a live run and an old one look the
+// same.
 
-// Row returns the definition as the store keeps it.
+// Row returns the definition as the store holds it.
 func (j *Job) Row() *apiv1.JobRow {
 	return &apiv1.JobRow{
 		Shape: []byte(j.kind.shape.text), Own: []byte(j.spec().own), Revision: j.Revision(), Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
 	}
 }
 
-// StatsRow returns what the runs and the planned times of the job came to, as
-// the store keeps it.
+// StatsRow returns the statistics of the job and the state of its schedule, dependency
+// and routing, as the store holds them.
 func (j *Job) StatsRow() *apiv1.JobStatsRow {
 	r := &apiv1.JobStatsRow{
 		NextMs: j.NextMs, Planned: j.Planned, Succeeded: j.succeeded, Failed: j.failed, Skipped: j.skipped(),
@@ -42,7 +42,7 @@ func (j *Job) StatsRow() *apiv1.JobStatsRow {
 	return r
 }
 
-// LoadJob puts a job of the store back and returns it.
+// LoadJob restores a job from its row and returns it.
 func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 	j := &Job{NextMs: row.NextMs, Planned: row.Planned}
 	if err := s.loadDefinition(j, name, row); err != nil {
@@ -55,7 +55,7 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 	return j, nil
 }
 
-// LoadStats puts the stats of a job of the store back. The job is there.
+// LoadStats restores the statistics of a job, which [Slot.LoadJob] has loaded before.
 func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 	j.NextMs, j.Planned = row.NextMs, row.Planned
 	j.succeeded, j.failed = row.Succeeded, row.Failed
@@ -70,17 +70,17 @@ func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 	}
 }
 
-// Recount counts a run that ended before the restart and that the stats may
-// have been written without. It reports whether they were.
+// Recount counts a run that ended before the restart, if the stored statistics do not
+// include it. It reports whether it counted the run.
 func (j *Job) Recount(e Ending) bool {
-	if e.Nth <= j.Ended() || e.FinishedMs*1e6 < j.spec().born() { // of an earlier job of that name
+	if e.Nth <= j.Ended() || e.FinishedMs*1e6 < j.spec().born() { // the second: of an earlier job of that name
 		return false
 	}
 	j.count(&Run{ID: e.ID, State: e.State}, e.FinishedMs)
 	return true
 }
 
-// Row returns the run as the store keeps it. It shares slices with r.
+// Row returns the run as the store holds it. It shares slices with r.
 func (r *Run) Row() *apiv1.RunRow {
 	row := &apiv1.RunRow{}
 	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
@@ -102,7 +102,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	row.Node, row.Pin = r.Node, r.Pin
 	if n := r.Nodes; n != nil {
-		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // one of them is empty
+		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // at most one of the two has entries
 	}
 	if f := r.Fan; f != nil {
 		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
@@ -120,7 +120,7 @@ func (r *Run) Row() *apiv1.RunRow {
 		if !r.HasInput {
 			row.Input = []byte(r.defined())
 		}
-		if len(row.Input) > MaxInput { // of the part that reduces: the outputs of the others, which have rows of their own
+		if len(row.Input) > MaxInput { // of the part that reduces: the outputs of other parts, which have rows of their own
 			row.Input = nil
 		}
 	} else {
@@ -129,7 +129,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	return row
 }
 
-// LoadRun puts a live run of the store back. The jobs must have been loaded.
+// LoadRun restores a live run from its row. The jobs must have been loaded before.
 func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	d := &apiv1.Job{}
 	if err := proto.Unmarshal(row.Definition, d); err != nil {
@@ -164,14 +164,14 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
 	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.spec().born() != born(d) {
-		// It was deleted while the run is live.
+		// The job was deleted while the run was live.
 		r.owner = &Job{text: r.Job + r.own, nameLen: uint8(len(r.Job)), kind: &kind{shape: r.shape, policy: r.Policy}}
 	}
 	s.add(r)
 	return nil
 }
 
-// Loaded ties parts to their parents when all live runs have been loaded.
+// Loaded links parts to their parents. The caller has loaded all live runs.
 func (s *Slot) Loaded() {
 	for r := range s.Runs.All() {
 		if !r.IsPart() {
@@ -207,13 +207,13 @@ func routeState(row *apiv1.RouteRow) *RouteState {
 	return s
 }
 
-// LoadKey puts an idempotency key of the store back. Keys come oldest first.
+// LoadKey restores an idempotency key. The caller loads keys oldest first.
 func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64, input uint32) {
 	s.keys.add(key{hash: hash, run: run, atMs: atMs, input: input})
 }
 
-// Message returns what the API shows of the job. now tells a planned time to
-// come from one whose run waits for a host.
+// Message returns the job as the API shows it. An armed planned time at or before now is
+// not shown as the next one.
 func (j *Job) Message(now time.Time) *apiv1.Job {
 	d := j.Definition()
 	next := j.shownNextMs()
@@ -230,8 +230,8 @@ func (j *Job) Message(now time.Time) *apiv1.Job {
 	return d
 }
 
-// RunMessage returns what the API shows of a run. now tells an armed run whose
-// time has come, which is queued, from one that waits for it.
+// RunMessage returns a run as the API shows it. An armed run whose planned time is not
+// after now is shown as queued.
 func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	m := &apiv1.Run{
 		Id: runID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
@@ -248,7 +248,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	}
 	if len(row.Parent) > 0 {
 		m.Parent, m.Part, m.Parts = runID(row.Parent).String(), row.Part, row.Parts
-	} else if row.PartsMade > 0 { // a retry knows before it starts how many it is about
+	} else if row.PartsMade > 0 { // a retry knows the number of its parts before it starts
 		m.Parts = row.Parts
 		m.PartsSucceeded, m.PartsFailed = row.PartsSucceeded, row.PartsFailed
 	}
@@ -275,7 +275,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	return m
 }
 
-// handlerMs is Run.HandlerMs of a row.
+// handlerMs is [Run.HandlerMs] for a row.
 func handlerMs(row *apiv1.RunRow) int64 {
 	if len(row.Attempts) == 0 && row.Attempt == 0 {
 		return row.StartedMs
@@ -299,8 +299,8 @@ func nodeMessage(n *apiv1.NodeRow) *apiv1.NodeState {
 	return m
 }
 
-// text splits bytes into the text field and the bytes field of a message: a
-// text must be valid UTF-8.
+// text returns the bytes for the text field of a message, or for its bytes field if they
+// are not valid UTF-8.
 func text(b []byte) (string, []byte) {
 	if utf8.Valid(b) {
 		return string(b), nil
@@ -315,7 +315,7 @@ func timestamp(ms int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.UnixMilli(ms))
 }
 
-// OutcomeText is the API's word for an outcome; "" while there is none.
+// OutcomeText returns the name of an outcome in the API; "" for none.
 func OutcomeText(o apiv1.Outcome) string {
 	switch o {
 	case apiv1.Outcome_OUTCOME_SUCCEEDED:

@@ -17,31 +17,30 @@ import (
 // Limits of a schedule.
 const (
 	MinInterval  = 10 * time.Millisecond
-	MaxJitter    = 24 * time.Hour // a jitter is less than this
-	MaxCalendars = 32             // that a schedule includes, and as many that it excludes
+	MaxJitter    = 24 * time.Hour // a jitter is shorter than this
+	MaxCalendars = 32             // calendars in include, and as many in exclude
 )
 
-// ErrNoTime says that a schedule plans nothing any more: [Plan.First] found no
-// time.
+// ErrNoTime reports that a schedule has no future planned time: [Plan.First] found none.
 var ErrNoTime = errors.New("schedule has no time to come: change what it plans, or its from, until, max_runs, include or exclude, " +
 	"or leave the schedule out and trigger the job")
 
-// Calendars returns a compiled calendar by its name; nil: there is none.
+// Calendars returns the compiled calendar with a name; nil: it does not exist.
 type Calendars func(name string) *Calendar
 
-// Plan is the schedule of a definition, ready to be asked. It is immutable,
-// pure and safe for concurrent use. Its zero value plans nothing.
+// Plan is the compiled schedule of a definition. It is immutable, pure and safe for
+// concurrent use. Its zero value plans nothing.
 //
-// Planned times are whole milliseconds. All of a job's move by the same shift,
-// which its jitter and its name choose; from bounds them before the shift and
-// until after it, so that none is outside. Dates of calendars are those before
-// the shift, in the schedule's zone: of a cron line those that its fields name,
-// even if a change of the clocks moves the time to another date.
+// Planned times are whole milliseconds. All times of a job move by the same shift, which
+// follows from its jitter and its name. from bounds the times before the shift and until
+// after it, so no planned time is outside these bounds. The dates of calendars apply
+// before the shift, in the schedule's zone. For a cron line they apply to the date that
+// its fields name, even if a clock change moves the time to another date.
 type Plan struct {
-	times    times // nil: a delay, an after, or nothing
+	times    times // nil: delay, after, or no schedule
 	delay    time.Duration
 	after    time.Duration
-	at       time.Time // of a schedule that fires at one fixed time
+	at       time.Time // zero unless the schedule fires at one fixed time
 	from     time.Time // zero: no bound
 	until    time.Time // zero: no bound
 	shift    time.Duration
@@ -49,9 +48,9 @@ type Plan struct {
 	location *time.Location
 }
 
-// NewPlan reads the schedule of a definition. Its errors say what is wrong in
-// one sentence. calendars may be nil if the schedule names none. Whether there
-// is a time to come is for [Plan.First] to say. It does not look at paused.
+// NewPlan compiles the schedule of a definition. An error is one sentence. calendars may
+// be nil if the schedule names none. NewPlan ignores paused, and does not check that
+// there is a future time: see [Plan.First].
 func NewPlan(d *apiv1.Job, calendars Calendars) (Plan, error) {
 	s := d.GetSchedule()
 	if s == nil {
@@ -86,7 +85,8 @@ func find(calendars Calendars, field string, names []string) ([]*Calendar, error
 	return found, nil
 }
 
-// checkSchedule checks all but whether the calendars exist.
+// checkSchedule checks everything except that the calendars exist. It drops an empty
+// schedule.
 func checkSchedule(d *apiv1.Job) error {
 	s := d.Schedule
 	if s == nil {
@@ -116,7 +116,7 @@ func kinds(s *apiv1.Schedule) int {
 	return n
 }
 
-// checkFields says which fields do not go together.
+// checkFields reports fields that do not go together.
 func checkFields(s *apiv1.Schedule) error {
 	calendars := len(s.Include)+len(s.Exclude) > 0
 	switch n := kinds(s); {
@@ -144,7 +144,7 @@ func checkFields(s *apiv1.Schedule) error {
 	return checkCalendars("exclude", s.Exclude)
 }
 
-// firstSet names a field that is set beside the kinds.
+// firstSet returns the name of a field that is set besides the kinds; "": none.
 func firstSet(s *apiv1.Schedule) string {
 	for _, f := range []struct {
 		name string
@@ -182,7 +182,7 @@ func checkCalendars(field string, names []string) error {
 	return nil
 }
 
-// readPlan reads a schedule whose fields go together.
+// readPlan compiles a schedule that checkFields has accepted.
 func readPlan(d *apiv1.Job, on dates) (Plan, error) {
 	s := d.Schedule
 	var p Plan
@@ -226,7 +226,7 @@ func (p *Plan) readKind(d *apiv1.Job, on dates) (err error) {
 	case s.At != "":
 		p.at, err = moment("schedule.at", s.At)
 		if s.Zone == "" {
-			p.location = p.at.Location() // the date is the one that is written
+			p.location = p.at.Location() // the date is in the zone of the given time
 		}
 		p.times = single{p.at.In(p.location)}
 		if !on.has(civilDayOf(p.at.In(p.location))) {
@@ -300,7 +300,7 @@ func timeOfDay(field, s string, byDefault time.Duration) (time.Duration, error) 
 	return 0, fmt.Errorf("%s: %q is not a time of day: write it as 09:00 or 09:00:00, up to 23:59:59", field, s)
 }
 
-// moment reads an instant; "" is the zero time.
+// moment reads an instant and rounds it up to a millisecond; "" is the zero time.
 func moment(field, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -312,7 +312,7 @@ func moment(field, s string) (time.Time, error) {
 	return time.UnixMilli(ceilMilli(t)).In(t.Location()), nil
 }
 
-// lasts reads a duration in whole milliseconds; "" is 0.
+// lasts reads a duration, which must be whole milliseconds; "" is 0.
 func lasts(field, s string, shortest, longest time.Duration) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
@@ -331,13 +331,13 @@ func lasts(field, s string, shortest, longest time.Duration) (time.Duration, err
 	return v, nil
 }
 
-// interval checks the duration of a field that is not a schedule's.
+// interval checks a duration outside a schedule.
 func interval(field, s string) error {
 	_, err := lasts(field, s, MinInterval, MaxInterval)
 	return err
 }
 
-// short writes a limit as people do.
+// short formats a limit for a message.
 func short(d time.Duration) string {
 	if days := d / dayLength; days > 1 {
 		return fmt.Sprintf("%d days", days)
@@ -345,9 +345,9 @@ func short(d time.Duration) string {
 	return strings.TrimSuffix(d.String(), "0m0s")
 }
 
-// shift returns how far the times of a job move: from 0 to less than the
-// jitter, always the same. It is part of the persistent behaviour: another
-// function would move every job.
+// shift returns by how much the times of a job move: at least 0 and less than the jitter.
+// It is deterministic, and part of the persistent behaviour: a change of this function
+// would move every job.
 func shift(job string, jitter time.Duration) time.Duration {
 	if jitter == 0 {
 		return 0
@@ -356,7 +356,7 @@ func shift(job string, jitter time.Duration) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(jitter.Milliseconds())) * time.Millisecond
 }
 
-// Location returns the zone of the schedule, in which planned times are given.
+// Location returns the zone of the schedule and of its planned times.
 func (p Plan) Location() *time.Location {
 	if p.location == nil {
 		return time.UTC
@@ -364,9 +364,8 @@ func (p Plan) Location() *time.Location {
 	return p.location
 }
 
-// Anchor returns the plan of a job that has planned t. It matters to a fixed
-// rate without from, which counts from the times that it has planned; other
-// plans are returned as they are.
+// Anchor returns the plan of a job that has planned t. It only changes a fixed rate
+// without from, which counts from its earlier planned times.
 func (p Plan) Anchor(t time.Time) Plan {
 	if e, ok := p.times.(every); ok && !e.anchored {
 		e.anchor, e.anchored = t.Add(-p.shift).UnixMilli(), true
@@ -375,8 +374,8 @@ func (p Plan) Anchor(t time.Time) Plan {
 	return p
 }
 
-// First returns the first planned time of a schedule that is set now. It is
-// after now. For how many there are, see [Plan.Left].
+// First returns the first planned time after now of a schedule that is set now. It does
+// not check how many times remain: see [Plan.Left].
 func (p Plan) First(now time.Time) (time.Time, bool) {
 	now = time.UnixMilli(ceilMilli(now))
 	switch {
@@ -386,13 +385,13 @@ func (p Plan) First(now time.Time) (time.Time, bool) {
 		return p.bound(now.Add(p.after))
 	}
 	if e, ok := p.times.(every); ok && !e.anchored {
-		now = now.Add(p.shift) // a whole interval before the shift
+		now = now.Add(p.shift) // the first time is a whole interval plus the shift after now
 	}
 	return p.After(now)
 }
 
-// AfterEnd returns the planned time of a delay schedule that follows a run which
-// ended at the given time, false for any other schedule.
+// AfterEnd returns the planned time of a delay schedule after a run that ended at the
+// given time; false for other schedules.
 func (p Plan) AfterEnd(end time.Time) (time.Time, bool) {
 	if p.delay == 0 {
 		return time.Time{}, false
@@ -404,7 +403,7 @@ func (p Plan) AfterEnd(end time.Time) (time.Time, bool) {
 	return p.bound(t)
 }
 
-// bound shifts a time and says whether it may be planned.
+// bound adds the shift to a time and reports whether the result may be planned.
 func (p Plan) bound(t time.Time) (time.Time, bool) {
 	shifted := t.Add(p.shift)
 	if t.Before(p.from) || !p.until.IsZero() && !shifted.Before(p.until) || shifted.UnixMilli() > lastTime {
@@ -413,16 +412,15 @@ func (p Plan) bound(t time.Time) (time.Time, bool) {
 	return shifted.In(p.location), true
 }
 
-// After returns the first planned time strictly after t, whatever the clock
-// says. A fixed rate without from and without [Plan.Anchor] counts from t. A
-// delay and an after have none: they follow an event. The search ends 400 years
-// after t.
+// After returns the first planned time strictly after t, regardless of the current time.
+// A fixed rate without from and without [Plan.Anchor] counts from t. A delay and an after
+// have no such time, because they follow an event. The search ends 400 years after t.
 //
-// It takes about a microsecond. A calendar costs a fraction of a microsecond for
-// each month without a time, so that a time within ten years is found in 20 µs
-// and that there is none at all in less than a millisecond; only a fixed rate of
-// more than a day, or a span over midnight, whose dates are always excluded
-// takes up to some ten milliseconds.
+// It takes about a microsecond. With a calendar, each month without a time costs a
+// fraction of a microsecond: After finds a time within ten years in 20 µs, and finds out
+// in less than a millisecond that there is none. It takes up to about ten milliseconds
+// for a fixed rate of more than a day, or a span over midnight, if its dates are always
+// excluded.
 func (p Plan) After(t time.Time) (time.Time, bool) {
 	if p.times == nil {
 		return time.Time{}, false
@@ -438,10 +436,9 @@ func (p Plan) After(t time.Time) (time.Time, bool) {
 	return p.bound(next)
 }
 
-// Between returns the planned times t with from <= t < until in order, at most
-// limit of them, and whether there are more. It does not look at how many the
-// job has planned. A fixed rate without from and without [Plan.Anchor] begins at
-// from.
+// Between returns the planned times t with from <= t < until in order, at most limit of
+// them, and reports whether there are more. It ignores the maximum number of runs. A
+// fixed rate without from and without [Plan.Anchor] begins at from.
 func (p Plan) Between(from, until time.Time, limit int) (times []time.Time, more bool) {
 	from = time.UnixMilli(ceilMilli(from))
 	p = p.Anchor(from)
@@ -454,8 +451,8 @@ func (p Plan) Between(from, until time.Time, limit int) (times []time.Time, more
 	return times, false
 }
 
-// Left returns how many times remain to a job that has planned so many:
-// [math.MaxInt64] if there is no limit, 0 if its schedule has ended.
+// Left returns how many planned times remain for a job that has planned so many:
+// [math.MaxInt64] without a limit, 0 if its schedule has ended.
 func (p Plan) Left(planned int64) int64 {
 	if p.maxRuns == 0 {
 		return math.MaxInt64
@@ -463,7 +460,7 @@ func (p Plan) Left(planned int64) int64 {
 	return max(p.maxRuns-planned, 0)
 }
 
-// Once reports whether the schedule fires at one fixed time, and which.
+// Once returns the one fixed time of a schedule, and whether it has one.
 func (p Plan) Once() (time.Time, bool) {
 	if p.at.IsZero() {
 		return time.Time{}, false

@@ -24,7 +24,7 @@ func instant(t testing.TB, s string) time.Time {
 	return v
 }
 
-// book holds calendars by name.
+// book returns a look-up of calendars by name.
 func book(t testing.TB, list ...*apiv1.Calendar) Calendars {
 	t.Helper()
 	m := map[string]*Calendar{}
@@ -58,7 +58,7 @@ func mustPlan(t testing.TB, s *apiv1.Schedule, calendars Calendars) Plan {
 	return p
 }
 
-// listed writes times in UTC, without a date that is today's.
+// listed formats times in UTC. It omits the date of the test.
 func listed(times []time.Time) string {
 	var out []string
 	for _, t := range times {
@@ -67,15 +67,14 @@ func listed(times []time.Time) string {
 	return strings.Join(out, " ")
 }
 
-// TestPlan asks for the first time of a schedule that is set at 06:00 UTC on 8
-// March 2026, an hour before the clocks of New York go forward, and for those
-// that follow it.
+// TestPlan computes the first times of a schedule that is set at 06:00 UTC on 8 March
+// 2026, an hour before the clocks in New York go forward.
 func TestPlan(t *testing.T) {
 	now := instant(t, "2026-03-08T06:00:00Z")
 	for _, c := range []struct {
 		name string
 		s    *apiv1.Schedule
-		want string // at most three
+		want string // at most three times
 	}{
 		{"nothing", &apiv1.Schedule{}, ""},
 		{"every", &apiv1.Schedule{Every: "30s"}, "03-08T06:00:30 03-08T06:01:00 03-08T06:01:30"},
@@ -281,8 +280,8 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDaysThatTheClocksBend looks at days that do not last from one midnight to
-// the next: each time is planned once, and counted as often.
+// TestDaysThatTheClocksBend checks days that do not last from one midnight to the next:
+// each time is planned once and counted once.
 func TestDaysThatTheClocksBend(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -310,7 +309,7 @@ func TestDaysThatTheClocksBend(t *testing.T) {
 			"2026-03-08T00:00:00-05:00", "2026-03-09T00:00:00-04:00",
 			"03-08T07:30:00",
 		},
-		{ // at 00:01 of Sunday the clocks go back to 23:01 of Saturday
+		{ // on Sunday at 00:01 the clocks go back to Saturday 23:01
 			"a Saturday that comes back after midnight", &apiv1.Schedule{Zone: "America/St_Johns", Every: "15m", From: "2010-11-07T01:30:30Z", Exclude: []string{"weekend"}},
 			"2010-11-05T23:00:00-02:30", "2010-11-08T00:20:00-03:30",
 			"11-08T03:30:30 11-08T03:45:30",
@@ -333,7 +332,7 @@ func TestDaysThatTheClocksBend(t *testing.T) {
 	}
 }
 
-// awkward are zones and years in which the clocks do something special.
+// awkward has zones and years with unusual clock changes.
 var awkward = []struct {
 	zone string
 	year int
@@ -350,7 +349,7 @@ var awkward = []struct {
 	{"Antarctica/Troll", 2028}, // by two hours
 }
 
-// drawSchedule draws a schedule for a zone, with times in a year and in whole minutes.
+// drawSchedule draws a schedule in a zone, with times in a year and in whole minutes.
 func drawSchedule(t *rapid.T, zone string, year int) *apiv1.Schedule {
 	s := &apiv1.Schedule{}
 	minutes := func(name string, low, high int) string {
@@ -402,16 +401,16 @@ func drawSchedule(t *rapid.T, zone string, year int) *apiv1.Schedule {
 	return s
 }
 
-// year is a walk over the minutes of a year in a zone.
+// year has the minutes of a year in a zone.
 type year struct {
 	loc   *time.Location
 	begin int64           // Unix minutes
-	date  []time.Time     // of each minute, at midnight, as if it were UTC; by the day that has begun
-	first map[int64]int64 // the first minute that shows a wall time, which is in minutes as if it were UTC
+	date  []time.Time     // midnight of the day of each minute, as UTC; after a repeated midnight, of the day that has begun
+	first map[int64]int64 // first minute that shows a wall time; the wall time is in minutes, as UTC
 }
 
-// walk reads the clocks of a year and two weeks on each side. It shares nothing
-// with the engine: no zone's rules, only what package time shows.
+// walk reads the clocks of a year and two weeks on each side. It shares no code with the
+// engine and uses only package time, minute by minute.
 func walk(t testing.TB, zone string, y int) *year {
 	t.Helper()
 	loc, err := cron.LoadZone(zone)
@@ -420,7 +419,7 @@ func walk(t testing.TB, zone string, y int) *year {
 	}
 	from := time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -14)
 	w := &year{loc: loc, begin: from.Unix() / 60, first: make(map[int64]int64, 600_000)}
-	var day int64 // in minutes
+	var day int64 // minutes
 	for m, end := w.begin, from.AddDate(1, 0, 28).Unix()/60; m < end; m++ {
 		_, offset := time.Unix(m*60, 0).In(loc).Zone()
 		wall := m + int64(offset)/60
@@ -433,8 +432,8 @@ func walk(t testing.TB, zone string, y int) *year {
 	return w
 }
 
-// minute returns the minute of a wall time: the first that shows it, and in a gap
-// as much later as the wall time is past the last one that is shown before it.
+// minute returns the first minute that shows a wall time. In a gap, it is as long after
+// the last shown wall time as the given one.
 func (w *year) minute(wall time.Time) int64 {
 	for back := int64(0); ; back++ {
 		if m, ok := w.first[wall.Unix()/60-back]; ok {
@@ -443,7 +442,7 @@ func (w *year) minute(wall time.Time) int64 {
 	}
 }
 
-// held reports whether the date of a minute is one of the schedule's.
+// held reports whether the schedule includes the date of a minute.
 func (w *year) held(m int64, s *apiv1.Schedule, calendars Calendars) bool {
 	d := w.date[m-w.begin]
 	on := func(name string) bool { return calendars(name).Has(d.Date()) }
@@ -510,10 +509,9 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// TestPlanAgainstTheClocks compares random schedules with a walk over the
-// minutes of a year in which the clocks are changed. A cron line is compared
-// with the same line whose times are looked at one by one: the line itself has
-// its own oracle, in its package.
+// TestPlanAgainstTheClocks compares random schedules with a walk over the minutes of a
+// year with clock changes. It compares a cron line with the same line whose times are
+// checked one by one; package cron tests the line itself.
 func TestPlanAgainstTheClocks(t *testing.T) {
 	calendars := someCalendars(t)
 	examples := 25
@@ -525,7 +523,7 @@ func TestPlanAgainstTheClocks(t *testing.T) {
 			w := walk(t, a.zone, a.year)
 			from := time.Date(a.year, 1, 1, 0, 0, 0, 0, time.UTC)
 			until := from.AddDate(1, 0, 0)
-			for n := range examples { // fixed seeds: a failure repeats
+			for n := range examples { // fixed seeds, so that a failure repeats
 				s := rapid.Custom(func(t *rapid.T) *apiv1.Schedule { return drawSchedule(t, a.zone, a.year) }).Example(i*examples + n)
 				p := mustPlan(t, s, calendars)
 				var want []time.Time
@@ -554,9 +552,9 @@ func TestPlanAgainstTheClocks(t *testing.T) {
 	}
 }
 
-// cronTimes are the times of the bare line, less those whose date the calendars
-// leave out. Only the date that a gap moves over midnight would need the fields
-// of the line: the lines of this test have none.
+// cronTimes returns the times of the bare line without those on dates that the calendars
+// exclude. Only a date that a gap moves over midnight would need the fields of the line,
+// and the lines of this test have none.
 func cronTimes(t testing.TB, s *apiv1.Schedule, w *year, calendars Calendars, from, until time.Time) []time.Time {
 	t.Helper()
 	c, err := cron.Parse(s.Cron, w.loc, cron.Options{Gap: cron.GapPolicy(s.Gap), Fold: cron.FoldPolicy(s.Fold)})
@@ -612,7 +610,7 @@ func BenchmarkAfter(b *testing.B) {
 	}
 }
 
-// FuzzSchedule reads schedules of any text, and follows those that are valid.
+// FuzzSchedule compiles schedules of any text, and follows the valid ones.
 func FuzzSchedule(f *testing.F) {
 	f.Add("30 2 * * *", "America/New_York", "", "", "", "", "", "", "", "", "", "", int64(1_772_928_000_000))
 	f.Add("", "Asia/Tehran", "", "", "", "", "22:00", "02:00", "7m", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "1h", int64(1_772_928_000_000))

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Limits of labels and of what asks for them, in bytes.
+// Limits of labels and of selectors, in bytes.
 const (
 	maxLabelKey   = 128
 	maxLabelValue = 256
 	maxSelector   = 1024
 )
 
-// CheckLabel refuses a host's label that no [Selector] could ask for. An empty
-// value is fine: its key can be asked for.
+// CheckLabel refuses a label of a host that no [Selector] could match. An empty value is
+// valid, because a selector can name only the key.
 func CheckLabel(key, value string) error {
 	switch {
 	case key == "" || leading(key, inKey) != key || !alphanumeric(key[0]) || len(key) > maxLabelKey:
@@ -26,7 +26,7 @@ func CheckLabel(key, value string) error {
 	return nil
 }
 
-// operator is what a selector says about its key.
+// operator is the operator of a selector.
 type operator uint8
 
 const (
@@ -38,12 +38,12 @@ const (
 	opNotIn
 )
 
-// operators are the texts of the grammar, by operator.
+// operators are the texts of the operators, by operator.
 var operators = [...]string{"", "!", "=", "!=", "in", "notin"}
 
 func (o operator) String() string { return operators[o] }
 
-// Selector is one condition on the labels of a host:
+// Selector is one condition on the labels of a host. It has one of these forms:
 //
 //	zone=a  zone==a      the label is there and is a
 //	zone!=a              it is not a, or not there
@@ -52,16 +52,15 @@ func (o operator) String() string { return operators[o] }
 //	gpu                  it is there, with any value
 //	!gpu                 it is not there
 //
-// A selector is never changed after [ParseSelector] made it, so many
-// goroutines may use it.
+// A selector is immutable, so it is safe for concurrent use.
 type Selector struct {
 	key    string
 	op     operator
 	values []string // one for = and !=, at least one for in and notin, else none
 }
 
-// ParseSelector reads one condition. Its error names the position, counted
-// from 1, and says what to write there.
+// ParseSelector reads one condition. An error names the position, counted from 1, and
+// says what to write there.
 func ParseSelector(s string) (Selector, error) {
 	if len(s) > maxSelector {
 		return Selector{}, fmt.Errorf("the condition has %d bytes, the limit is %d: write shorter lists, or give the hosts one label for it",
@@ -75,7 +74,7 @@ func ParseSelector(s string) (Selector, error) {
 	return sel, nil
 }
 
-// String writes the condition so that [ParseSelector] reads the same again.
+// String formats the condition. [ParseSelector] reads the result as an equal condition.
 func (s Selector) String() string {
 	switch s.op {
 	case opNotThere:
@@ -106,7 +105,7 @@ func (s Selector) Matches(labels map[string]string) bool {
 	return ok
 }
 
-// selectorParser reads text from at on. After an error at is where it lies.
+// selectorParser reads text from at. After an error, at is its position.
 type selectorParser struct {
 	text string
 	at   int
@@ -217,7 +216,7 @@ func (p *selectorParser) end() error {
 	return nil
 }
 
-// rest steps over blanks and returns what is left.
+// rest skips blanks and returns the remaining text.
 func (p *selectorParser) rest() string {
 	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\t') {
 		p.at++
@@ -225,7 +224,7 @@ func (p *selectorParser) rest() string {
 	return p.text[p.at:]
 }
 
-// take steps over a token if it comes next.
+// take skips a token if it comes next, and reports whether it did.
 func (p *selectorParser) take(token string) bool {
 	if !strings.HasPrefix(p.rest(), token) {
 		return false
@@ -234,7 +233,7 @@ func (p *selectorParser) take(token string) bool {
 	return true
 }
 
-// leading returns the longest beginning of s whose bytes are all of a class.
+// leading returns the longest prefix of s whose bytes are all in a class.
 func leading(s string, class func(byte) bool) string {
 	for i := range len(s) {
 		if !class(s[i]) {

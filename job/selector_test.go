@@ -9,7 +9,7 @@ import (
 func TestSelector(t *testing.T) {
 	a, b, empty := map[string]string{"zone": "a"}, map[string]string{"zone": "b"}, map[string]string{"zone": ""}
 	for _, c := range []struct {
-		text, want string // want: as String writes it
+		text, want string // want is the result of String
 		yes, no    []map[string]string
 	}{
 		{"zone=a", "zone=a", []map[string]string{a}, []map[string]string{b, empty, nil}},
@@ -109,8 +109,8 @@ func TestCheckLabel(t *testing.T) {
 	}
 }
 
-// FuzzSelector holds that what is accepted is written so that it is read as the
-// same again, and asks only for labels that hosts may have.
+// FuzzSelector checks that a valid selector has a text that parses to an equal selector,
+// and that it only matches labels that hosts can have.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{
 		"zone=a", "zone == a", "zone!=a", "zone in (a, b)", "zone notin (a,b,c)", "gpu", "!gpu", "in in (in)", "a/b.c-d_e=f:g@h+i",

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestJobIsSmall: there may be a million of them, and 112 is a size class of
-// Go's allocator: one more field costs each of them 16 bytes.
+// TestJobIsSmall checks the size of a job. There may be a million jobs, and 112 bytes is
+// a size class of Go's allocator: one more field costs 16 bytes per job.
 func TestJobIsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(Job{}); size > 112 {
 		t.Errorf("a job is %d bytes, want at most 112: what only some jobs need belongs to what it has extra", size)

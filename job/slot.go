@@ -10,18 +10,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of what a slot remembers of idempotency keys. The window is the time
-// within which the same key means the same run.
+// Bounds of the idempotency keys of a slot. Within KeyWindow, the same key means the same
+// run.
 const (
 	KeyWindow = 10 * time.Minute
-	MaxKeys   = 1 << 16 // a slot; the oldest are forgotten first
+	MaxKeys   = 1 << 16 // of a slot; the oldest are removed first
 )
 
 // ModuleSlot is the slot that holds the modules of an app.
 const ModuleSlot uint8 = 0
 
-// Run is one occurrence of a job. Callers outside this package read it only,
-// on the goroutine that owns the slot.
+// Run is one occurrence of a job. Callers outside this package only read a run, on the
+// goroutine that owns the slot.
 type Run struct {
 	ID      RunID
 	App     string
@@ -32,18 +32,18 @@ type Run struct {
 
 	PlannedMs  int64
 	AcceptedMs int64
-	StartedMs  int64 // first attempt sent; 0: none yet. See HandlerMs
+	StartedMs  int64 // when the first attempt was dispatched; 0: not yet. See HandlerMs
 	FinishedMs int64
-	RetryMs    int64 // when Waiting
+	RetryMs    int64 // when the next attempt is due, in State Waiting
 
-	Attempt  int32 // Invariant: rises by one with each dispatch; the fence against late results
-	Lost     int32 // attempts that ended because their host went away or was drained: no retries
+	Attempt  int32 // Invariant: rises by one with each dispatch, so a late result has a lower number
+	Lost     int32 // attempts that do not count as retries: the host was lost or gave the task back
 	Host     string
 	Session  string
 	Attempts []Attempt
 
-	HasInput bool   // false: the input of the definition
-	Input    []byte // not written to
+	HasInput bool   // false: the run has the input of the definition
+	Input    []byte // immutable
 	Output   []byte
 	Error    string
 	Code     string
@@ -53,25 +53,27 @@ type Run struct {
 	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
-	Covers          int64      // passed planned times that it stands for beside its own
-	Cause           RunID      // the run that it retries or follows, or whose node it is; zero: none
-	Node            string     // of the run of a workflow that Cause is; "": of none
-	Nodes           *Nodes     // nil unless it is of a workflow that has begun, or goes on where another run ended
-	Pin             *apiv1.Pin // nil unless the job names an alias: the version that it stood for. It is not written to
-	Fan             *Fan       // nil unless it is a part, has parts, or was asked for some parts only
+	Covers          int64      // number of missed planned times that the run covers besides its own
+	Cause           RunID      // the run that this one retries or follows, or whose node it is; zero: none
+	Node            string     // name of the node of Cause, a run of a workflow; "": none
+	Nodes           *Nodes     // nil unless the run is of a workflow and has begun, or continues an earlier run
+	Pin             *apiv1.Pin // the version to which the job's alias resolved; nil: the job names no alias. Immutable
+	Fan             *Fan       // nil unless the run is a part, has parts, or was requested with some parts only
 
-	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
+	// Nth is the number of the run among the ended runs of its job; 0: it is live, or the
+	// job does not count it.
 	Nth int64
 
-	// Mark, Pace, Micros and SetIndex belong to the owner of the slot. The fold ignores them.
+	// Mark, Pace, Micros and SetIndex belong to the owner of the slot. Apply ignores
+	// them.
 	Mark     uint8
 	Pace     uint8
-	Micros   uint16 // of the dispatch, beyond its ms
-	SetIndex uint32 // position in the run set of the host, plus 1; 0: in none
+	Micros   uint16 // microseconds of the dispatch time beyond its millisecond
+	SetIndex uint32 // position in the run set of the host, plus 1; 0: none
 
-	first [1]Attempt // where Attempts begin: most runs have one
-	// owner counts the run. It is not the slot's job of that name when the job
-	// was deleted, or deleted and created again, while the run was live.
+	first [1]Attempt // backing array of Attempts: most runs have one attempt
+	// owner is the job that counts the run. It is no longer the slot's job of that name
+	// if the job was deleted, or deleted and created again, while the run was live.
 	owner *Job
 	slot  *Slot
 	spec
@@ -82,73 +84,75 @@ type Attempt struct {
 	Number       int32
 	Host         string
 	DispatchedMs int64
-	StartedMs    int64 // of the handler; 0: it has not ended, or not started
+	StartedMs    int64 // when the handler started; 0: it has not started, or the attempt has not ended
 	FinishedMs   int64
 	Outcome      apiv1.Outcome
 	Error        string
 	Code         string
 }
 
-// Fan is what a run has to do with a fan-out, as one of the parts or as their parent.
+// Fan is the state of a run in a fan-out, as one of the parts or as their parent.
 type Fan struct {
-	Parent RunID  // of a part; zero: it is the parent
+	Parent RunID  // of a part; zero: this run is the parent
 	Part   int32  // of a part: its number, from 0
-	Parts  int32  // how many there are
+	Parts  int32  // number of parts
 	Pinned string // of a part of a broadcast: the host that runs it
 
-	Only      []int32  // of a parent: the parts to make; empty: all
-	OnlyHosts []string // of a retried broadcast: the hosts of Only
-	Made      int32    // of a parent: how many parts were made; 0: none yet
+	Only      []int32  // of a parent: numbers of the parts to make; empty: all
+	OnlyHosts []string // of a retried broadcast: the host of each part in Only
+	Made      int32    // of a parent: number of parts made; 0: none yet
 	Succeeded int32
-	Failed    int32 // ended otherwise
+	Failed    int32 // ended in another state
 	parts     []*Run
 
 	Map    *Mapping // of a parent that maps
-	Depth  int32    // of a part of one: how many parts lie between it and the first
-	Mapped int32    // of a part of one: how many inputs it has mapped
-	Reduce bool     // of a part of one: it is the one that reduces
-	place  int32    // of a part: its place in parts of its parent
+	Depth  int32    // of a part of a run that maps: number of parts between it and the first one
+	Mapped int32    // of a part of a run that maps: number of inputs that it has mapped
+	Reduce bool     // of a part of a run that maps: it is the part that reduces
+	place  int32    // of a part: its index in the parent's parts
 }
 
 // Slot returns the slot that holds the run, or held it.
 func (r *Run) Slot() *Slot { return r.slot }
 
-// Owner returns the job that counts the run. It need not be the slot's job of that name any more.
+// Owner returns the job that counts the run. The slot may have another job of that name,
+// or none.
 func (r *Run) Owner() *Job { return r.owner }
 
-// IsPart reports whether the run is a part of another one.
+// IsPart reports whether the run is a part of another run.
 func (r *Run) IsPart() bool { return r.Fan != nil && r.Fan.Parent != RunID{} }
 
-// HasParts reports whether the run was made into parts: they run, and it does not.
+// HasParts reports whether the run is divided into parts, which run instead of it.
 func (r *Run) HasParts() bool { return r.Fan != nil && r.Fan.Made > 0 }
 
-// Delegates reports whether other runs do the work of this one: its parts or its nodes.
+// Delegates reports whether other runs do the work of this run: its parts or its nodes.
 func (r *Run) Delegates() bool { return r.HasParts() || r.HasNodes() }
 
-// Definition decodes the definition as it was when the run was accepted (for an
-// armed run: as it is now). The caller owns it.
+// Definition decodes the definition as it was when the run was accepted; for an armed
+// run, the current one. The caller owns the result.
 func (r *Run) Definition() *apiv1.Job { return r.decode(r.App, r.Job) }
 
-// Shape returns what the run's definition has in common with others.
+// Shape returns the shared part of the run's definition.
 func (r *Run) Shape() *Shape { return r.shape }
 
 // MaxAttempts is the number of the last attempt that the policy allows.
 func (r *Run) MaxAttempts() int32 { return r.Policy.Retries + 1 + r.Lost }
 
-// Shared is Definition for who only reads: the result belongs to everybody.
+// Shared returns the result of Definition from a cache. All callers share it, so they do
+// not modify it.
 func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 
-// maxDecoded bounds the definitions that a slot keeps decoded: those of workflows
-// that run now.
+// maxDecoded bounds the decoded definitions in the cache of a slot. It holds those of
+// running workflows.
 const maxDecoded = 1024
 
-// named tells definitions apart.
+// named is the key of a definition in the cache.
 type named struct {
 	name string
 	spec
 }
 
-// shared returns a definition decoded, from the cache if it was just used.
+// shared returns a decoded definition, from the cache if possible.
 func (s *Slot) shared(name string, sp spec) *apiv1.Job {
 	k := named{name, sp}
 	if d := s.decoded[k]; d != nil {
@@ -158,7 +162,7 @@ func (s *Slot) shared(name string, sp spec) *apiv1.Job {
 		clear(s.decoded)
 	}
 	d := sp.decode(s.App, name)
-	k.name, k.own = strings.Clone(name), strings.Clone(sp.own) // it may stay longer than the texts beside them
+	k.name, k.own = strings.Clone(name), strings.Clone(sp.own) // copies, because an entry must not retain a slab of the arena
 	s.decoded[k] = d
 	return d
 }
@@ -181,39 +185,43 @@ func encode(d *apiv1.Job) []byte {
 
 func born(d *apiv1.Job) int64 { return d.GetCreatedAt().AsTime().UnixNano() }
 
-// Slot is the state of a fixed slice of an app's jobs: the fold of its records.
-// It is not safe for concurrent use; one loop owns it.
+// Slot is the state of one of the 16 hash slices of an app's jobs, the result of its
+// records. It is not safe for concurrent use; one loop owns it.
 type Slot struct {
 	App     string
 	Index   uint8
 	Jobs    Jobs
 	Runs    Runs                     // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
-	// Aliases are those of the app by module@name; only in ModuleSlot. They are not written to.
+	// Aliases are the aliases of the app by module@name; only in ModuleSlot. They are
+	// immutable.
 	Aliases map[string]*apiv1.Alias
-	// Settings bound the app; nil: nothing does. Only in ModuleSlot. They are not written to.
+	// Settings are the settings of the app; nil: none. Only in ModuleSlot. They are
+	// immutable.
 	Settings *apiv1.App
-	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
+	// Calendars are the calendars of the app by name; only in ModuleSlot. They are
+	// immutable.
 	Calendars map[string]*apiv1.Calendar
 
-	// Ownership is the stage of the slot in its last move. It is zero for a slot that never moved.
+	// Ownership is the stage of the slot in its last move. It is zero for a slot that has
+	// never moved.
 	Ownership SlotOwnership
 	// Home is the primary partition of the app; "": this one. Only in ModuleSlot.
 	Home string
 
-	// Owner is for the owner of the slot. The fold does not look at it.
+	// Owner belongs to the owner of the slot. Apply ignores it.
 	Owner any
 
 	guests guests           // see guest.go
-	live   [len(states)]int // counts Runs by state
+	live   [len(states)]int // number of Runs by state
 
 	decoded  map[named]*apiv1.Job
-	shapes   map[string]*Shape  // by their text; those in use, and some that were
-	policies map[Policy]*Policy // those in use, and some that were
+	shapes   map[string]*Shape  // by their text; those in use, and some former ones
+	policies map[Policy]*Policy // those in use, and some former ones
 	kinds    map[kind]*kind     // likewise, of jobs whose schedule has a delay
-	unborn   *kind              // of a job that is about to get a definition
-	uses     map[use]int        // jobs, by what they name
-	refer    int                // jobs that refer to others
+	unborn   *kind              // kind of a job before it has a definition
+	uses     map[use]int        // number of jobs by the handler that they name
+	refer    int                // number of jobs that refer to others
 	pinned   map[pinKey]pinned
 	keys     keys
 	texts    texts
@@ -237,7 +245,7 @@ func NewSlot(app string, index uint8) *Slot {
 	return s
 }
 
-// maxPolicies bounds the shared policies that a slot keeps.
+// maxPolicies bounds the shared policies of a slot.
 const maxPolicies = 4096
 
 // policy returns the shared policy of a definition.
@@ -247,27 +255,27 @@ func (s *Slot) policy(d *apiv1.Job) *Policy {
 		return shared
 	}
 	if len(s.policies) >= maxPolicies {
-		clear(s.policies) // those in use live on
+		clear(s.policies) // jobs and runs still hold the policies in use
 	}
 	shared := p
-	shared.Route, _ = NewRoute(d.GetRouting()) // was checked when it was saved; one that cannot be read any more is none
+	shared.Route, _ = NewRoute(d.GetRouting()) // Validate accepted it; one that this version cannot read counts as none
 	s.policies[p] = &shared
 	return &shared
 }
 
-// Change says what kind of thing an [Effect] reports.
+// Change is the kind of an [Effect].
 type Change uint8
 
-// The changes. Each names the noun that changed and what the owner of the slot
-// has to see to once the record is durable.
+// The changes. A comment describes the change, or what the owner of the slot does about it
+// when the record is durable.
 const (
-	JobChanged      Change = iota + 1 // its definition; JobPlanned follows when NextMs has a new value
-	JobMoved                          // what it planned, or met, or how it routes: not its definition
-	JobCounted                        // a run of it has ended, which Run.Nth counts
+	JobChanged      Change = iota + 1 // its definition changed; JobPlanned follows if NextMs has a new value
+	JobMoved                          // its planned times, dependency or routing state changed, but not its definition
+	JobCounted                        // a run of it has ended, and Run.Nth counts it
 	JobPlanned                        // arm it ahead of NextMs
-	JobDepends                        // on other jobs, also as nodes, or on calendars
-	JobBounded                        // its overlap policy bounds what is under way, and did not when live runs of it were accepted
-	JobDeleted                        // Job holds what it was
+	JobDepends                        // it depends on other jobs, also as nodes, or on calendars
+	JobBounded                        // its overlap policy now bounds the admitted runs, and did not when live runs of it were accepted
+	JobDeleted                        // Job holds its last state
 	ModuleAdded                       // Module
 	RunArmed                          // fires at PlannedMs
 	RunChanged                        // an armed run got a new definition
@@ -275,22 +283,22 @@ const (
 	RunRequeued                       // queued again after its host went away or was drained
 	RunStarted                        // sent to Run.Host
 	RunWaiting                        // try again at RetryMs
-	RunStopping                       // tell Run.Host to end it
-	RunEnded                          // terminal, and out of the slot
-	RunRevoked                        // was armed, is gone without a trace
-	RunPassed                         // terminal without ever having been live
+	RunStopping                       // tell Run.Host to stop it
+	RunEnded                          // terminal, and no longer in the slot
+	RunRevoked                        // was armed, and was removed without a row
+	RunPassed                         // terminal without having been live
 	KeyAdded                          // Key maps to Run
 	AppChanged                        // App
 	CalendarChanged                   // Calendar
-	CalendarDeleted                   // Calendar holds what it was
+	CalendarDeleted                   // Calendar holds its last state
 	RowChanged                        // Row
 	AliasChanged                      // Alias
-	AliasDeleted                      // Alias holds what it was
-	RunCame                           // live, with its slot, from another unit: see move.go
-	RunResumed                        // all of its slot is here: what it waits for goes on
+	AliasDeleted                      // Alias holds its last state
+	RunCame                           // live, and arrived with its slot from another partition: see move.go
+	RunResumed                        // its whole slot has arrived: what the run waits for continues
 )
 
-// Effect is one consequence of a record.
+// Effect is one consequence of a record. Change says which other fields are set.
 type Effect struct {
 	Change   Change
 	Job      *Job
@@ -301,13 +309,13 @@ type Effect struct {
 	App      *apiv1.App
 	Row      *Row
 	Key      [16]byte
-	Input    uint32 // the [InputSum] that Key was used with
+	Input    uint32 // [InputSum] at the first use of Key
 	AtMs     int64  // the time of the record
 }
 
-// Apply folds one record into the slot and appends its effects to fx.
-// It is pure: the result depends on the state and the record alone. A record
-// that fits nothing (a late result, a second end) changes nothing.
+// Apply applies one record to the slot and appends its effects to fx. It is pure: the
+// result depends only on the state and the record. A record that does not fit the state
+// (a late result, a second end) changes nothing.
 func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
 	if s.Ownership.State != Here && !allowedWhileFrozen(rec) {
@@ -412,8 +420,8 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	return fx
 }
 
-// Accept is Apply for a record with one accepted run, of a job that was looked up.
-// It keeps a's slices.
+// Accept is Apply for a record with one accepted run, of a job that the caller has looked
+// up. It retains the slices of a.
 func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	from := len(fx)
 	if s.Ownership.State != Here || j.Slot() != s || !j.Current() {
@@ -426,7 +434,7 @@ func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	return fx
 }
 
-// sameHandler reports whether two shapes execute the same.
+// sameHandler reports whether two shapes execute the same handler of the same version.
 func sameHandler(a, b *Shape) bool {
 	return a == b || a != nil && b != nil && a.Digest == b.Digest && proto.Equal(a.Handler, b.Handler)
 }
@@ -451,7 +459,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	if x := j.extra; x != nil {
 		x.met = slices.DeleteFunc(x.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
 		if j.Policy().Route == nil {
-			x.route = nil // of the strategy before
+			x.route = nil // of the former strategy
 		}
 		j.tidy()
 	}
@@ -464,7 +472,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	if p.Renewed {
 		j.Planned = 0
 	}
-	for _, r := range j.armed() { // what is armed runs with the new definition
+	for _, r := range j.armed() { // armed runs get the new definition
 		if r.PlannedMs > atMs {
 			r.spec, r.Policy, r.Revision = j.spec(), j.Policy(), j.Revision()
 			s.repin(r, j, p.Pin)
@@ -481,10 +489,10 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
-// Live counts the runs in a state that is not terminal.
+// Live returns the number of runs in a state that is not terminal.
 func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 
-// add puts a live run in.
+// add adds a live run to the slot.
 func (s *Slot) add(r *Run) {
 	s.Runs.add(r)
 	s.live[r.State.Ordinal()]++
@@ -511,7 +519,7 @@ func (s *Slot) move(r *Run, to State) {
 	r.State = to
 }
 
-// remove takes a live run out.
+// remove removes a live run from the slot.
 func (s *Slot) remove(r *Run) {
 	s.Runs.remove(r.ID)
 	s.live[r.State.Ordinal()]--
@@ -522,7 +530,7 @@ func (s *Slot) remove(r *Run) {
 	}
 }
 
-// revoke takes back what is armed and not due: nobody was told of it.
+// revoke removes the armed runs of a job that are not due. No client or host knows them.
 func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 	armed := j.armed()
 	if len(armed) == 0 {
@@ -535,8 +543,8 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 			continue
 		}
 		s.remove(r)
-		j.Planned -= 1 + r.Covers // it is as if they had not been planned
-		r.State = Cancelled       // for who still holds it
+		j.Planned -= 1 + r.Covers // as if they had not been planned
+		r.State = Cancelled       // for callers that still hold the run
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: j})
 	}
 	clear(armed[len(kept):])
@@ -613,7 +621,7 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		r.Fan = &Fan{Only: a.Parts}
 	}
 	change := RunAccepted
-	if r.PlannedMs > atMs && r.Trigger == ByHandler { // it was asked for ahead of its time
+	if r.PlannedMs > atMs && r.Trigger == ByHandler { // the run was requested ahead of its time
 		r.State, change = Armed, RunArmed
 	}
 	s.add(r)
@@ -629,13 +637,12 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
 
-// KeyNumbers says which idempotency keys the slot remembers: they are counted
-// modulo 2³², and those from first on, in front of next, are not forgotten.
+// KeyNumbers returns the range of numbers of the idempotency keys in the slot: from
+// first, up to and without next, modulo 2³².
 func (s *Slot) KeyNumbers() (first, next uint32) { return s.keys.next - uint32(s.keys.n), s.keys.next }
 
-// RunOfKey returns the run that an idempotency key stands for. same reports that
-// the key was first used with the input whose [InputSum] is given, as far as that
-// is known.
+// RunOfKey returns the run of an idempotency key. same reports whether the first use of
+// the key had the given [InputSum]; it is true if the first sum is unknown.
 func (s *Slot) RunOfKey(hash [16]byte, input uint32) (id RunID, same, ok bool) {
 	k := s.keys.find(hash)
 	if k == nil {
@@ -662,9 +669,9 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
 }
 
-// HandlerMs returns when the handler of a run that has ended, or of one that is tried
-// again, started first; of a run without attempts of its own, when it was begun. 0: it has
-// not, or its hosts did not tell.
+// HandlerMs returns when the handler first started, for a run that has ended or that has
+// another attempt; for a run without attempts of its own, when the run started. 0: not
+// yet, or its hosts did not report it.
 func (r *Run) HandlerMs() int64 {
 	if len(r.Attempts) == 0 && r.Attempt == 0 {
 		return r.StartedMs
@@ -677,10 +684,10 @@ func (r *Run) HandlerMs() int64 {
 	return 0
 }
 
-// The codes of attempts that a host gave back before it started their handlers.
+// The codes of attempts that a host gave back before it started their handler.
 const (
-	CodeRecalled      = "recalled"       // the server asked for it
-	CodeStartDeadline = "start_deadline" // the handler could not start in the time that the task allows
+	CodeRecalled      = "recalled"       // the server asked for the task
+	CodeStartDeadline = "start_deadline" // the handler could not start within the time in the task
 )
 
 func givenBack(e *apiv1.Finished_End) bool {
@@ -694,8 +701,8 @@ func (r *Run) Untouched() bool {
 	})
 }
 
-// Current reports whether an end belongs to the attempt that the run is on. Any
-// other end is history: it changes nothing.
+// Current reports whether a result belongs to the current attempt of the run. Other
+// results change nothing.
 func (r *Run) Current(attempt int32, host string) bool {
 	return r.State == Running && r.Attempt == attempt && r.Host == host
 }
@@ -713,7 +720,7 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 	}
 	r.Output, r.Error, r.Code, r.Trace = e.Output, e.Error, e.Code, e.Trace
 	to := State(e.State)
-	if to == Queued && givenBack(e) { // nothing happened in it, and there is no bound on how many there are
+	if to == Queued && givenBack(e) { // the handler did not start, and the number of such attempts is unbounded
 		r.Attempts = r.Attempts[:len(r.Attempts)-1]
 	}
 	if to.Terminal() {
@@ -734,7 +741,7 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 		return fx
 	}
 	r.CancelRequested, r.CancelWhy = true, c.Why
-	if r.HasParts() { // it ends with the last of them
+	if r.HasParts() { // the run ends with its last part
 		r.giveUpParts()
 		for _, part := range r.Fan.inOrder() {
 			fx = s.cancel(part, c, atMs, fx)
@@ -745,13 +752,13 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 		return append(fx, Effect{Change: RunStopping, Run: r, Job: r.owner})
 	}
 	to := Cancelled
-	if r.Attempt > 0 { // it was tried: it has been started
+	if r.Attempt > 0 { // it has started before
 		to = Stopped
 	}
 	return s.end(r, to, c.JobNextMs, atMs, fx)
 }
 
-// end makes a run terminal and takes it out of the slot.
+// end makes a run terminal and removes it from the slot.
 func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
 	wasArmed := r.State == Armed && r.Trigger == BySchedule
 	if wasArmed {
@@ -772,7 +779,7 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	j.count(r, atMs)
 	if j.Current() {
 		what := JobCounted
-		if wasArmed || j.Policy().Route != nil { // what it gave up, or which hosts it used, is in no other row
+		if wasArmed || j.Policy().Route != nil { // a given-up time and the routing state are only in the row that JobMoved writes
 			what = JobMoved
 		}
 		fx = append(fx, Effect{Change: what, Job: j})
@@ -784,7 +791,7 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	return append(fx, Effect{Change: RunEnded, Run: r, Job: j})
 }
 
-// fan makes a run that is due into parts. The parent then runs until the last of them has ended.
+// fan divides a due run into parts. The parent runs until its last part has ended.
 func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 	r := s.Runs.Get(runID(f.Run))
 	if r == nil || r.HasParts() || (r.State != Queued && r.State != Armed) || f.Parts <= 0 {
@@ -795,11 +802,11 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 		return s.goOn(r, f.Window, atMs, fx)
 	}
 	numbers := f.Only
-	var before Fan // of a run that is retried
+	var before Fan // of a retried run
 	if r.Fan != nil {
 		before = *r.Fan
 	}
-	if before.Parts > 0 { // a part does the same share again, whatever the job says now
+	if before.Parts > 0 { // a part does the same share again, even if the job has changed
 		f.Parts = before.Parts
 	}
 	if r.Policy.Map {
@@ -830,7 +837,7 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
-// endPart counts a part that has ended, and ends the parent with the last one.
+// endPart counts a part that has ended, and ends the parent with its last part.
 func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
 	r := s.Runs.Get(part.Fan.Parent)
 	if r == nil {
@@ -864,7 +871,7 @@ func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
 	return s.end(r, to, jobNextMs, atMs, fx)
 }
 
-// pass keeps one terminal run for planned times that do not run.
+// pass adds one terminal run for planned times that do not run.
 func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs.Get(p.Job)
 	if j == nil || !State(p.State).Terminal() {
@@ -887,7 +894,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 	return append(fx, Effect{Change: RunPassed, Run: r, Job: j})
 }
 
-// note tells the job's routing strategy which host a run was sent to.
+// note records in the routing state of the job to which host a run was dispatched.
 func (s *Slot) note(j *Job, host string) {
 	if route := j.Policy().Route; route != nil {
 		x := j.extras()

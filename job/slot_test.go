@@ -13,8 +13,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// history draws records as a server would write them, with some that fit
-// nothing: late ends, second ends, cancels of runs that are gone.
+// history draws records as a server would write them, and some that do not fit: late
+// ends, second ends, cancels of runs that have ended.
 type history struct {
 	t    *rapid.T
 	s    *Slot
@@ -89,7 +89,7 @@ func (h *history) next() *apiv1.Record {
 			Run: id[:], State: string(to), Error: "why", Code: "overlap", JobNextMs: h.nextMs(),
 		}}}}
 		if r := h.s.Runs.Get(id); r != nil && r.State == Running {
-			rec.Kind = nil // the server ends so only what no host has
+			rec.Kind = nil // a server ends only runs that no host has in this way
 		}
 	case 11, 12:
 		id := h.anyRun()
@@ -99,7 +99,7 @@ func (h *history) next() *apiv1.Record {
 				f.Only = append(f.Only, n)
 			}
 		}
-		if r := h.s.Runs.Get(id); r == nil || !r.IsPart() && r.Attempt == 0 { // what fans out is never sent to a host
+		if r := h.s.Runs.Get(id); r == nil || !r.IsPart() && r.Attempt == 0 { // a run that fans out is never dispatched
 			rec.Kind = &apiv1.Record_Fanned{Fanned: f}
 		}
 	case 13:
@@ -116,12 +116,12 @@ func (h *history) next() *apiv1.Record {
 	return rec
 }
 
-// nextMs draws what a record says of a delay schedule that goes on.
+// nextMs draws the next planned time in a record, for a delay schedule.
 func (h *history) nextMs() int64 {
 	return rapid.SampledFrom([]int64{0, h.nowM + 1000}).Draw(h.t, "next")
 }
 
-// anyRun draws a live run, or one that is gone.
+// anyRun draws a run that is live or has ended.
 func (h *history) anyRun() RunID {
 	ids := slices.Clone(h.ids)
 	for r := range h.s.Runs.All() {
@@ -166,8 +166,7 @@ func TestFoldKeepsItsInvariants(t *testing.T) {
 			}
 			check(t, h.s)
 		}
-		// The same records, read back, give the same state, wherever a snapshot
-		// is taken on the way.
+		// A replay of the records gives the same state, wherever a snapshot is taken.
 		whole := NewSlot("app", 0)
 		for i := range records {
 			cut := reload(t, whole)
@@ -319,7 +318,7 @@ func TestChangedParametersReachWhatIsArmed(t *testing.T) {
 	}
 }
 
-// Whatever a journal holds, folding it in does not panic.
+// FuzzApply checks that no record makes Apply panic.
 func FuzzApply(f *testing.F) {
 	id := OccurrenceID("app", "a", time.UnixMilli(1000), "")
 	for _, rec := range []*apiv1.Record{
@@ -365,14 +364,14 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// put makes a job in a slot, with times set to fit what follows.
+// put adds a job to a slot, with times that fit the rest of the test.
 func put(s *Slot, d *apiv1.Job, p *apiv1.JobPut) *Job {
 	d.App, p.Job = s.App, d
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_JobPut{JobPut: p}}, nil)
 	return s.Jobs.Get(d.Name)
 }
 
-// changes lists what effects report of runs.
+// changes lists the effects on runs.
 func changes(fx []Effect) (list []Change) {
 	for _, e := range fx {
 		if e.Run != nil {
@@ -460,8 +459,8 @@ func TestEndedWithoutAnAttempt(t *testing.T) {
 	}
 }
 
-// A delay schedule goes on from the end of its last run: while another one is
-// live it does not.
+// TestDelayGoesOnOnce checks that a delay schedule continues from the end of its last
+// run, and not while another run is live.
 func TestDelayGoesOnOnce(t *testing.T) {
 	s := NewSlot("app", 0)
 	j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{})
@@ -485,7 +484,8 @@ func TestDelayGoesOnOnce(t *testing.T) {
 	}
 }
 
-// What is revoked does not count as planned: a schedule with a bound gets it back.
+// TestRevokedIsNotPlanned checks that revoked times do not count as planned: a bounded
+// schedule may plan them again.
 func TestRevokedIsNotPlanned(t *testing.T) {
 	s := NewSlot("app", 0)
 	j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{})
@@ -562,17 +562,18 @@ func TestFanned(t *testing.T) {
 	}
 }
 
-// Three parts end in every order and in every way; the parent ends with the last.
+// TestPartsEndInAnyOrder ends three parts in every order and in every way. The parent
+// must end with the last part.
 func TestPartsEndInAnyOrder(t *testing.T) {
 	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	for _, order := range orders {
-		for failing := range 8 { // a bit for each part
+		for failing := range 8 { // one bit per part
 			s := NewSlot("app", 0)
 			j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{})
 			r := accepted(s, "a", 1)
 			fx := fanned(s, r, &apiv1.Fanned{Parts: 3})
 			parts := []*Run{fx[1].Run, fx[2].Run, fx[3].Run}
-			first := -1 // that failed
+			first := -1 // the first part that failed
 			for i, n := range order {
 				to := Succeeded
 				if failing>>n&1 == 1 {
@@ -611,7 +612,8 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 	}
 }
 
-// A cancel ends what no host has at once: as stopped if it was tried before.
+// TestCancelByState checks that a cancel ends a run at once if no host has it, as stopped
+// if the run was tried before.
 func TestCancelByState(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -646,10 +648,10 @@ func finished(r *Run, attempt int32, to State) *apiv1.Record {
 	}}}}
 }
 
-// A cancel of a parent reaches all parts: those that wait end at once, those
-// that run are told to, and the parent ends with the last of them.
+// TestCancelOfAParent checks that a cancel of a parent reaches all parts: waiting parts
+// end at once, running parts are told to stop, and the parent ends with the last part.
 func TestCancelOfAParent(t *testing.T) {
-	for running := range 8 { // a bit for each part
+	for running := range 8 { // one bit per part
 		s := NewSlot("app", 0)
 		put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{})
 		r := accepted(s, "a", 1)

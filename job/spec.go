@@ -12,38 +12,37 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A spec is a definition in the least memory. A million jobs are a million
-// definitions that differ in their name, their input and the phase of their
-// schedule: what many have in common is kept once, as their shape, and the rest
-// as bytes. The name, the app, the revision and the etag are with the job.
+// spec is a definition in as little memory as possible. A million jobs have a million
+// definitions that differ in name, input and phase of the schedule. The part that many
+// definitions have in common is stored once, as their shape, and the rest as bytes. The
+// name, the app, the revision and the etag are in the job.
 type spec struct {
 	shape *Shape
-	own   string // bytes of an apiv1.Job: see ownFields
+	own   string // bytes of an apiv1.Job with the own fields, such as fieldInput
 }
 
-// Shape is what definitions have in common that differ only in their own
-// fields. It is shared and never written to.
+// Shape is the part that definitions share if they differ only in their own fields. It is
+// immutable.
 type Shape struct {
-	text    string         // bytes of an apiv1.Job without its own fields
-	Handler *apiv1.Handler // nil: it is a workflow
-	Fanout  *apiv1.Fanout  // nil: there is none
-	Digest  string         // of the module's version
-	Misfire Misfire
-	// Dependency is nil for a job that depends on no others.
+	text       string         // bytes of an apiv1.Job without its own fields
+	Handler    *apiv1.Handler // nil: a workflow
+	Fanout     *apiv1.Fanout  // nil: no fan-out
+	Digest     string         // of the module's version
+	Misfire    Misfire
 	Dependency *Dependency
-	Nodes      []string // the jobs of its nodes, each once; nil when it is no workflow
+	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
-	Needs      string // what a host must have said that it runs, as [NeedsOf] says it
-	Memory     int64  // bytes that an attempt may have of it; 0: the job sets no limit
-	Fuel       int64  // units of work that an attempt may do; 0: likewise
+	Needs      string // what a host must announce, in the form of [NeedsOf]
+	Memory     int64  // bytes of memory for an attempt; 0: the job sets no limit
+	Fuel       int64  // fuel of an attempt, in units of about one instruction; 0: the job sets no limit
 
-	// plain is the kind of jobs whose schedule has no delay and that have no
-	// input, given that of those which have one.
+	// plain and given are the kinds of jobs whose schedule has no delay: plain without an
+	// input, given with one.
 	plain, given *kind
 }
 
-// The fields of apiv1.Job that a definition does not share. Every other one is
-// of the shape, also one that is added some day: it costs memory then, no more.
+// The own fields: the fields of apiv1.Job that are not in the shape. All others are in
+// the shape, including new ones, which then only cost memory.
 const (
 	fieldDescription = 3
 	fieldSchedule    = 5
@@ -57,17 +56,17 @@ const (
 	scheduleExclude = 13
 )
 
-// maxShapes bounds the shapes that a slot finds again.
+// maxShapes bounds the shapes that a slot can find by their text.
 const maxShapes = 4096
 
-// split splits a definition. It is d's owner's while it works, and d is as it was
-// when it returns.
+// split splits a definition into its shape and its own bytes. It changes d while it works
+// and restores it before it returns, so no other goroutine may use d meanwhile.
 func (s *Slot) split(d *apiv1.Job) (shape *Shape, own []byte) {
 	mine := &apiv1.Job{
 		Description: d.Description, Schedule: d.Schedule, Input: d.Input, InputBytes: d.InputBytes, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}
 	if proto.Equal(mine.CreatedAt, mine.UpdatedAt) {
-		mine.UpdatedAt = nil // decoded as CreatedAt
+		mine.UpdatedAt = nil // decode sets it to CreatedAt
 	}
 	app, name, revision, etag, next, stats := d.App, d.Name, d.Revision, d.Etag, d.NextAt, d.Stats
 	created, updated := d.CreatedAt, d.UpdatedAt
@@ -82,20 +81,20 @@ func (s *Slot) split(d *apiv1.Job) (shape *Shape, own []byte) {
 	return shape, encode(mine)
 }
 
-// spec is split for a run, which keeps a definition that is no job's.
+// spec splits a definition for a run whose definition is not that of its job.
 func (s *Slot) spec(d *apiv1.Job) spec {
 	shape, own := s.split(d)
 	return spec{shape, string(own)}
 }
 
-// define gives a job its name and its definition.
+// define sets the name and the definition of a job.
 func (s *Slot) define(j *Job, d *apiv1.Job) {
 	shape, own := s.split(d)
 	s.write(j, d.Name, own)
 	j.kind = s.kindOf(spec{shape, j.text[j.nameLen:]})
 }
 
-// shape returns the shape of a definition that has none of its own fields.
+// shape returns the shape of a definition without own fields.
 func (s *Slot) shape(d *apiv1.Job) *Shape {
 	text := encode(d)
 	if sh := s.shapes[string(text)]; sh != nil {
@@ -104,10 +103,11 @@ func (s *Slot) shape(d *apiv1.Job) *Shape {
 	return s.addShape(text, d)
 }
 
-// addShape keeps a shape of which d is one.
+// addShape stores the shape with a text. d is a definition of that shape; addShape
+// changes it while it works and restores it.
 func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	if len(s.shapes) >= maxShapes {
-		clear(s.shapes) // those in use live on
+		clear(s.shapes) // jobs and runs still hold the shapes in use
 	}
 	sh := &Shape{
 		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
@@ -129,13 +129,13 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	return sh
 }
 
-// loadDefinition gives a job the name and the definition that it has in the store. It looks
-// into no more of it than it has to: this is what a restart does a million times.
+// loadDefinition restores the name and the definition of a job from its row. It decodes
+// as little as possible, because a restart does this a million times.
 func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
 	if len(name) > maxName {
 		return fmt.Errorf("decode job: its name has %d bytes, the limit is %d", len(name), maxName)
 	}
-	if row.Definition != nil { // of an older store
+	if row.Definition != nil { // written by an older version
 		d := &apiv1.Job{}
 		if err := proto.Unmarshal(row.Definition, d); err != nil {
 			return fmt.Errorf("decode job: %w", err)
@@ -159,7 +159,7 @@ func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
 	return nil
 }
 
-// kindOf returns the shared kind of jobs with this definition. It does not keep it.
+// kindOf returns the shared kind of jobs with this definition. It does not retain sp.
 func (s *Slot) kindOf(sp spec) *kind {
 	delay, _ := sp.timing()
 	switch {
@@ -168,7 +168,7 @@ func (s *Slot) kindOf(sp spec) *kind {
 		shared := s.kinds[k]
 		if shared == nil {
 			if len(s.kinds) >= maxPolicies {
-				clear(s.kinds) // those in use live on
+				clear(s.kinds) // jobs still hold the kinds in use
 			}
 			shared = &k
 			s.kinds[k] = shared
@@ -180,7 +180,7 @@ func (s *Slot) kindOf(sp spec) *kind {
 	return sp.shape.plain
 }
 
-// timing says of the schedule whether it is a delay, and whether it names calendars.
+// timing reports whether the schedule is a delay, and whether it names calendars.
 func (sp spec) timing() (delay, calendars bool) {
 	for b := sp.schedule(); b != ""; {
 		var n uint64
@@ -191,10 +191,10 @@ func (sp spec) timing() (delay, calendars bool) {
 	return delay, calendars
 }
 
-// schedule returns the bytes of the apiv1.Schedule; empty when there is none.
+// schedule returns the bytes of the apiv1.Schedule; empty if there is none.
 func (sp spec) schedule() string { return field(sp.own, fieldSchedule) }
 
-// input returns the input of the definition.
+// input returns the input of the definition; empty if there is none.
 func (sp spec) input() string {
 	if b := field(sp.own, fieldInputBytes); b != "" {
 		return b
@@ -202,7 +202,7 @@ func (sp spec) input() string {
 	return field(sp.own, fieldInput)
 }
 
-// born is when the job was created, in Unix ns.
+// born returns when the job was created, in Unix nanoseconds.
 func (sp spec) born() int64 {
 	t := &timestamppb.Timestamp{}
 	if err := proto.Unmarshal([]byte(field(sp.own, fieldCreatedAt)), t); err != nil {
@@ -211,8 +211,9 @@ func (sp spec) born() int64 {
 	return t.AsTime().UnixNano()
 }
 
-// cut cuts the first field off a message. v is its value if it has a length. What
-// is behind something malformed is nothing; our own bytes are not malformed.
+// cut removes the first field from a message. v is its value if it is length-delimited.
+// After a malformed field, number is 0 and rest is empty; the bytes of this process are
+// not malformed.
 func cut(b string) (number uint64, v, rest string) {
 	tag, b := cutVarint(b)
 	var size uint64
@@ -235,7 +236,8 @@ func cut(b string) (number uint64, v, rest string) {
 	return tag >> 3, "", b[size:]
 }
 
-// cutVarint is protowire.ConsumeVarint for a string.
+// cutVarint is protowire.ConsumeVarint for a string. It returns 0 and an empty rest for a
+// malformed number.
 func cutVarint(b string) (v uint64, rest string) {
 	for i := range min(len(b), binary.MaxVarintLen64) {
 		v |= uint64(b[i]&0x7f) << (7 * i)
@@ -246,7 +248,7 @@ func cutVarint(b string) (v uint64, rest string) {
 	return 0, ""
 }
 
-// field returns the value of a field that has a length: the last one counts.
+// field returns the value of a length-delimited field. The last occurrence counts.
 func field(b string, want uint64) (found string) {
 	for b != "" {
 		n, v, rest := cut(b)
@@ -271,12 +273,13 @@ func (sp spec) decode(app, name string) *apiv1.Job {
 	return d
 }
 
-// bytes returns the definition as bytes of an apiv1.Job, without name, revision and etag.
+// bytes returns the definition as bytes of an apiv1.Job, without app, name, revision and
+// etag.
 func (sp spec) bytes() []byte {
 	return append(append(make([]byte, 0, len(sp.shape.text)+len(sp.own)), sp.shape.text...), sp.own...)
 }
 
-// An etag in the least memory: see [Etag].
+// etag is an [Etag] in 8 bytes.
 type etag [8]byte
 
 func parseEtag(s string) (e etag) {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// fill sets every field of a message, each to something else.
+// fill sets every field of a message, each to a different value.
 func fill(m protoreflect.Message, n *int64) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -19,7 +19,7 @@ func fill(m protoreflect.Message, n *int64) {
 		switch {
 		case fd.IsMap():
 			m.Mutable(fd).Map().Set(protoreflect.ValueOfString("key").MapKey(), protoreflect.ValueOfString("value"))
-		case fd.Message() == m.Descriptor(): // would have no end
+		case fd.Message() == m.Descriptor(): // would recurse without end
 		case fd.IsList() && fd.Kind() == protoreflect.MessageKind:
 			fill(m.Mutable(fd).List().AppendMutable().Message(), n)
 		case fd.IsList():
@@ -55,8 +55,7 @@ func scalar(fd protoreflect.FieldDescriptor, n *int64) protoreflect.Value {
 	panic("a kind of field that no definition had: " + fd.Kind().String())
 }
 
-// TestSpecKeepsEveryField is what a new field of a job has to pass, without
-// anybody thinking of it.
+// TestSpecKeepsEveryField also checks new fields of a job without a change of this test.
 func TestSpecKeepsEveryField(t *testing.T) {
 	d := &apiv1.Job{}
 	n := int64(0)
@@ -115,8 +114,8 @@ func TestSpecsShareShapes(t *testing.T) {
 	}
 }
 
-// TestRecount loses what was counted since the stats were written, and finds it
-// in the rows of the runs.
+// TestRecount drops the runs counted since the statistics were written, and recounts them
+// from the rows of the runs.
 func TestRecount(t *testing.T) {
 	s := NewSlot("a", 0)
 	put := func(s *Slot, created time.Time) {
@@ -146,7 +145,7 @@ func TestRecount(t *testing.T) {
 		end(i, state)
 	}
 	want := s.Jobs.Get("j").StatsRow()
-	for written := range states { // so many were counted when the stats were written last
+	for written := range states { // number of runs counted when the statistics were last written
 		again := NewSlot("a", 0)
 		put(again, time.UnixMilli(50))
 		j := again.Jobs.Get("j")
@@ -157,7 +156,7 @@ func TestRecount(t *testing.T) {
 		put(restarted, time.UnixMilli(50))
 		k := restarted.Jobs.Get("j")
 		k.LoadStats(j.StatsRow())
-		for i, row := range ended { // of which the history has all, and may have told some before
+		for i, row := range ended { // the history has all ended runs, and may repeat some that are counted
 			if counted := k.Recount(row); counted != (i >= written) {
 				t.Errorf("stats with %d runs: run %d counted %v", written, i, counted)
 			}
@@ -167,7 +166,7 @@ func TestRecount(t *testing.T) {
 		}
 	}
 	later := NewSlot("a", 0)
-	put(later, time.UnixMilli(200)) // deleted and created again since
+	put(later, time.UnixMilli(200)) // the job was deleted and created again meanwhile
 	if later.Jobs.Get("j").Recount(ended[5]) {
 		t.Error("a run of an earlier job of that name was counted")
 	}
@@ -181,7 +180,7 @@ func FuzzCut(f *testing.F) {
 	f.Add("\x0a\xff")
 	f.Add("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
 	f.Fuzz(func(t *testing.T, s string) {
-		for b := s; b != ""; { // ends, and finds what protowire finds
+		for b := s; b != ""; { // cut terminates, and agrees with protowire
 			number, kind, size := protowire.ConsumeTag([]byte(b))
 			n, v, rest := cut(b)
 			if len(rest) >= len(b) {
@@ -200,8 +199,8 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// TestPolicyKnowsOfAnInput: a run whose policy says that the definition has no
-// input does not look for it.
+// TestPolicyKnowsOfAnInput checks that a run does not read the input if its policy says
+// that the definition has none.
 func TestPolicyKnowsOfAnInput(t *testing.T) {
 	s := NewSlot("app", 0)
 	for i, c := range []struct {
@@ -213,7 +212,7 @@ func TestPolicyKnowsOfAnInput(t *testing.T) {
 		{&apiv1.Job{Name: "bytes", InputBytes: []byte{0xff}}, "\xff"},
 		{&apiv1.Job{Name: "delay", Schedule: &apiv1.Schedule{Delay: "1s"}}, ""},
 		{&apiv1.Job{Name: "delay and text", Schedule: &apiv1.Schedule{Delay: "1s"}, Input: "in"}, "in"},
-		{&apiv1.Job{Name: "text", Input: ""}, ""}, // it was changed
+		{&apiv1.Job{Name: "text", Input: ""}, ""}, // the definition was changed
 	} {
 		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: c.d}}}, nil)
 		j := s.Jobs.Get(c.d.Name)

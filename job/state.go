@@ -1,28 +1,27 @@
 package job
 
-// State is where a run stands. The texts are part of the API.
+// State is the state of a run. The texts are part of the API.
 type State string
 
-// The states. A run is live until it reaches a terminal state, and never leaves
-// that again.
+// The states. A run is live until it reaches a terminal state, which it never leaves.
 const (
-	Armed   State = "armed"   // planned and durable, ahead of its time
-	Queued  State = "queued"  // due, waits for a host
-	Running State = "running" // sent to a host; what the API shows of it may be one of the next two
-	Waiting State = "waiting" // failed, will be tried again
+	Armed   State = "armed"   // its planned time is durable and in the future
+	Queued  State = "queued"  // due, and waits for a host
+	Running State = "running" // dispatched to a host; the API may show one of the next two states instead
+	Waiting State = "waiting" // an attempt failed, and another one follows
 
-	// What the API shows of a running run whose host tells starts. They are in no record
-	// or row.
-	Dispatched State = "dispatched" // its handler has not started, as far as the host has told
-	Sleeping   State = "sleeping"   // its handler sleeps, and holds no slot of the host
+	// States that the API shows for a run in State Running whose host reports starts. No
+	// record or row contains them.
+	Dispatched State = "dispatched" // the handler has not started, as far as the host has reported
+	Sleeping   State = "sleeping"   // the handler sleeps and has lent its execution slot
 
 	Succeeded State = "succeeded"
 	Failed    State = "failed"
 	TimedOut  State = "timed_out"
-	Stopped   State = "stopped"   // ended by request, confirmed by its host
+	Stopped   State = "stopped"   // ended by request after it was started
 	Cancelled State = "cancelled" // ended by request before it started
-	Skipped   State = "skipped"   // not run, as its overlap policy demands
-	Missed    State = "missed"    // not run, as its misfire policy demands
+	Skipped   State = "skipped"   // not run because of its overlap policy
+	Missed    State = "missed"    // not run because of its misfire policy
 )
 
 // Terminal reports whether a run in this state has ended.
@@ -36,11 +35,11 @@ func (s State) Terminal() bool {
 
 var states = [...]State{Armed, Queued, Dispatched, Running, Sleeping, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed, ""}
 
-// States lists every state in the order of a run's life.
+// States returns all states in the order of a run's life.
 func States() []State { return states[:len(states)-1] }
 
-// Ordinal is the place of the state in States; of a state that is none it is
-// the place behind them.
+// Ordinal is the index of the state in States, or the length of States for an unknown
+// state.
 func (s State) Ordinal() int {
 	switch s {
 	case Armed:
@@ -73,22 +72,22 @@ func (s State) Ordinal() int {
 	return len(states) - 1
 }
 
-// Trigger says what caused a run. The texts are part of the API.
+// Trigger is what caused a run. The texts are part of the API.
 type Trigger string
 
 // The triggers.
 const (
 	BySchedule   Trigger = "schedule"
 	ByHand       Trigger = "manual"
-	ByBackfill   Trigger = "backfill"   // a planned time of the schedule, made up for
+	ByBackfill   Trigger = "backfill"   // a planned time of the schedule, requested later
 	ByDependency Trigger = "dependency" // a run of another job ended
-	ByRetry      Trigger = "retry"      // of a run that had ended
+	ByRetry      Trigger = "retry"      // a retry of a run that had ended
 	ByFanout     Trigger = "fanout"     // a part of another run
-	ByWorkflow   Trigger = "workflow"   // a node of a run of a workflow
+	ByWorkflow   Trigger = "workflow"   // the run of a node of a workflow
 	ByHandler    Trigger = "handler"    // enqueued by the handler of another run
 )
 
-// Triggers lists every trigger.
+// Triggers returns all triggers.
 func Triggers() []Trigger {
 	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow, ByHandler}
 }

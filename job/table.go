@@ -15,13 +15,13 @@ type numbered[E any] struct {
 	index numberIndex
 }
 
-// Len returns how many there are.
+// Len returns the number of entries.
 func (t *numbered[E]) Len() int { return len(t.list) - len(t.free) }
 
 // numbers is greater than any number.
 func (t *numbered[E]) numbers() uint32 { return uint32(len(t.list)) }
 
-// All yields them in no order.
+// All yields the entries in no particular order.
 func (t *numbered[E]) All() iter.Seq[*E] {
 	return func(yield func(*E) bool) {
 		for _, e := range t.list {
@@ -65,18 +65,17 @@ func (t *numbered[E]) removeAt(i int) {
 	t.index.remove(i)
 }
 
-// Jobs are the jobs of a slot by name. It is a hash table that keeps no copy of
-// the names: beside a million jobs, Go's map takes three times as much memory.
-// The zero value is empty. It may not be changed while it is ranged over.
+// Jobs are the jobs of a slot by name. It is a hash table without copies of the names:
+// for a million jobs, Go's map takes three times the memory. The zero value is empty. The
+// table must not be modified while All iterates.
 type Jobs struct{ numbered[Job] }
 
 func hashOf(name string) uint32 { return uint32(maphash.String(tableSeed, name)) }
 
-// Get returns the job of that name, or nil.
+// Get returns the job with a name, or nil.
 func (t *Jobs) Get(name string) *Job { return t.at(t.find(name)) }
 
-// At returns the job of that number, or nil. The number of a job that is gone
-// becomes another's.
+// At returns the job with a number, or nil. The number of a removed job is used again.
 func (t *Jobs) At(number uint32) *Job {
 	if number >= t.numbers() {
 		return nil
@@ -100,16 +99,16 @@ func (t *Jobs) add(j *Job) { j.number = t.put(j, hashOf(j.Name())) }
 // remove removes the job with a name, if there is one.
 func (t *Jobs) remove(name string) { t.removeAt(t.find(name)) }
 
-// Runs are the live runs of a slot by id, in a table like that of [Jobs]. Each step
-// of a run looks it up, and other work lies between the steps: of this table a
-// look-up touches eight bytes for each run, where Go's map has 25 and what it keeps
-// of those that were removed. The zero value is empty. What is removed or added
-// while it is ranged over may or may not be yielded.
+// Runs are the live runs of a slot by id, in a table like [Jobs]. Each step of a run
+// looks it up, and other work evicts the table from the processor caches between steps. A
+// look-up touches eight bytes per run in this table; Go's map has 25 bytes per run, plus
+// the space of removed runs. The zero value is empty. A run that is added or removed
+// while All iterates may or may not be yielded.
 type Runs struct{ numbered[Run] }
 
 func runHash(id RunID) uint32 { return uint32(mixed(id)) }
 
-// Get returns the run of that id, or nil.
+// Get returns the run with an id, or nil.
 func (t *Runs) Get(id RunID) *Run { return t.at(t.find(id)) }
 
 // find returns the cell of the run with an id; -1: there is none.
@@ -125,13 +124,13 @@ func (t *Runs) find(id RunID) int {
 // add adds a run. Its id must not be in the table.
 func (t *Runs) add(r *Run) { t.put(r, runHash(r.ID)) }
 
-// retainedCells is the size, in cells, up to which an empty table keeps its memory.
+// retainedCells is the size, in cells, up to which an empty table retains its memory.
 const retainedCells = 1 << 12
 
 // remove removes the run with an id, if there is one.
 func (t *Runs) remove(id RunID) {
 	t.removeAt(t.find(id))
-	if t.Len() == 0 && len(t.index) > retainedCells { // there were very many at once
+	if t.Len() == 0 && len(t.index) > retainedCells { // the memory is for a peak
 		*t = Runs{}
 	}
 }

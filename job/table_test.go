@@ -55,13 +55,13 @@ func TestRunsAreLikeAMap(t *testing.T) {
 		var got Runs
 		ids := 1 + r.IntN(300)
 		if seed%5 == 4 {
-			ids = 6000 // enough that the table is given up when it is empty
+			ids = 6000 // enough that an empty table drops its memory
 		}
 		for step := range 12_000 {
 			id := RunID{7: byte(r.IntN(ids)), 8: byte(r.IntN(ids) >> 8)}
 			empties := step%6000 > 5000
 			switch {
-			case empties && len(want) > 0: // one after the other
+			case empties && len(want) > 0: // one run after another
 				for id = range want {
 					break
 				}
@@ -94,7 +94,7 @@ func TestRunsAreLikeAMap(t *testing.T) {
 	}
 }
 
-// TestRunsChangeWhileTheyAreRangedOver: who goes through the runs may end them.
+// TestRunsChangeWhileTheyAreRangedOver checks that a loop over the runs may end runs.
 func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
 	var runs Runs
 	const n = 10_000

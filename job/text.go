@@ -2,37 +2,37 @@ package job
 
 import "strings"
 
-// texts is where the texts of a slot's jobs stand, one behind the other, in slabs.
-// A million of them, each by itself, were as many things for the garbage collector to
-// mark, and when jobs change all day each left a hole that fits only some others. A slab
-// is garbage when no text in it is a job's, or a run's, any more; so that a few do not
-// keep many slabs, texts are moved to new ones, two with each change of a job, when
-// half of what was written is in use at most. The zero value is empty.
+// texts is the arena of the texts of a slot's jobs. It stores them one after another in
+// slabs. As separate objects, a million texts would be as many objects for the garbage
+// collector to mark, and each changed job would leave a hole that fits few other texts. A
+// slab becomes garbage when no job or run uses a text in it. When at most half of the
+// written bytes are in use, texts move to new slabs, two with each change of a job, so
+// that a few texts do not retain many slabs. The zero value is empty.
 type texts struct {
-	slab strings.Builder // the one that is filled; what was read from it stays
-	size int             // of the next one, bytes
+	slab strings.Builder // the newest slab; strings in it stay valid
+	size int             // of the newest slab, bytes
 
-	live int64 // bytes of the texts of jobs
-	held int64 // bytes that slabs may take because of them, at most
-	old  int64 // while texts are moved: what was held when that began; then those slabs are garbage. 0: none is
+	live int64 // bytes of the texts of current jobs
+	held int64 // bytes of the texts in all slabs, in use or not
+	old  int64 // held when the current move began; these slabs are garbage after it. 0: no move
 	next uint32
 }
 
 const (
-	minSlab = 256 // bytes; each is twice as large as the one before, up to
+	minSlab = 256 // bytes; each slab is twice as large as the one before, up to maxSlab
 	maxSlab = 16 << 10
-	// textSlack is what may be held in vain before texts are moved, bytes.
+	// textSlack is the number of unused bytes beyond which texts move.
 	textSlack = 64 << 10
-	// movedAtOnce is how many texts are moved with each change.
+	// movedAtOnce is the number of texts that move with each change.
 	movedAtOnce = 2
 )
 
-// put writes a text of two parts down.
+// put stores a text of two parts and returns it.
 func (t *texts) put(name string, own []byte) string {
 	n := len(name) + len(own)
 	t.held += int64(n)
 	if n > maxSlab/4 {
-		return name + string(own) // a slab of its own
+		return name + string(own) // an object of its own
 	}
 	if n > t.slab.Cap()-t.slab.Len() {
 		t.size = min(max(2*t.size, minSlab), maxSlab)
@@ -48,8 +48,8 @@ func (t *texts) put(name string, own []byte) string {
 	return t.slab.String()[from:]
 }
 
-// write gives a job of the slot, or one that is about to be, its name and what its
-// definition has of its own.
+// write sets the name and the own bytes of the definition of a job that is in the slot or
+// about to be added.
 func (s *Slot) write(j *Job, name string, own []byte) {
 	t := &s.texts
 	t.live += int64(len(name) + len(own) - len(j.text))
@@ -57,13 +57,13 @@ func (s *Slot) write(j *Job, name string, own []byte) {
 	s.moveTexts()
 }
 
-// erased says that a job is about to be none of the slot's any more.
+// erased updates the counts for a job that is about to leave the slot.
 func (s *Slot) erased(j *Job) {
 	s.texts.live -= int64(len(j.text))
 	s.moveTexts()
 }
 
-// moveTexts moves some texts to new slabs, if it is time to.
+// moveTexts moves some texts to new slabs if too many bytes are unused.
 func (s *Slot) moveTexts() {
 	t := &s.texts
 	if t.old == 0 {
@@ -71,7 +71,7 @@ func (s *Slot) moveTexts() {
 			return
 		}
 		t.old, t.next = t.held, 0
-		t.slab = strings.Builder{} // what comes now is not to stand beside what is old
+		t.slab = strings.Builder{} // new texts must not share a slab with old ones
 	}
 	for range movedAtOnce {
 		if t.next >= s.Jobs.numbers() {

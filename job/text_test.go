@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestTextsAreTheirJobs: whatever was written, moved and removed in between, each
-// job has its own text, and what is held in vain is bounded.
+// TestTextsAreTheirJobs checks that after any writes, moves and removals each job has its
+// own text, and that the unused bytes are bounded.
 func TestTextsAreTheirJobs(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		s := NewSlot("a", 0)
-		want := map[string]string{} // what jobs have of their own
+		want := map[string]string{} // own bytes of the definitions
 		names := 1 + r.IntN(2000)
 		moved := 0
 		for step := range 30_000 {
@@ -61,8 +61,8 @@ func TestTextsAreTheirJobs(t *testing.T) {
 	}
 }
 
-// TestFewTextsKeepFewSlabs: jobs that never change do not keep the slabs in which
-// others stood that changed.
+// TestFewTextsKeepFewSlabs checks that texts that never change do not retain the slabs of
+// many texts that did.
 func TestFewTextsKeepFewSlabs(t *testing.T) {
 	s := NewSlot("a", 0)
 	own := []byte(strings.Repeat("o", 100))
@@ -84,7 +84,7 @@ func TestFewTextsKeepFewSlabs(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	// Each slab begins with one that stays, and has a hundred behind it that are changed.
+	// Each slab begins with one text that stays, followed by a hundred that change.
 	const stay, change = 2000, 100
 	before := inUse()
 	for n := range stay {
@@ -93,7 +93,7 @@ func TestFewTextsKeepFewSlabs(t *testing.T) {
 			write(1_000_000 + i)
 		}
 	}
-	if took := inUse() - before; took > 4<<20 { // a slab each would be 32 MiB
+	if took := inUse() - before; took > 4<<20 { // one slab for each would be 32 MiB
 		t.Errorf("%d jobs take %d bytes", s.Jobs.Len(), took)
 	}
 	runtime.KeepAlive(s)

@@ -6,11 +6,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/cron"
 )
 
-// times are the times of one kind of schedule, in whole milliseconds, before
-// the bounds and the jitter of its plan. [cron.Schedule] is one.
+// times are the times of one kind of schedule, in whole milliseconds, before the bounds
+// and the shift of its plan. [cron.Schedule] implements it.
 type times interface {
-	// Next returns the first time strictly after the given one; false: there is
-	// none within the horizon.
+	// Next returns the first time strictly after the given one; false: there is none
+	// within the horizon.
 	Next(after time.Time) (time.Time, bool)
 	// Count counts the times t with from <= t < to without visiting them.
 	Count(from, to time.Time) int64
@@ -19,8 +19,9 @@ type times interface {
 // lastTime is the end of all schedules, in Unix milliseconds.
 var lastTime = time.Date(lastYear, 12, 31, 0, 0, 0, 0, time.UTC).UnixMilli()
 
-// The times of a schedule are whole milliseconds, so that what is stored is
-// what was planned. Rounding goes up: a run is never early.
+// ceilMilli rounds a time up to Unix milliseconds. Planned times are whole milliseconds,
+// so that the stored time is the planned one, and rounding up keeps a run from starting
+// early.
 func ceilMilli(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) > 0 {
@@ -29,10 +30,9 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// dayAt returns the day of an instant, and when it begins and ends in Unix
-// milliseconds. A day lasts from its first midnight to that of the next day:
-// where the clocks go back over midnight, the repeated part belongs to the day
-// that had begun.
+// dayAt returns the day of an instant, and its start and end in Unix milliseconds. A day
+// lasts from its first midnight to the first midnight of the next day. Where the clocks
+// go back over midnight, the repeated part belongs to the day that had already begun.
 func dayAt(loc *time.Location, ms int64) (day civilDay, begin, end int64) {
 	day = civilDayOf(time.UnixMilli(ms).In(loc))
 	begin, end = dayBegin(loc, day), dayBegin(loc, day+1)
@@ -46,12 +46,13 @@ func dayBegin(loc *time.Location, day civilDay) int64 {
 	return cron.Instant(loc, day.wall()).UnixMilli()
 }
 
-// steps are the instants first, first+step, … up to and with last, in Unix milliseconds.
+// steps are the instants first, first+step, … up to and including last, in Unix
+// milliseconds.
 type steps struct {
 	first, last, step int64
 }
 
-// from returns the first one that is at least the given time.
+// from returns the first instant at or after the given time, and whether there is one.
 func (s steps) from(from int64) (int64, bool) {
 	at := s.first
 	if from > at {
@@ -60,7 +61,7 @@ func (s steps) from(from int64) (int64, bool) {
 	return at, at <= s.last
 }
 
-// count counts those in [from, to).
+// count counts the instants in [from, to).
 func (s steps) count(from, to int64) int64 {
 	at, ok := s.from(from)
 	to = min(to, s.last+1)
@@ -70,16 +71,16 @@ func (s steps) count(from, to int64) int64 {
 	return (to-1-at)/s.step + 1
 }
 
-// every is a fixed rate on some dates.
+// every is a fixed rate, on some dates only.
 type every struct {
-	anchor   int64 // a time of it, Unix milliseconds
-	anchored bool  // else it counts from the time that is asked about
+	anchor   int64 // one of its times, in Unix milliseconds
+	anchored bool  // else it counts from the argument of Next or Count
 	step     int64 // milliseconds
 	dates    dates
-	loc      *time.Location // of the dates
+	loc      *time.Location // zone of the dates
 }
 
-// grid returns the steps from at least a time on.
+// grid returns the steps at or after a time.
 func (e every) grid(from int64) steps {
 	first := e.anchor
 	if from < first {
@@ -128,20 +129,19 @@ func (e every) Count(from, to time.Time) int64 {
 	return n
 }
 
-// daily is a span of each day, with a fixed rate inside. The rate counts real
-// time from where the span begins, so that a change of the clocks neither
-// bunches its times nor leaves them out.
+// daily is a span of each day with a fixed rate in it. The rate counts elapsed time from
+// the start of the span, so a clock change neither bunches nor omits its times.
 type daily struct {
-	from   time.Duration // of the day, where the span begins
-	length time.Duration // less than a day; to and with its end
+	from   time.Duration // start of the span, after midnight
+	length time.Duration // less than a day; the end is included
 	step   int64         // milliseconds
-	weekly [7]uint32     // days on which a span begins, by the weekday of a month's first day, bit n is day n
+	weekly [7]uint32     // days on which a span begins, by the weekday of day 1 of the month; bit n is day n
 	dates  dates         // of the times
 	loc    *time.Location
 }
 
-// span returns the times of the span that begins on a day. It ends before the
-// next day's begins. On a day that the clocks leave out it is empty.
+// span returns the times of the span that begins on a day. It ends before the next day's
+// span begins. It is empty on a day that the clocks skip.
 func (d daily) span(day civilDay) steps {
 	begin := cron.Instant(d.loc, day.wall().Add(d.from)).UnixMilli()
 	next := cron.Instant(d.loc, (day + 1).wall().Add(d.from)).UnixMilli()
@@ -152,7 +152,7 @@ func (d daily) span(day civilDay) steps {
 // overMidnight reports whether a span reaches into the next day.
 func (d daily) overMidnight() bool { return d.from+d.length >= dayLength }
 
-// next returns the first day from the given one on whose span may have times.
+// next returns the first day at or after from whose span may have times.
 func (d daily) next(from civilDay) (civilDay, bool) {
 	return nextDay(from, func(year, month int) uint32 {
 		first, length := shape(year, month)
@@ -161,7 +161,7 @@ func (d daily) next(from civilDay) (civilDay, bool) {
 			return days
 		}
 		on := d.dates.month(year, month)
-		if d.overMidnight() { // the day before one of the dates will do
+		if d.overMidnight() { // the day before one of the dates counts too
 			on |= on >> 1
 			if d.dates.has(dayNumber(year, month, length) + 1) {
 				on |= 1 << length
@@ -171,9 +171,8 @@ func (d daily) next(from civilDay) (civilDay, bool) {
 	})
 }
 
-// visit calls yield with the times of each span, less those that the dates
-// leave out, until it returns false. It begins with the span that holds from,
-// in Unix milliseconds, or the first one behind it.
+// visit calls yield with the times of each span on the allowed dates, until yield returns
+// false. It begins at or before the span that contains from, in Unix milliseconds.
 func (d daily) visit(from int64, yield func(s steps, from, to int64) bool) {
 	day, _, _ := dayAt(d.loc, from)
 	limit := day + horizon*366
@@ -184,8 +183,8 @@ func (d daily) visit(from int64, yield func(s steps, from, to int64) bool) {
 	}
 }
 
-// visitSpan calls yield with the parts of the span on each date. It reports
-// whether to go on.
+// visitSpan calls yield with the parts of a span on each allowed date. It reports whether
+// the visit continues.
 func (d daily) visitSpan(day civilDay, yield func(s steps, from, to int64) bool) bool {
 	if d.dates.empty() {
 		s := d.span(day)
@@ -222,7 +221,7 @@ func (d daily) Count(from, to time.Time) int64 {
 	return n
 }
 
-// single is one time.
+// single is one fixed time.
 type single struct{ at time.Time }
 
 func (s single) Next(after time.Time) (time.Time, bool) { return s.at, s.at.After(after) }
@@ -234,7 +233,7 @@ func (s single) Count(from, to time.Time) int64 {
 	return 1
 }
 
-// never is no time: a single one that its calendars leave out.
+// never has no times: it replaces a single time on an excluded date.
 type never struct{}
 
 func (never) Next(time.Time) (time.Time, bool) { return time.Time{}, false }

@@ -22,8 +22,8 @@ const MainHandler = "main"
 // maxName bounds a name, in bytes.
 const maxName = 128
 
-// isName reports whether s consists of letters, digits, '.', '_' and '-', and
-// begins with a letter or a digit. It is asked for each command.
+// isName reports whether s consists of letters, digits, '.', '_' and '-', and begins with
+// a letter or a digit. It runs for each command.
 func isName(s string) bool {
 	if s == "" || len(s) > maxName {
 		return false
@@ -39,8 +39,8 @@ func isName(s string) bool {
 	return true
 }
 
-// CheckName refuses what cannot name an app, a job or a module. what says which
-// of them it is, for the message.
+// CheckName refuses an invalid name of an app, a job or a module. The message begins with
+// what, the kind of name.
 func CheckName(what, name string) error {
 	switch {
 	case name == "":
@@ -51,8 +51,8 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// Validate fills in the defaults of a definition and says what is wrong with
-// it. It changes d. Whether the module exists is for the caller to ask.
+// Validate fills in the defaults of a definition and returns an error if it is invalid.
+// It changes d. The caller checks whether the module exists.
 func Validate(d *apiv1.Job) error {
 	if d == nil {
 		return fmt.Errorf("the job is missing")
@@ -74,7 +74,7 @@ func Validate(d *apiv1.Job) error {
 	return nil
 }
 
-// checkHandler wants a handler or a workflow.
+// checkHandler requires a handler or a workflow.
 func checkHandler(d *apiv1.Job) error {
 	if d.Workflow != nil {
 		return checkWorkflow(d)
@@ -104,7 +104,8 @@ func checkHandler(d *apiv1.Job) error {
 	return nil
 }
 
-// checkEntry says what is wrong with what a handler names, and writes it out in full.
+// checkEntry checks the executor or the module of a handler, and replaces the name by the
+// full one.
 func checkEntry(h *apiv1.Handler) error {
 	if h.Module == "" {
 		e, err := ParseExecutor(h.Name)
@@ -139,7 +140,7 @@ func checkWorkflow(d *apiv1.Job) error {
 	return err
 }
 
-// ParseModule splits "name@version".
+// ParseModule splits "name@version" and checks both parts.
 func ParseModule(ref string) (name, version string, err error) {
 	name, version, ok := strings.Cut(ref, "@")
 	if !ok || name == "" || version == "" {
@@ -187,8 +188,8 @@ func checkTimeout(d *apiv1.Job) error {
 	return nil
 }
 
-// Bounds of the memory that a job may give its handler: a page, and what
-// WebAssembly addresses.
+// Bounds, in bytes, of the memory limit of a job: a WebAssembly page, and the WebAssembly
+// address space.
 const (
 	minMemory = 64 << 10
 	maxMemory = 4 << 30
@@ -249,7 +250,7 @@ func checkTexts(d *apiv1.Job) error {
 	return nil
 }
 
-// Definition returns a copy of d with only what its owner decides: the fields
+// Definition returns a copy of d with only the fields that its owner sets. The fields
 // that the server sets are cleared.
 func Definition(d *apiv1.Job) *apiv1.Job {
 	c := proto.CloneOf(d)
@@ -257,19 +258,18 @@ func Definition(d *apiv1.Job) *apiv1.Job {
 	return c
 }
 
-// Etag fingerprints what the owner of a definition decided: the same has the
-// same etag. It is for definitions without what the server sets: those that
-// [Definition] returns.
+// Etag returns a fingerprint of a definition. Equal definitions have equal etags. d must
+// not have fields that the server sets: see [Definition].
 func Etag(d *apiv1.Job) string {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
-	if err != nil { // only a text that is not UTF-8 can fail, and that is refused at the door
+	if err != nil { // only invalid UTF-8 fails, and the server refuses it on receipt
 		return ""
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Input returns the input of a definition.
+// Input returns the input of a definition; empty if it has none.
 func Input(d *apiv1.Job) []byte {
 	if len(d.GetInputBytes()) > 0 {
 		return d.InputBytes

@@ -10,12 +10,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire"
 )
 
-// This file writes the messages of which there are some for each run. It writes
-// what proto.Marshal would, for a fifth of its time; whatever reads them whole uses
-// proto.Unmarshal. A test fills every field and compares, so that a new field
-// cannot be forgotten here.
+// This file encodes messages of which each run has several. The bytes equal those of
+// proto.Marshal and take a fifth of its time; readers of whole messages use
+// proto.Unmarshal. A test fills every field and compares the bytes, so a new field cannot
+// be forgotten here.
 
-// The fields of apiv1.Record that are written here.
+// The fields of apiv1.Record that this file writes.
 const (
 	recordAtMs     = 1
 	recordStarted  = 7
@@ -23,7 +23,7 @@ const (
 	recordAccepts  = 19
 )
 
-// AppendRecord appends a record as bytes.
+// AppendRecord appends the bytes of a record.
 func AppendRecord(b []byte, rec *apiv1.Record) ([]byte, error) {
 	if len(rec.Accepts) > 0 {
 		return proto.MarshalOptions{}.MarshalAppend(b, rec)
@@ -39,8 +39,8 @@ func AppendRecord(b []byte, rec *apiv1.Record) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, rec)
 }
 
-// AppendAccept appends one more accepted run to the bytes of a record. A record
-// without any has its time alone: see [BeginAccepts].
+// AppendAccept appends an accepted run to the bytes of a record. The bytes begin with
+// [BeginAccepts].
 func AppendAccept(b []byte, a *apiv1.Accepted) ([]byte, error) {
 	var err error
 	b = nested(b, recordAccepts, func(b []byte) []byte {
@@ -50,10 +50,10 @@ func AppendAccept(b []byte, a *apiv1.Accepted) ([]byte, error) {
 	return b, err
 }
 
-// BeginAccepts appends the beginning of a record of accepted runs.
+// BeginAccepts appends the first bytes of a record of accepted runs: its time.
 func BeginAccepts(b []byte, atMs int64) []byte { return wire.Int(b, recordAtMs, atMs) }
 
-// nested appends a field of a message.
+// nested appends a field whose value is a message.
 func nested(b []byte, n protowire.Number, write func([]byte) []byte) []byte {
 	b, from := wire.Begin(b, n)
 	return wire.End(write(b), from)
@@ -135,8 +135,8 @@ func appendFinished(b []byte, f *apiv1.Finished) []byte {
 	return b
 }
 
-// AppendRow appends the definition as the store keeps it: the bytes of an
-// apiv1.JobRow, see Row.
+// AppendRow appends the definition as the store holds it: the bytes of an apiv1.JobRow,
+// see [Job.Row].
 func (j *Job) AppendRow(b []byte) ([]byte, error) {
 	b = wire.Int(b, 2, j.NextMs)
 	b = wire.Int(b, 10, j.Planned)
@@ -146,8 +146,8 @@ func (j *Job) AppendRow(b []byte) ([]byte, error) {
 	return wire.Bytes(b, 17, j.etag[:]), nil
 }
 
-// AppendStats appends what the runs of the job came to as the store keeps it: the
-// bytes of an apiv1.JobStatsRow, see StatsRow.
+// AppendStats appends the statistics of the job as the store holds them: the bytes of an
+// apiv1.JobStatsRow, see [Job.StatsRow].
 func (j *Job) AppendStats(b []byte) ([]byte, error) {
 	b = wire.Int(b, 1, j.NextMs)
 	b = wire.Int(b, 2, j.Planned)
@@ -174,7 +174,7 @@ func (j *Job) AppendStats(b []byte) ([]byte, error) {
 	return wire.Longs(b, 11, x.given), err
 }
 
-// AppendLive appends the run to the bytes of an apiv1.LiveRow.
+// AppendLive appends the run as an entry of an apiv1.LiveRow.
 func (r *Run) AppendLive(b []byte) ([]byte, error) {
 	b, from := wire.Begin(b, 1)
 	b, err := r.AppendRow(b)
@@ -184,19 +184,19 @@ func (r *Run) AppendLive(b []byte) ([]byte, error) {
 	return wire.End(b, from), nil
 }
 
-// AppendRow appends the run as the store keeps it: the bytes of an apiv1.RunRow,
-// see Row.
+// AppendRow appends the run as the store holds it: the bytes of an apiv1.RunRow, see
+// [Run.Row].
 func (r *Run) AppendRow(b []byte) ([]byte, error) { return r.AppendOwn(r.AppendShared(b)) }
 
-// Shares reports whether two runs have the same bytes from [Run.AppendShared].
+// Shares reports whether [Run.AppendShared] appends the same bytes for two runs.
 func (r *Run) Shares(o *Run) bool {
 	return r.App == o.App && r.State == o.State && r.Trigger == o.Trigger && r.MaxAttempts() == o.MaxAttempts() &&
 		r.Host == o.Host && r.Session == o.Session && r.HandlerName() == o.HandlerName() &&
 		(r.shape == o.shape || r.shape.Digest == o.shape.Digest && r.shape.Handler.GetModule() == o.shape.Handler.GetModule())
 }
 
-// AppendShared appends the part of a row that very many runs have in common: most of
-// what is to be written of a run that has nothing to say.
+// AppendShared appends the fields of a row that many runs have in common. They are most
+// of the row of a run without output or error.
 func (r *Run) AppendShared(b []byte) []byte {
 	b = wire.Text(b, 2, r.App)
 	b = wire.Text(b, 4, string(r.State))
@@ -209,7 +209,7 @@ func (r *Run) AppendShared(b []byte) []byte {
 	return wire.Text(b, 17, r.shape.Digest)
 }
 
-// AppendOwn appends the other part of a row.
+// AppendOwn appends the fields of a row that AppendShared does not append.
 func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 	b = wire.Bytes(b, 1, r.ID[:])
 	b = wire.Text(b, 3, r.Job)
@@ -224,7 +224,7 @@ func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 	switch {
 	case terminal && !r.HasInput:
 		b = wire.Text(b, 19, r.defined())
-	case terminal && len(r.Input) > MaxInput: // see Row
+	case terminal && len(r.Input) > MaxInput: // see [Run.Row]
 	default:
 		b = wire.Bytes(b, 19, r.Input)
 	}
@@ -262,7 +262,7 @@ func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 	b = wire.Text(b, 40, r.CancelWhy)
 	b = wire.Text(b, 41, r.Node)
 	if n := r.Nodes; n != nil {
-		for _, rows := range [][]*apiv1.NodeRow{n.Rows, n.Kept} { // one of them is empty
+		for _, rows := range [][]*apiv1.NodeRow{n.Rows, n.Kept} { // at most one of the two has entries
 			for _, row := range rows {
 				var err error
 				if b, err = appendNode(b, 42, row); err != nil {
@@ -274,17 +274,17 @@ func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 	return r.appendMap(appendPin(wire.Int(b, 43, r.Nth), 60, r.Pin))
 }
 
-// Ending is what the row of a run that has ended says to who counts it.
+// Ending is the part of the row of an ended run that the statistics need.
 type Ending struct {
 	ID         RunID
 	App, Job   string
 	State      State
 	FinishedMs int64
-	Nth        int64 // of the ended runs of its job; 0: it is not counted
+	Nth        int64 // number among the ended runs of its job; 0: the job does not count it
 }
 
-// ReadEnding reads the bytes of an apiv1.RunRow: a server that begins again behind
-// a heavy load reads a million of them, and most of a row is of no use to it.
+// ReadEnding reads the bytes of an apiv1.RunRow. It skips most fields, because a server
+// that restarts under a heavy load reads a million rows.
 func ReadEnding(row []byte) (Ending, error) {
 	var e Ending
 	r := wire.NewReader(row)

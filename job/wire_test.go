@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// sameBytes checks that what is written by hand says what want says.
+// sameBytes checks that bytes written by this package decode to want.
 func sameBytes(t *testing.T, what string, b []byte, want proto.Message) {
 	t.Helper()
 	got := want.ProtoReflect().New().Interface()
@@ -81,8 +81,8 @@ func TestRecordsByHand(t *testing.T) {
 	sameBytes(t, "accepts in one piece", b, want)
 }
 
-// TestRowByHand loads rows with every field set and compares what the run they
-// make writes with the message that says the same.
+// TestRowByHand loads rows with every field set. It compares the bytes that the resulting
+// run appends with its message.
 func TestRowByHand(t *testing.T) {
 	n := int64(0)
 	for _, state := range States() {
@@ -119,7 +119,7 @@ func TestRowByHand(t *testing.T) {
 	}
 }
 
-// TestEndingOfDamaged: what is no row is no ending.
+// TestEndingOfDamaged checks that bytes that are not a row give no ending.
 func TestEndingOfDamaged(t *testing.T) {
 	for _, bad := range []string{"\x0a\xff", "\x08\x01", "\x12\x01\xff", "\x32\x05abcd", "\x28", "\xff"} {
 		if e, err := ReadEnding([]byte(bad)); err == nil {
@@ -128,8 +128,8 @@ func TestEndingOfDamaged(t *testing.T) {
 	}
 }
 
-// TestRunsShare: two runs share a part of their rows when the bytes of it are the
-// same, whatever else they differ in.
+// TestRunsShare checks that two runs share a part of their rows exactly if the bytes of
+// that part are equal.
 func TestRunsShare(t *testing.T) {
 	n := int64(0)
 	row, d := &apiv1.RunRow{}, &apiv1.Job{}
@@ -198,7 +198,7 @@ func TestRunsShare(t *testing.T) {
 	}
 }
 
-// TestStatsByHand does the same for the stats of a job.
+// TestStatsByHand does the same for the statistics of a job.
 func TestStatsByHand(t *testing.T) {
 	n := int64(0)
 	full := &apiv1.JobStatsRow{}

@@ -19,48 +19,49 @@ import (
 // Limits of a workflow.
 const (
 	MaxNodes       = 1000
-	MaxLinks       = 10_000   // entries of after, in all
+	MaxLinks       = 10_000   // entries of after, in total
 	MaxWorkflow    = 1 << 20  // bytes of a workflow
-	MaxNodeOutput  = 64 << 10 // bytes of a node's output that a run of a workflow keeps
-	MaxNodesOutput = 1 << 20  // bytes of all outputs that it keeps
-	maxNodeError   = 512      // bytes of a node's error that it keeps
+	MaxNodeOutput  = 64 << 10 // bytes of the output of a node that a run retains
+	MaxNodesOutput = 1 << 20  // bytes of all outputs that a run retains
+	maxNodeError   = 512      // bytes of the error of a node that a run retains
 )
 
-// Pending is the state of a node that waits for those before it. All its other
-// states are states of runs.
+// Pending is the state of a node that waits for earlier nodes. All other states of a node
+// are states of runs.
 const Pending State = "pending"
 
 // The codes of nodes that ended without a run.
 const (
-	CodeNoJob = "no_job"       // its job is not there any more
-	CodeWhen  = "when"         // its condition has no answer; of a skipped one: it does not hold
-	CodeInput = "input"        // its input cannot be made
-	CodeLost  = "output_limit" // an output that it needs was too large to keep
+	CodeNoJob = "no_job"       // its job no longer exists
+	CodeWhen  = "when"         // its condition failed to evaluate; of a skipped node: the condition is false
+	CodeInput = "input"        // its input cannot be computed
+	CodeLost  = "output_limit" // an output that it needs was too large to retain
 )
 
-// Graph is a workflow, read and checked. It is not written to after it was made.
+// Graph is a workflow after parsing and checking. It is immutable.
 type Graph struct {
 	nodes []node
 	index map[string]int
-	order []int // of nodes; each stands behind those that it comes after
+	order []int // nodes in topological order: each comes after those in its after
 }
 
 type node struct {
 	name, job string
 	after     []int
-	when      string // success failure end; "": cond
+	when      string // success, failure or end; "": cond
 	cond      *condition
-	onSuccess bool     // cond is asked only when success holds
-	input     template // nil: the input of the job
+	onSuccess bool     // cond is evaluated only if the node would run on success
+	input     template // nil: the node has the input of its job
 	optional  bool
-	last      bool // no other comes after it: its output is part of the workflow's
-	needed    bool // its output is
+	last      bool // no node comes after it, so its output is part of the workflow's output
+	needed    bool // a later node or the workflow's output needs its output
 	form      uint64
 }
 
 var nodeForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
-// NewGraph reads a workflow. An error says which node is wrong and what to do.
+// NewGraph parses and checks a workflow. An error names the wrong node and says what to
+// do.
 func NewGraph(w *apiv1.Workflow) (*Graph, error) {
 	switch n := len(w.GetNodes()); {
 	case n == 0 || n > MaxNodes:
@@ -94,11 +95,11 @@ func NewGraph(w *apiv1.Workflow) (*Graph, error) {
 	return g, nil
 }
 
-// link reads what comes after what, and finds the order.
+// link resolves the names in after and computes the order.
 func (g *Graph) link(w *apiv1.Workflow) error {
 	links := 0
 	followers := make([][]int, len(w.Nodes))
-	missing := make([]int, len(w.Nodes)) // nodes before it that are not in order yet
+	missing := make([]int, len(w.Nodes)) // by node: number of earlier nodes that are not in order yet
 	for i, n := range w.Nodes {
 		for k, name := range n.After {
 			at, ok := g.index[name]
@@ -135,8 +136,8 @@ func (g *Graph) link(w *apiv1.Workflow) error {
 	return nil
 }
 
-// circle names the nodes that come after each other. All that missing counts
-// lead to one.
+// circle returns an error that names the nodes of a circle. Each node with missing
+// earlier nodes leads to one.
 func (g *Graph) circle(w *apiv1.Workflow, missing []int) error {
 	at := slices.IndexFunc(missing, func(n int) bool { return n > 0 })
 	var path []int
@@ -158,7 +159,7 @@ type nodeSet []uint64
 
 func (b nodeSet) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
-// ancestors returns for each node those that have ended when it starts.
+// ancestors returns, for each node, the nodes that have ended when it starts.
 func (g *Graph) ancestors() []nodeSet {
 	words := (len(g.nodes) + 63) / 64
 	before := make([]nodeSet, len(g.nodes))
@@ -174,7 +175,7 @@ func (g *Graph) ancestors() []nodeSet {
 	return before
 }
 
-// read reads what a node says beside after. The references are not bound yet.
+// read parses the fields of a node except after. The references are not bound yet.
 func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
 	if err := CheckName("job", m.Job); err != nil {
 		return nil, err
@@ -211,7 +212,7 @@ func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
 	return refs, nil
 }
 
-// bind finds the nodes of references, which must have ended when node i starts.
+// bind resolves the nodes of references. They must have ended when node i starts.
 func (g *Graph) bind(i int, refs []*reference, before []nodeSet) error {
 	for _, r := range refs {
 		if r.name == "" {
@@ -243,31 +244,31 @@ func NodeJobs(d *apiv1.Job) []string {
 	return jobs
 }
 
-// failed reports whether a node that ended counts as a failure: it did not
-// succeed, and it was not left out on purpose.
+// failed reports whether a node that ended counts as a failure: it did not succeed, and
+// was not skipped by its condition.
 func failed(r *apiv1.NodeRow) bool {
 	switch State(r.State) {
 	case Succeeded, Pending, Running:
 		return false
 	case Skipped:
-		return len(r.Run) > 0 // its run was skipped by a policy of its job
+		return len(r.Run) > 0 // a policy of its job skipped its run
 	}
 	return true
 }
 
 func ended(r *apiv1.NodeRow) bool { return State(r.State).Terminal() }
 
-// Move is what becomes of a pending node.
+// Move is the next state of a pending node.
 type Move struct {
-	Node        int   // its index
-	State       State // Running: its run starts now; else terminal, without a run
-	HasInput    bool  // of its run; false: the input of its job
+	Node        int   // index of the node
+	State       State // Running: its run starts now; else a terminal state without a run
+	HasInput    bool  // of its run; false: the run has the input of its job
 	Input       []byte
 	Error, Code string
 }
 
-// Next decides what follows for the pending nodes when the nodes stand as rows say. hasJob reports whether a job is there.
-// The rows are in the order of the definition.
+// Next returns the moves of pending nodes, given the rows of all nodes in the order of
+// the definition. hasJob reports whether a job exists.
 func (g *Graph) Next(rows []*apiv1.NodeRow, input []byte, hasJob func(name string) bool) []Move {
 	s := &scope{
 		graph: g, input: input, parsed: map[int]any{},
@@ -290,7 +291,7 @@ func (g *Graph) Next(rows []*apiv1.NodeRow, input []byte, hasJob func(name strin
 	return moves
 }
 
-// decide says what becomes of a node when all before it have ended.
+// decide returns the move of a node whose earlier nodes have all ended.
 func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Move {
 	n, m := &g.nodes[i], Move{Node: i, State: Running}
 	fail := func(code string, err error) Move {
@@ -326,7 +327,7 @@ func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Mo
 	return m
 }
 
-// wanted reports whether a node runs now that all before it have ended.
+// wanted reports whether a node runs, now that its earlier nodes have all ended.
 func (n *node) wanted(g *Graph, s *scope, bad []bool) (bool, error) {
 	anyFailed, broken, some := false, false, len(n.after) == 0
 	for _, a := range n.after {
@@ -346,8 +347,9 @@ func (n *node) wanted(g *Graph, s *scope, bad []bool) (bool, error) {
 	return n.cond.holds(s)
 }
 
-// Result says how a workflow ends whose nodes have all ended: its state, what went wrong, and its output. cancelled says
-// that it was asked to end.
+// Result returns how a workflow ends whose nodes have all ended: its state, the reason
+// and its code if it failed, and its output. cancelled reports that the run was cancelled
+// by request.
 func (g *Graph) Result(rows []*apiv1.NodeRow, cancelled bool) (to State, why, code string, output []byte) {
 	to = Succeeded
 	var first *apiv1.NodeRow
@@ -369,8 +371,8 @@ func (g *Graph) Result(rows []*apiv1.NodeRow, cancelled bool) (to State, why, co
 	return to, why, code, g.output(rows)
 }
 
-// output is the JSON object of the outputs of the last nodes. One that is not
-// text is left out, and so is what would make it too large.
+// output returns the outputs of the last nodes as a JSON object. It omits an output that
+// is not valid UTF-8, and an output with which the object would exceed MaxNodesOutput.
 func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
 	b := []byte{'{'}
 	for i, r := range rows {
@@ -393,9 +395,10 @@ func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
 	return append(b, '}')
 }
 
-// Keep returns the names of the nodes that go on in a run where rows of another one ended. Their input is what it was: they
-// run the same as then and come after no node that runs again. The result of one that succeeded is kept; one of a nested
-// workflow keeps what that one may keep.
+// Keep returns the names of the nodes of a run that continue from the rows of an earlier
+// run. Such a node has the same job and input as in the earlier run and comes after no
+// node that runs again. The new run retains the result of a node that succeeded; a node
+// of a nested workflow continues inside that workflow.
 func (g *Graph) Keep(rows []*apiv1.NodeRow) []string {
 	before := map[string]*apiv1.NodeRow{}
 	for _, r := range rows {
@@ -417,36 +420,36 @@ func (g *Graph) Keep(rows []*apiv1.NodeRow) []string {
 	return names
 }
 
-// Nodes is where a run of a workflow stands with its nodes.
+// Nodes is the state of the nodes of a run of a workflow.
 type Nodes struct {
-	// Rows are the nodes in the order of the definition, nil before the run has
-	// begun. A row is not written to: a change puts another one in its place.
+	// Rows are the nodes in the order of the definition; nil before the run has started.
+	// A row is immutable: a change replaces it.
 	Rows []*apiv1.NodeRow
-	// Kept are of a run that goes on where another one ended: what it may keep.
-	// Invariant: nil once it has begun.
+	// Kept are the rows of an earlier run from which this run may continue. Invariant:
+	// nil after the run has started.
 	Kept []*apiv1.NodeRow
 
 	graph *Graph
 }
 
-// HasNodes reports whether the run is of a workflow and has begun: its nodes
-// run, and it does not.
+// HasNodes reports whether the run is of a workflow and has started. Its nodes run
+// instead of it.
 func (r *Run) HasNodes() bool { return r.Nodes != nil && len(r.Nodes.Rows) > 0 }
 
-// Graph returns the workflow of a run. It fails when the definition was
-// accepted by a version with another language.
+// Graph returns the workflow of a run. It fails if a version with another expression
+// language accepted the definition.
 func (r *Run) Graph() (*Graph, error) {
 	if r.Nodes != nil && r.Nodes.graph != nil {
 		return r.Nodes.graph, nil
 	}
 	g, err := NewGraph(r.Shared().GetWorkflow())
-	if err == nil && r.HasNodes() { // before, the definition may change
+	if err == nil && r.HasNodes() { // until then, the definition may change
 		r.Nodes.graph = g
 	}
 	return g, err
 }
 
-// Given returns the input of a run: its own, or that of its definition.
+// Given returns the input of a run: its own, or the input of its definition.
 func (r *Run) Given() []byte {
 	if r.HasInput {
 		return r.Input
@@ -454,7 +457,7 @@ func (r *Run) Given() []byte {
 	return []byte(r.defined())
 }
 
-// defined returns the input of the definition.
+// defined returns the input of the definition, or "" if it has none.
 func (r *Run) defined() string {
 	if !r.Policy.Input {
 		return ""
@@ -462,7 +465,8 @@ func (r *Run) defined() string {
 	return r.input()
 }
 
-// BeginNodes returns the nodes of a run that begins, some of which go on: see [Graph.Keep].
+// BeginNodes returns the first rows of a run. The nodes in goOn continue from the earlier
+// run: see [Graph.Keep].
 func (r *Run) BeginNodes(goOn []string) []*apiv1.NodeRow {
 	kept := map[string]*apiv1.NodeRow{}
 	if r.Nodes != nil {
@@ -499,7 +503,8 @@ func (g *Graph) Unrun(i int, to State, why, code string, atMs int64) *apiv1.Node
 	return &apiv1.NodeRow{Name: n.name, Job: n.job, State: string(to), Error: brief(why), Code: code, FinishedMs: atMs, Form: n.form}
 }
 
-// Ended returns the row of a node whose run has ended. rows are the nodes as they stand.
+// Ended returns the index and the new row of the node of a run that has ended; -1 if the
+// run is not the current one of its node. rows are the current rows.
 func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRow) {
 	i, ok := g.index[run.Node]
 	if !ok || runID(rows[i].Run) != run.ID || ended(rows[i]) {
@@ -525,18 +530,19 @@ func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRo
 	return i, row
 }
 
-// NodeID returns the id of the run of a node, the same however often it is computed.
+// NodeID returns the id of the run of a node. It is deterministic.
 func (g *Graph) NodeID(r *Run, i int, atMs int64) RunID {
 	n := &g.nodes[i]
 	return OccurrenceID(r.App, n.job, time.UnixMilli(atMs), "node/"+n.name+"/"+r.ID.String())
 }
 
-// Job returns the job of a node.
+// Job returns the name of the job of a node.
 func (g *Graph) Job(i int) string { return g.nodes[i].job }
 
 // Name returns the name of a node.
 func (g *Graph) Name(i int) string { return g.nodes[i].name }
 
+// brief shortens a text to maxNodeError bytes.
 func brief(text string) string {
 	if len(text) <= maxNodeError {
 		return text
@@ -544,7 +550,7 @@ func brief(text string) string {
 	return strings.ToValidUTF8(text[:maxNodeError-3], "") + "…"
 }
 
-// advance moves a run of a workflow on.
+// advance applies a step of a run of a workflow. The first step starts the run.
 func (s *Slot) advance(a *apiv1.Advanced, atMs int64, fx []Effect) []Effect {
 	r := s.Runs.Get(runID(a.Run))
 	if r == nil || !r.Policy.Workflow {

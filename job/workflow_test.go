@@ -14,8 +14,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// flow reads a workflow from lines "name after,after when", where when is the
-// rest of the line. A name with a '?' is optional. Each node is job j.
+// flow parses a workflow from lines "name after,after when", where when is the rest of
+// the line. A name with a '?' is optional. Each node has job j.
 func flow(lines ...string) *apiv1.Workflow {
 	w := &apiv1.Workflow{}
 	for _, line := range lines {
@@ -41,8 +41,8 @@ func graph(t testing.TB, w *apiv1.Workflow) *Graph {
 	return g
 }
 
-// stand reads rows from "state" or "state=output"; one that is missing is
-// pending. Nodes that are not pending have a run.
+// stand parses rows from "state" or "state=output". A missing row is pending. Nodes that
+// are not pending have a run.
 func stand(w *apiv1.Workflow, states ...string) []*apiv1.NodeRow {
 	var rows []*apiv1.NodeRow
 	for i, n := range w.Nodes {
@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 		name   string
 		w      *apiv1.Workflow
 		states []string
-		want   string // "node=state" of what follows, in order
+		want   string // "node=state" of each move, in order
 	}{
 		{"the first ones start", flow("a", "b", "c a"), nil, "a=running b=running"},
 		{"nothing while one runs", diamond, []string{"running"}, ""},
@@ -112,7 +112,7 @@ func TestNext(t *testing.T) {
 func TestNextOfRunThatWasSkipped(t *testing.T) {
 	w := flow("a", "b a", "f a failure")
 	rows := stand(w, "skipped")
-	rows[0].Run = make([]byte, 16) // by the overlap policy of its job
+	rows[0].Run = make([]byte, 16) // skipped by the overlap policy of its job
 	moves := graph(t, w).Next(rows, nil, everyJob)
 	if len(moves) != 2 || moves[0].State != Skipped || moves[1].State != Running {
 		t.Errorf("a run that was skipped is a failure: %+v", moves)
@@ -131,7 +131,7 @@ func TestInputs(t *testing.T) {
 		{"${nodes.a.output.rows}", `[{"id":7,"name":"say \"x\""}]`, ""},
 		{`{"name":${json(nodes.a.output.rows.0.name)}}`, `{"name":"say \"x\""}`, ""},
 		{"$${input} ${nodes.a.state}", "${input} succeeded", ""},
-		{"<${nodes.left.output}>${json(nodes.left.output)}", "<>null", ""}, // it was skipped
+		{"<${nodes.left.output}>${json(nodes.left.output)}", "<>null", ""}, // the node was skipped
 		{"${nodes.left.output.x}", "", CodeInput},
 		{"${nodes.a.output.rows.1.id}", "", CodeInput},
 		{"${nodes.a.output.rows.-1.id}", "", CodeInput},
@@ -165,7 +165,7 @@ func TestMissingJob(t *testing.T) {
 func TestConditions(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want string // true false, or a part of the error
+		want string // true, false, or part of the error
 	}{
 		{"true", "true"},
 		{"not true", "false"},
@@ -189,9 +189,9 @@ func TestConditions(t *testing.T) {
 		{`nodes.a.output.list.1 == 5`, "true"},
 		{`nodes.a.output.list == "[4,5]"`, "true"},
 		{`nodes.a.state == "succeeded"`, "true"},
-		{`nodes.b.output == null`, "true"}, // it failed
+		{`nodes.b.output == null`, "true"}, // the node failed
 		{`input.big == 12345678901234567890`, "true"},
-		{`true or nodes.a.output.name > 1`, "true"}, // the right side is not asked
+		{`true or nodes.a.output.name > 1`, "true"}, // the right side is not evaluated
 		{`nodes.a.output.name > 1`, `> compares numbers, and nodes.a.output.name is "Ann"`},
 		{`1 < nodes.a.output.gone`, "nodes.a.output.gone is missing"},
 		{`nodes.a.output.name`, "neither true nor false"},
@@ -228,7 +228,7 @@ func TestConditions(t *testing.T) {
 			if err != nil {
 				return err.Error()
 			}
-			g.nodes[3].onSuccess = false // b failed
+			g.nodes[3].onSuccess = false // b failed, so the condition must be evaluated anyway
 			rows := stand(w, `succeeded={"total":12,"name":"Ann","ready":true,"list":[4,5]}`, "failed", "succeeded=text")
 			m := g.Next(rows, []byte(`{"big":12345678901234567890,"x":[]}`), everyJob)[0]
 			switch m.State {
@@ -332,14 +332,14 @@ func TestResult(t *testing.T) {
 			t.Errorf("%s: %s %q %s", c.name, to, why, output)
 		}
 	}
-	// The first failure is the one that is named.
+	// The reason names the first failure.
 	w := flow("a", "b")
 	rows := stand(w, "failed", "failed")
 	rows[0].FinishedMs, rows[1].FinishedMs, rows[1].Error, rows[1].Code = 2, 1, "no disk", "exit"
 	if _, why, code, _ := graph(t, w).Result(rows, false); why != "node b is failed: no disk" || code != "exit" {
 		t.Errorf("%q %q", why, code)
 	}
-	// The output is bounded whatever the nodes say.
+	// The output is bounded for any outputs of the nodes.
 	w = flow()
 	for i := range 40 {
 		w.Nodes = append(w.Nodes, &apiv1.Node{Name: fmt.Sprint("n", i), Job: "j"})
@@ -370,13 +370,13 @@ func TestKeep(t *testing.T) {
 	keep("a b") // z succeeded after d, which runs again
 	rows[5].Nodes = []*apiv1.NodeRow{{Name: "x", State: "succeeded"}}
 	keep("a b nested")
-	rows[1].LostBytes = 5 // d needs it
+	rows[1].LostBytes = 5 // d needs the output
 	keep("a nested")
-	rows[1].LostBytes, rows[0].LostBytes = 0, 5 // nobody needs it
+	rows[1].LostBytes, rows[0].LostBytes = 0, 5 // no node needs the output
 	keep("a b nested")
 	rows[1].Form++
 	keep("a nested")
-	rows[0].Form++ // another job or input now
+	rows[0].Form++ // another job or input
 	keep("")
 }
 
@@ -418,8 +418,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestWorkflowFold draws records for runs of a workflow, with such that fit
-// nothing, and wants the same state from a replay and from the rows.
+// TestWorkflowFold draws records for runs of a workflow, including some that do not fit,
+// and checks that a replay and the rows give the same state.
 func TestWorkflowFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := NewSlot("app", 0), int64(1_700_000_000_000)
@@ -496,8 +496,8 @@ func TestPriorityOfNodes(t *testing.T) {
 	}
 }
 
-// Whatever a definition holds, reading it does not panic, and a condition that
-// was read has a value or an error.
+// FuzzGraph checks that no definition makes the parser panic, and that a parsed condition
+// has a value or an error.
 func FuzzGraph(f *testing.F) {
 	f.Add(`nodes.a.output.x > 3 and not (nodes.a.state == "failed")`, "${nodes.a.output.x} $${", "{\"x\":5}")
 	f.Add("input.list.0 == 'x' or true", "${json(input)}", `{"list":["x"]}`)

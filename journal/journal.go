@@ -1,7 +1,7 @@
 // Package journal holds the ordered, durable records of slots.
 //
-// A record is bytes that belong to a slot; what they mean is not this room's
-// business. The journal of one machine is journal/local.
+// A record is bytes that belong to a slot; this package does not interpret the bytes. The
+// journal of a standalone server is journal/local, that of a cluster is journal/etcd.
 package journal
 
 import (
@@ -24,63 +24,64 @@ type Record struct {
 
 // The errors of a journal.
 var (
-	// ErrFull says that the disk has no room: nothing was written.
+	// ErrFull is returned when the disk has no room; nothing was written.
 	ErrFull = errors.New("the journal's disk is full")
-	// ErrFenced says that another server owns the slot by now.
+	// ErrFenced is returned when another server has become the owner of the slot.
 	ErrFenced = errors.New("another server owns the slot")
-	// ErrTrimmed says that the records asked for are gone: a snapshot holds what they did.
+	// ErrTrimmed is returned when the requested records were trimmed; a snapshot holds
+	// their effects.
 	ErrTrimmed = errors.New("the journal was trimmed past this record")
 )
 
-// Journal is what a server writes its records to. Implementations are safe for
-// concurrent use. Records have dense sequence numbers from 1 over all slots.
+// Journal stores the records of a server. Implementations are safe for concurrent use.
+// Records have dense sequence numbers from 1 over all slots.
 type Journal interface {
-	// Append stages the records, in order and as one unit, and returns the
-	// sequence of the last one. done is called exactly once, in the order of the
-	// appends and from another goroutine: with nil when they are durable, with an
-	// error when they never will be, and then the journal is dead. An error from
-	// Append itself means that nothing was staged. With no records it asks for
-	// the durability of what was appended before. When Append returns, recs and
-	// the bodies are the caller's again.
+	// Append stages the records, in order and as one atomic batch, and returns the
+	// sequence of the last one. done is called exactly once, in the order of the appends
+	// and from another goroutine: with nil when the records are durable, with an error
+	// when they will never be durable; after such an error the journal is dead. An error
+	// from Append itself means that nothing was staged. Without records, Append asks only
+	// for the durability of all earlier appends. When Append returns, the caller may
+	// reuse recs and the bodies.
 	Append(recs []Record, done func(error)) (last uint64, err error)
-	// AppendLazy is Append without a wish for durability of its own: the records
-	// go out with the next flush, or within a tenth of a second.
+	// AppendLazy is Append without a flush of its own: the records become durable with
+	// the next flush, or within a tenth of a second.
 	AppendLazy(recs []Record) (last uint64, err error)
-	// Read calls fn for every durable record from a sequence on. body is valid
-	// until fn returns.
+	// Read calls fn for every durable record with a sequence of at least from. body is
+	// valid until fn returns.
 	Read(from uint64, fn func(seq uint64, slot Slot, body []byte) error) error
-	// Next returns the sequence that the next record will have.
+	// Next returns the sequence of the next record to be appended.
 	Next() uint64
-	// Trim allows the records below a sequence to be dropped.
+	// Trim lets the journal drop the records with a sequence below before.
 	Trim(before uint64) error
-	// Room returns the bytes that Append can still take for certain.
+	// Room returns the number of bytes that Append is certain to accept.
 	Room() int64
-	// Bytes returns the size of the journal on disk.
+	// Bytes returns the size of the journal on disk, in bytes.
 	Bytes() int64
 	Close() error
 }
 
-// Refuser is a journal that is not always in reach. Refuses says why nothing new
-// should be begun now, nil when it may; what was begun may still be brought to
-// its end, as far as there is Room.
+// Refuser is a journal that may be out of reach for a time. Refuses returns why the
+// server should start nothing new now, nil when it may. Work that has already started may
+// still append its records, as long as Room allows.
 type Refuser interface{ Refuses() error }
 
-// Orderly is a journal that may know how its users before ended. Orderly reports
-// that each closed the journal, so that nothing is missing of what was appended,
-// lazily or not, or that nothing was ever durable in it. False means that nobody
-// knows. Then a user that has found out by other means what is missing calls
-// Settle; when it closes the journal without having done so, the next one is told
-// false again. Settle may be called at any time before Close. Opened is when the
-// journal became this user's: what was begun later was not begun by one before.
+// Orderly is a journal that may know how its former users ended. Orderly reports that
+// every former user closed the journal, so that no appended record is missing, lazy ones
+// included, or that the journal never had a durable record. False means that the outcome
+// is unknown; a user that determines the missing records by other means then calls
+// Settle. If it closes the journal without a call of Settle, the next user gets false
+// again. Settle may be called at any time before Close. Opened returns the time at which
+// this user opened the journal: work that started later was not started by a former user.
 type Orderly interface {
 	Orderly() bool
 	Settle()
 	Opened() time.Time
 }
 
-// Follower is a journal that others can follow: fn is called for every durable
-// record from a sequence on, and for each that becomes durable later, until ctx
-// ends or fn fails.
+// Follower is a journal that other servers can follow. Follow calls fn for every durable
+// record with a sequence of at least from, and for each record that becomes durable
+// later, until ctx ends or fn fails.
 type Follower interface {
 	Follow(ctx context.Context, from uint64, fn func(seq uint64, slot Slot, body []byte) error) error
 }

@@ -26,8 +26,8 @@ func tempDir() string {
 	return dir
 }
 
-// Write returns when its records are synced. They are there when the log is
-// opened again.
+// Write returns when its records are synced. They are present when the log is opened
+// again.
 func Example() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)
@@ -54,8 +54,8 @@ func Example() {
 	// 2 7 2 paid
 }
 
-// Append does not wait for the disk. Its function is called when the records are
-// durable; appends that come meanwhile share a sync.
+// Append does not wait for the disk. The log calls the function when the records are
+// durable; appends that arrive meanwhile share a sync.
 func ExampleLog_Append() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)
@@ -77,7 +77,7 @@ func ExampleLog_Append() {
 	// Output: durable below 4
 }
 
-// Trim gives up whole segments. A reader that comes too late is told so.
+// Trim removes whole segments. A later Read of removed records gets ErrTrimmed.
 func ExampleLog_Trim() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)
@@ -98,7 +98,7 @@ func ExampleLog_Trim() {
 	// Output: trimmed: true true
 }
 
-// One process has a log open at a time.
+// Only one process at a time has a log open.
 func ExampleOpen_locked() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)
@@ -110,7 +110,7 @@ func ExampleOpen_locked() {
 	// Output: locked: true
 }
 
-// Verify reads the log of a directory that is not open and says what it found.
+// Verify reads the log in a directory that is not open and reports its state.
 func ExampleVerify() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)

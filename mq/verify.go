@@ -162,7 +162,7 @@ func (l *Log) holds(s *segment) bool {
 	return slices.ContainsFunc(l.segs, func(o *segment) bool { return o.id == s.id })
 }
 
-// checker reads the segments of a log and records what is intact in them.
+// checker reads the segments of a log and records their intact parts.
 type checker struct {
 	disk     disk
 	progress Progress

@@ -27,11 +27,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// codeOf is the code of version v of the tests' module: here its bytes are all
-// that tells one version from another.
+// codeOf returns the test code of a version of module n. It differs from other versions
+// only in the version text.
 func codeOf(version string) []byte { return []byte("code of version " + version) }
 
-// interpreterOf makes code that says so a script.
+// interpreterOf returns the digest of the interpreter that a script names, or "" for
+// other code.
 func interpreterOf(code []byte) string {
 	if digest, ok := strings.CutPrefix(string(code), "script for "); ok {
 		return digest
@@ -90,7 +91,8 @@ func (c *client) applyTo(module string, j *apiv1.Job) error {
 	return err
 }
 
-// executed notes which code a job's attempts were given.
+// executed sets the handler of a job and records the digest of the code that each attempt
+// received.
 func (w *world) executed(name string, h handler) (digests func() []string) {
 	var mu sync.Mutex
 	var seen []string
@@ -113,8 +115,9 @@ func succeed(context.Context, runtime.Task, runtime.Sink) runtime.Result {
 	return runtime.Result{Outcome: runtime.Succeeded}
 }
 
-// TestRunsKeepTheVersionOfTheirAlias switches an alias while runs are waiting,
-// armed and being retried, over restarts of the server.
+// TestRunsKeepTheVersionOfTheirAlias moves an alias while a run waits for its retry,
+// restarts the server, and checks that the run keeps its version. A scheduled run takes
+// the version that the alias has at its planned time.
 func TestRunsKeepTheVersionOfTheirAlias(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.pushVersions("1", "2")
@@ -146,7 +149,7 @@ func TestRunsKeepTheVersionOfTheirAlias(t *testing.T) {
 		if r := c.wait(c.trigger("flaky", "")); r.Module != "n@2" || r.Digest != modules.Digest(codeOf("2")) {
 			t.Errorf("the run after the switch: %s", r.Module)
 		}
-		// What is planned: each fire takes the version of its moment.
+		// Each scheduled run takes the version that the alias has when the run fires.
 		scheduled := w.executed("tick", succeed)
 		if err := c.applyTo("n@prod", &apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "1m"}}); err != nil {
 			t.Fatal(err)
@@ -157,7 +160,7 @@ func TestRunsKeepTheVersionOfTheirAlias(t *testing.T) {
 		if got := scheduled(); !slices.Equal(got, []string{modules.Digest(codeOf("2")), modules.Digest(codeOf("1"))}) {
 			t.Errorf("the planned runs executed %q", got)
 		}
-		// Events tell the story, the newest first.
+		// Events are listed with the newest first.
 		x := c.getAlias()
 		var told []string
 		for _, e := range x.Events {
@@ -169,8 +172,8 @@ func TestRunsKeepTheVersionOfTheirAlias(t *testing.T) {
 	})
 }
 
-// TestCanaryIsRolledBack gives a version a share of the runs that its percentage
-// and their ids say, and has it fail.
+// TestCanaryIsRolledBack checks that the percentage and the run ID decide which runs
+// execute the canary, and that a canary which fails too often is rolled back.
 func TestCanaryIsRolledBack(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.pushVersions("1", "2")
@@ -190,7 +193,7 @@ func TestCanaryIsRolledBack(t *testing.T) {
 			t.Fatalf("with a canary: %v", x)
 		}
 		failed := 0
-		for range 9 { // not enough to tell
+		for range 9 { // too few attempts for a decision
 			for {
 				r := c.wait(c.trigger("j", ""))
 				id, err := job.ParseRunID(r.Id)
@@ -211,7 +214,7 @@ func TestCanaryIsRolledBack(t *testing.T) {
 		if x := c.getAlias(); x.Canary == nil || x.Canary.Failed != 9 {
 			t.Fatalf("after %d failures: %v", failed, x.Canary)
 		}
-		w.stopServer() // what was counted is not forgotten
+		w.stopServer() // the counts of the canary survive a restart
 		w.start()
 		c.reconnect(w)
 		for range 200 {
@@ -241,7 +244,7 @@ func TestCanaryIsRolledBack(t *testing.T) {
 	})
 }
 
-// TestCanaryOldFailuresAreForgotten spreads failures over more than the window.
+// TestCanaryOldFailuresAreForgotten checks that failures outside the window do not count.
 func TestCanaryOldFailuresAreForgotten(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.pushVersions("1", "2")
@@ -259,7 +262,7 @@ func TestCanaryOldFailuresAreForgotten(t *testing.T) {
 		if x := c.getAlias(); x.Canary == nil || x.Canary.Failed > 3 {
 			t.Errorf("ten failures in twenty minutes, never four in five: %v", x)
 		}
-		// Another canary is judged by its own attempts.
+		// A new canary starts with its own counts.
 		c.pushVersions("3")
 		if x := c.alias(&apiv1.SetAliasRequest{Canary: &apiv1.Canary{Version: "3", Percent: 99.9999999, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}}); x.Canary.Failed != 0 {
 			t.Errorf("a new canary begins with %v", x.Canary)
@@ -328,8 +331,9 @@ func TestAliasRefusals(t *testing.T) {
 	})
 }
 
-// TestRunOfAModuleThatIsCompiled: its handler has not started, and the explanation says why; a
-// deadline holds until it starts.
+// TestRunOfAModuleThatIsCompiled checks that a run whose host still compiles its module
+// is dispatched and not started, that its explanation says so, and that its deadline
+// holds until the handler starts.
 func TestRunOfAModuleThatIsCompiled(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.removeHost("h1")
@@ -357,7 +361,7 @@ func TestRunOfAModuleThatIsCompiled(t *testing.T) {
 	})
 }
 
-// compiler is an engine whose loading the test decides.
+// compiler is an engine whose Load function the test supplies.
 type compiler struct {
 	handlers
 	mu    sync.Mutex
@@ -388,7 +392,7 @@ func (e *compiler) Loaded(digest string) bool {
 	return e.have[digest]
 }
 
-// addCompiling starts a host with an engine of its own.
+// addCompiling starts a host with its own compiler engine.
 func (w *world) addCompiling(id string, change func(*host.Config)) *compiler {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, id)
@@ -444,8 +448,8 @@ func (c *client) rollout(version string) (string, *apiv1.Rollout) {
 	return fmt.Sprintf("%d/%d %v %s", r.Ready, r.Hosts, r.Complete, strings.Join(all, ", ")), r
 }
 
-// TestRollout follows a version from the push to the last host, with one host
-// that cannot compile it at first and one that joins later.
+// TestRollout follows the rollout of versions over hosts: one host fails to compile at
+// first, and one joins later.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -465,7 +469,7 @@ func TestRollout(t *testing.T) {
 		a, b := w.addCompiling("a", nil), w.addCompiling("b", nil)
 		b.load = func(string) error { <-slow; return errors.New("no memory") }
 		synctest.Wait()
-		want("1", "0/2 false a pending, b pending") // nobody asked them to
+		want("1", "0/2 false a pending, b pending") // no alias needs the version yet
 		c.alias(&apiv1.SetAliasRequest{Version: "1"})
 		want("prod", "1/2 false a ready, b compiling")
 		if _, err := c.modules.SetAlias(t.Context(), &apiv1.SetAliasRequest{Module: "n", Name: "test", Version: "1", WhenReady: true}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "ready on 1 of 2 hosts") {
@@ -479,14 +483,14 @@ func TestRollout(t *testing.T) {
 		b.mu.Lock()
 		b.load = nil
 		b.mu.Unlock()
-		time.Sleep(time.Second) // or the two would be of one moment
+		time.Sleep(time.Second) // otherwise both versions have the same creation time
 		c.pushVersions("2")
 		want("latest", "2/2 true a ready, b ready")
 		c.alias(&apiv1.SetAliasRequest{Version: "2", WhenReady: true})
-		w.addCompiling("c", nil) // loads what aliases point at when it joins
+		w.addCompiling("c", nil) // a host that joins loads the versions that aliases point at
 		want("2", "3/3 true a ready, b ready, c ready")
 		want("1", "1/3 false a ready, b failed, c pending")
-		w.stopServer() // a new server hears it all anew
+		w.stopServer() // the hosts report their modules again to the new server
 		w.start()
 		c.reconnect(w)
 		time.Sleep(5 * time.Second)
@@ -496,10 +500,10 @@ func TestRollout(t *testing.T) {
 		if a.loads != 2 {
 			t.Errorf("host a compiled %d times, want twice", a.loads)
 		}
-		w.removeHost("a") // a host that was restarted has nothing compiled
+		w.removeHost("a") // a restarted host has no compiled modules
 		w.addCompiling("a", nil)
 		want("1", "0/2 false a pending, b failed")
-		w.addCompiling("native", func(cfg *host.Config) { cfg.ABI = []string{"native:settle"} }) // runs no modules
+		w.addCompiling("native", func(cfg *host.Config) { cfg.ABI = []string{"native:settle"} }) // this host executes no modules
 		want("2", "2/2 true a ready, b ready")
 		if _, err := c.modules.GetRollout(t.Context(), &apiv1.GetRolloutRequest{Name: "n", Version: "9"}); status.Code(err) != codes.NotFound {
 			t.Errorf("a version that is not there: %v", err)
@@ -525,8 +529,8 @@ func signed(t *testing.T, key ed25519.PrivateKey, code []byte) *apiv1.Signature 
 	return &apiv1.Signature{Key: s.Key, Signature: s.Signature}
 }
 
-// TestRequireSigned wants what is not signed to be refused at every door: the
-// push, the job, the alias, and the host, which checks for itself.
+// TestRequireSigned checks that unsigned modules are refused at each step: the push, the
+// job, the alias, and the host, which verifies signatures itself.
 func TestRequireSigned(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		ctx := t.Context()
@@ -555,7 +559,7 @@ func TestRequireSigned(t *testing.T) {
 		if err := setApp(true, ourKey); err != nil {
 			t.Fatal(err)
 		}
-		// The host has compiled it, and does not run it any more.
+		// The host has compiled the module, but no longer runs it.
 		if r := c.wait(c.trigger("j", "")); r.State != "failed" || r.Code != "not_signed" || !strings.Contains(r.Error, "not signed by a key") {
 			t.Errorf("an unsigned module: %s, %s: %s", r.State, r.Code, r.Error)
 		}
@@ -586,7 +590,7 @@ func TestRequireSigned(t *testing.T) {
 		if r := c.wait(c.trigger("k", "")); r.State != "succeeded" {
 			t.Errorf("a signed module: %s: %s", r.State, r.Error)
 		}
-		// A version that is there is signed later.
+		// A signature can be added to a version that was pushed before.
 		sign := func(s *apiv1.Signature) (*apiv1.Module, error) {
 			return c.modules.SignModule(ctx, &apiv1.SignModuleRequest{Name: "n", Version: "1", Signature: s})
 		}
@@ -600,7 +604,8 @@ func TestRequireSigned(t *testing.T) {
 		if r := c.wait(c.trigger("j", "")); r.State != "succeeded" {
 			t.Errorf("after it was signed: %s: %s", r.State, r.Error)
 		}
-		// The app's keys change: what the host checked before counts no more.
+		// The trusted keys of the app change, so earlier verifications in the host no
+		// longer count.
 		_, otherKey := keyPair(t)
 		if err := setApp(true, otherKey); err != nil {
 			t.Fatal(err)
@@ -617,7 +622,7 @@ func TestRequireSigned(t *testing.T) {
 	})
 }
 
-// TestHostTrustsItsOperator runs a host with keys of its own.
+// TestHostTrustsItsOperator runs a host that has its own trusted keys.
 func TestHostTrustsItsOperator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -646,7 +651,7 @@ func TestHostTrustsItsOperator(t *testing.T) {
 	})
 }
 
-// TestCollect drops what nothing refers to and nothing else.
+// TestCollect checks that a collection removes exactly the versions without references.
 func TestCollect(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		ctx := t.Context()
@@ -666,7 +671,7 @@ func TestCollect(t *testing.T) {
 		c.alias(&apiv1.SetAliasRequest{Version: "alias", Canary: &apiv1.Canary{Version: "canary", Percent: 1}})
 		w.executed("gone", sleeping(24*time.Hour))
 		run := c.trigger("gone", "")
-		if _, err := c.jobs.DeleteJob(ctx, &apiv1.DeleteJobRequest{Name: "gone"}); err != nil { // its run goes on
+		if _, err := c.jobs.DeleteJob(ctx, &apiv1.DeleteJobRequest{Name: "gone"}); err != nil { // its live run continues
 			t.Fatal(err)
 		}
 		collect := func(dry bool, older string) ([]string, *apiv1.CollectModulesResponse) {
@@ -691,7 +696,7 @@ func TestCollect(t *testing.T) {
 			t.Errorf("just pushed, and collected: %q", got)
 		}
 		time.Sleep(2 * time.Hour)
-		want := []string{"m@1", "n@free"} // m@1 comes with the world
+		want := []string{"m@1", "n@free"} // simulate pushes m@1, which no job uses
 		got, resp := collect(true, "1h")
 		if !slices.Equal(got, want) || resp.Bytes != int64(len(codeOf("free"))) || !has("free") {
 			t.Errorf("would collect %q, %d bytes; the bytes are still there: %v", got, resp.Bytes, has("free"))
@@ -738,7 +743,8 @@ func TestCollect(t *testing.T) {
 		if err := c.applyTo("n@free", &apiv1.Job{Name: "z"}); err != nil {
 			t.Errorf("a job that names it now: %v", err)
 		}
-		// Files that belong to no version: those of refused and broken uploads.
+		// Orphans are files that belong to no version, for example those of refused and
+		// broken uploads.
 		c.tryPush(&apiv1.PushModuleRequest_Head{Name: "n", Version: "free"}, codeOf("stray")) //nolint:errcheck // refused before it is kept
 		if has("stray") {
 			t.Error("a refused upload was kept")
@@ -752,7 +758,7 @@ func TestCollect(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(w.dir, "modules", "sha256", d[7:9], d[7:])
-		if err := os.Chtimes(path, time.Now(), time.Now()); err != nil { // of this moment in fake time
+		if err := os.Chtimes(path, time.Now(), time.Now()); err != nil { // file times are real; give the file the fake time of this moment
 			t.Fatal(err)
 		}
 		if _, resp := collect(false, "1h"); resp.Orphans != 0 || !has("stray") {
@@ -774,8 +780,8 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// TestCollectBesideUploads wants no upload to lose its bytes to a collection at
-// the same time.
+// TestCollectBesideUploads checks that a collection does not remove the bytes of an
+// upload that runs at the same time.
 func TestCollectBesideUploads(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		for round := range 40 {
@@ -804,8 +810,8 @@ func TestCollectBesideUploads(t *testing.T) {
 	})
 }
 
-// TestCollectKeepsInterpreters wants what a script is run by to stay as long as
-// the script does.
+// TestCollectKeepsInterpreters checks that an interpreter is retained as long as a script
+// that names it.
 func TestCollectKeepsInterpreters(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.pushVersions("interpreter")
@@ -826,7 +832,7 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 			}
 			return names
 		}
-		if got := collected(); !slices.Equal(got, []string{"m@1"}) { // comes with the world
+		if got := collected(); !slices.Equal(got, []string{"m@1"}) { // simulate pushes m@1
 			t.Errorf("with a script that a job names: %q", got)
 		}
 		if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "j"}); err != nil {
@@ -842,7 +848,7 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 		if err := push(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "does not have the interpreter") || !strings.Contains(err.Error(), "fetch it so") {
 			t.Errorf("a script whose interpreter was collected: %v", err)
 		}
-		c.pushVersions("interpreter") // in another app, which is the same to hosts
+		c.pushVersions("interpreter") // in another app; hosts identify code by its digest only
 		if err := push(); err != nil {
 			t.Errorf("a script whose interpreter is there again: %v", err)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// However often jobs are planned anew, the wheel holds at most as many stale
-// timers as ones that hold; and of those it loses none.
+// TestSweep checks that the wheel holds at most as many stale timers as valid ones,
+// however often jobs are planned again, and that a sweep drops no valid timer.
 func TestSweep(t *testing.T) {
 	const (
 		now   = int64(1_800_000_000_000)
@@ -37,7 +37,7 @@ func TestSweep(t *testing.T) {
 	}
 	name := func(i int) string { return fmt.Sprintf("job-%d", i) }
 	for edit := range edits {
-		for i := range jobs { // two times in turn: old timers have times that hold again
+		for i := range jobs { // alternates between two times, so old timers become valid again
 			put(name(i), int64(edit+1), now+hour*int64(100+edit%2*1000)+int64(i))
 		}
 	}
@@ -47,8 +47,8 @@ func TestSweep(t *testing.T) {
 	gone := &host{connected: false, generation: 3}
 	l.wheel.Add(now+hour, &hostLease{gone, 3})
 	for range leastSweep {
-		l.wheel.Add(now+hour, &hostLease{gone, 2})                      // of older streams
-		l.wheel.Add(now+hour, &job.Run{App: "a", State: job.Cancelled}) // was revoked
+		l.wheel.Add(now+hour, &hostLease{gone, 2})                      // of an older session
+		l.wheel.Add(now+hour, &job.Run{App: "a", State: job.Cancelled}) // revoked
 		l.sweep()
 	}
 	if n := l.wheel.Len(); n > 2*(jobs+1)+leastSweep {
@@ -80,11 +80,11 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsTheEarliest: a job that is planned for an earlier time than
-// before goes off then, wherever in the wheel its older timer lies.
+// TestSweepKeepsTheEarliest checks that a job which is rescheduled to an earlier time
+// fires at that time, wherever its older timer lies in the wheel.
 func TestSweepKeepsTheEarliest(t *testing.T) {
 	const hour = int64(3_600_000)
-	for part := range int64(64) { // of a turn of the level that the times lie in
+	for part := range int64(64) { // fractions of a turn of the wheel level that holds both times
 		now := int64(1_800_000_000_000) + part*hour*20
 		s := job.NewSlot("a", 0)
 		a := &app{name: "a"}

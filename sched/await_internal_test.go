@@ -7,7 +7,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// Who gives up leaves nothing behind, and the others where they are.
+// TestGiveUp checks that giveUp removes one waiter, retains the others, and leaves no
+// empty entry.
 func TestGiveUp(t *testing.T) {
 	l := &loop{awaited: map[job.RunID][]chan *apiv1.Run{}}
 	id, a, b := job.RunID{1}, make(chan *apiv1.Run, 1), make(chan *apiv1.Run, 1)

@@ -14,7 +14,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// slowly is a handler that takes a time, and says what it was given.
+// slowly returns a handler that takes the given time and succeeds with "got " and its
+// input.
 func slowly(takes time.Duration) handler {
 	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
 		select {
@@ -26,7 +27,8 @@ func slowly(takes time.Duration) handler {
 	}
 }
 
-// A call that waits has the run when it has ended, as everybody else sees it.
+// TestTriggerAndWait checks that a call with a wait returns the ended run as GetRun shows
+// it.
 func TestTriggerAndWait(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = slowly(30 * time.Second)
@@ -51,7 +53,8 @@ func TestTriggerAndWait(t *testing.T) {
 		}
 		same(r)
 
-		// It takes longer than the caller has patience, and the key finds it again.
+		// The run takes longer than the wait of the caller; a retry with the same key
+		// finds it.
 		r, took, err = call(t.Context(), "slow", "k", "5s")
 		if err != nil || r.State != "running" || took < 5*time.Second || took > 6*time.Second {
 			t.Fatalf("out of patience: %v, %v, after %v", r, err, took)
@@ -99,7 +102,8 @@ func TestTriggerAndWait(t *testing.T) {
 	})
 }
 
-// Who waits while the server ends is told so, and finds the run at its successor.
+// TestWaitWhileTheServerEnds checks that a waiter gets an error when its server stops,
+// and that a retry at the next server finds the run.
 func TestWaitWhileTheServerEnds(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = slowly(30 * time.Second)

@@ -15,12 +15,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// between does something when a unit of records is durable and its server has
-// not heard of it. The server may hear of later ones first.
+// between is a journal that calls a function after a batch is durable and before the
+// server is told. Later batches may be reported first.
 type between struct {
 	journal.Journal
 	mu   sync.Mutex
-	then func(records []journal.Record) // nil: nothing
+	then func(records []journal.Record) // called with the records of each batch; nil: none
 }
 
 func (b *between) Append(records []journal.Record, done func(error)) (uint64, error) {
@@ -45,8 +45,8 @@ func (b *between) set(then func([]journal.Record)) {
 	b.mu.Unlock()
 }
 
-// TestBackfillOfAJobThatChanges changes a job after the first of several units
-// of a backfill: what its schedule does not plan any more is not made up for.
+// TestBackfillOfAJobThatChanges changes a job after the first of several batches of a
+// backfill. Times that the new schedule does not plan get no run.
 func TestBackfillOfAJobThatChanges(t *testing.T) {
 	hourly := func() *apiv1.Job {
 		return &apiv1.Job{Name: "j", Schedule: &apiv1.Schedule{Cron: "0 * * * *", Exclude: []string{"off"}}}
@@ -92,7 +92,7 @@ func TestBackfillOfAJobThatChanges(t *testing.T) {
 				w.wrap = func(j journal.Journal) journal.Journal { b = &between{Journal: j}; return b }
 				w.start()
 				c.reconnect(w)
-				w.removeHost("h1") // the runs stay
+				w.removeHost("h1") // the runs stay live
 				cals := apiv1.NewCalendarsClient(c.conn)
 				if _, err := cals.PutCalendar(t.Context(), &apiv1.PutCalendarRequest{Calendar: &apiv1.Calendar{Name: "off", Yearly: []string{"02-29"}}}); err != nil {
 					t.Fatal(err)
@@ -121,8 +121,8 @@ func TestBackfillOfAJobThatChanges(t *testing.T) {
 	}
 }
 
-// TestBackfillTwiceAtOnce has callers fill the same span at the same time while
-// its runs end: each time has one run.
+// TestBackfillTwiceAtOnce checks that each planned time has one run when several callers
+// backfill the same span while its runs end.
 func TestBackfillTwiceAtOnce(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.addHost("h2", 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// bundling is a loop with a store and nothing else, that captures when it is told to.
+// bundling is a loop with only a store; it captures when the test calls capture.
 type bundling struct {
 	t    *testing.T
 	l    *loop
@@ -33,7 +33,7 @@ func newBundling(t *testing.T) *bundling {
 	return b
 }
 
-// open loads the store, as a server does that begins.
+// open loads the store into a new loop, as a server does at its start.
 func (b *bundling) open(s *store.Store) {
 	b.t.Helper()
 	l, err := load(&Config{Store: s, BundleRuns: 10, StatsBatch: 1000, Meter: noop.NewMeterProvider().Meter("")})
@@ -43,7 +43,7 @@ func (b *bundling) open(s *store.Store) {
 	b.l, b.slot = l, l.app("default").slots[0]
 }
 
-// come makes live runs from first up to, not including, last.
+// come creates the live runs first to last-1.
 func (b *bundling) come(first, last int) {
 	b.t.Helper()
 	definition, err := proto.Marshal(&apiv1.Job{App: "default", Name: "j", Handler: &apiv1.Handler{Module: "m@1"}})
@@ -63,7 +63,7 @@ func (*bundling) id(i int) []byte { return fmt.Appendf(nil, "%06d\x00%09d", i, i
 
 func (b *bundling) run(i int) *job.Run { return b.slot.Runs.Get(job.RunID(b.id(i))) }
 
-// set gives runs another state.
+// set changes the state of runs.
 func (b *bundling) set(state job.State, runs ...int) {
 	for _, i := range runs {
 		r := b.run(i)
@@ -72,7 +72,7 @@ func (b *bundling) set(state job.State, runs ...int) {
 	}
 }
 
-// capture writes what has changed.
+// capture writes the changed rows to the store.
 func (b *bundling) capture() {
 	b.t.Helper()
 	c, err := b.l.capture()
@@ -85,8 +85,7 @@ func (b *bundling) capture() {
 	b.l.committed(c, nil)
 }
 
-// stored returns how many runs have a row of their own, and how many stand in the
-// bundle.
+// stored returns the number of runs with a row of their own, and of runs in packed rows.
 func (b *bundling) stored() (own, bundled int) {
 	b.t.Helper()
 	s := b.l.cfg.Store
@@ -106,7 +105,7 @@ func (b *bundling) stored() (own, bundled int) {
 	return own, bundled
 }
 
-// want checks what the store has, and that who begins with it has these runs in
+// want checks the rows in the store, and that a loop which loads it has these runs in
 // these states.
 func (b *bundling) want(what string, own, bundled int, states map[int]job.State) {
 	b.t.Helper()
@@ -140,9 +139,9 @@ func upTo(n int) (list []int) {
 	return list
 }
 
-// TestBundle: very many live runs go to the store together, those that go on get a
-// row of their own with the next capture, and a restart finds each run as it was
-// captured last.
+// TestBundle checks three properties: a large number of live runs is written in packed
+// rows; runs that are still live get rows of their own in the next capture; and a restart
+// finds each run as it was captured last.
 func TestBundle(t *testing.T) {
 	t.Run("few", func(t *testing.T) {
 		b := newBundling(t)
@@ -158,7 +157,7 @@ func TestBundle(t *testing.T) {
 			t.Fatalf("they fit into %d rows: the test tests nothing", rows)
 		}
 		b.want("many", 0, 30, all(job.Queued, upTo(30)...))
-		// The restart has read them, and writes them anew.
+		// The restarted loop has loaded the packed rows, and writes them again.
 		b.capture()
 		b.want("after the restart", 0, 30, all(job.Queued, upTo(30)...))
 	})
@@ -203,14 +202,14 @@ func TestBundle(t *testing.T) {
 	t.Run("newer than a row", func(t *testing.T) {
 		b := newBundling(t)
 		b.come(0, 5)
-		b.capture() // rows of their own
+		b.capture() // one row for each run
 		b.come(5, 30)
 		b.set(job.Running, upTo(5)...)
 		b.capture()
 		states := all(job.Queued, upTo(30)...)
 		maps.Copy(states, all(job.Running, upTo(5)...))
 		b.want("newer than a row", 5, 30, states)
-		// After that restart: the old rows of those that end have to go.
+		// After that restart, the capture also deletes the old rows of the runs that end.
 		b.set(job.Succeeded, upTo(29)...)
 		b.capture()
 		b.want("they have ended", 1, 0, all(job.Queued, 29))
@@ -219,7 +218,7 @@ func TestBundle(t *testing.T) {
 		b := newBundling(t)
 		b.come(0, 30)
 		b.capture()
-		r := b.run(7) // revoked, and planned again
+		r := b.run(7) // revoked and planned again
 		r.State = job.Cancelled
 		b.l.view.run(r)
 		b.slot.Runs = job.Runs{}

@@ -25,12 +25,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestChaos lets a seed choose jobs, what operators do to them, and what goes
-// wrong: servers stop and lose their power, disks are full, hosts crash, are cut
-// off and return. Then it compares everything that happened with what the
-// policies promise: see sim_check_test.go. WHEELWORK_SEED runs one seed,
-// WHEELWORK_LONG many. A seed fixes what is done and when; ids are random, so
-// two runs of a seed are alike and not the same.
+// TestChaos runs simulations in which a seed chooses the jobs, the operations on them,
+// and the failures: servers stop and lose their power, disks fill up, hosts crash, lose
+// their network and return. At the end it compares all events with the guarantees of the
+// policies, see sim_check_test.go. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many. A
+// seed fixes the operations and their times. IDs are random, so two runs of a seed are
+// similar but not identical.
 func TestChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4}
 	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
@@ -46,7 +46,7 @@ func TestChaos(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
-			t.Parallel() // it waits for the disk most of the time
+			t.Parallel() // a simulation mostly waits for the disk
 			synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })
 		})
 	}
@@ -60,28 +60,28 @@ type sim struct {
 	c *client
 
 	disk     *disk
-	replay   time.Duration // what it takes
+	replay   time.Duration // the time that a replay of the journal takes
 	machines []*machine
 	ledger   *ledger
 
 	jobs     []*simJob
 	calendar *apiv1.Calendar
-	acked    map[string]string // run -> its idempotency key
+	acked    map[string]string // run ID -> its idempotency key
 	ended    map[string]*apiv1.Run
 	restarts []restart
 }
 
-// restart is a time in which no server was up. What was dispatched while the
-// power was about to fail may be forgotten.
+// restart is an interval in which no server was up. Dispatches shortly before a power
+// failure may be lost.
 type restart struct {
 	from, to time.Time
 	power    bool
 }
 
-// simJob is a job and when its schedule was set.
+// simJob is a job with the history of its schedule.
 type simJob struct {
 	def    *apiv1.Job
-	fixed  bool // others depend on it, or it on others: it is not deleted
+	fixed  bool // it has dependents or dependencies, so it is never deleted
 	there  bool
 	paused bool
 	remade bool
@@ -89,13 +89,13 @@ type simJob struct {
 	spans  []span
 }
 
-// span is a time in which a schedule was left alone. It planned the times from
-// first to end.
+// span is an interval in which a schedule did not change. It planned the times from first
+// to end.
 type span struct {
 	plan       job.Plan
 	life       int
 	set        time.Time
-	first, end time.Time // first is zero if it planned none; end is zero while it goes on
+	first, end time.Time // first is zero if nothing was planned; end is zero while the span is open
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
@@ -106,13 +106,13 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	s.ledger.do = behave(seed)
 	s.w.random = rand.NewChaCha8([32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), seed)))
-	if seed%2 == 1 { // most counts are made again from the history after a crash
+	if seed%2 == 1 { // then a crash leaves most counters to be recounted from the history
 		s.w.statsBatch = 1
 	}
-	if seed%3 > 0 { // as under load
+	if seed%3 > 0 { // a low limit, so that live runs go to packed rows as under load
 		s.w.bundleRuns = int(seed % 7)
 	}
-	if seed%4 < 2 { // there is much that a standby has to replay
+	if seed%4 < 2 { // a long interval, so that a standby has many records to replay
 		s.w.standsBy, s.w.checkpointEvery = true, 20*time.Second
 	}
 	s.w.wrap = func(inner journal.Journal) journal.Journal {
@@ -122,7 +122,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 	return s
 }
 
-// behave is what the handlers do: it depends on the attempt alone.
+// behave returns the handler of all jobs. Its behavior depends only on the run, the
+// attempt and the seed.
 func behave(seed uint64) handler {
 	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
 		h := fnv.New64a()
@@ -180,8 +181,8 @@ func (s *sim) sleep(d time.Duration) { time.Sleep(s.upTo(d)) }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// ok reports whether a call succeeded. It fails the test for an error that is
-// not one of those that were to be expected.
+// ok reports whether a call succeeded. It fails the test for an unexpected error.
+// ResourceExhausted is expected while the disk is full.
 func (s *sim) ok(what string, err error, expected ...codes.Code) bool {
 	s.t.Helper()
 	code := status.Code(err)
@@ -214,7 +215,7 @@ func (s *sim) makeJobs() {
 	}
 }
 
-// definition draws a job.
+// definition generates a random job.
 func (s *sim) definition(name string) *apiv1.Job {
 	r := s.r
 	d := &apiv1.Job{
@@ -289,7 +290,7 @@ func (s *sim) apply(j *simJob) {
 	d := proto.CloneOf(j.def)
 	d.Handler = &apiv1.Handler{Module: "m@1"}
 	_, err := s.c.jobs.ApplyJob(s.t.Context(), &apiv1.ApplyJobRequest{Job: d})
-	if !s.ok("apply "+j.def.Name, err, codes.InvalidArgument) { // its schedule may have no time to come
+	if !s.ok("apply "+j.def.Name, err, codes.InvalidArgument) { // its schedule may have no future time
 		return
 	}
 	if !j.there {
@@ -299,7 +300,7 @@ func (s *sim) apply(j *simJob) {
 	}
 }
 
-// begin opens a span: the schedule of the job was set just now.
+// begin opens a span after a change of the schedule.
 func (s *sim) begin(j *simJob) {
 	if j.def.Schedule == nil {
 		return
@@ -325,14 +326,14 @@ func (s *sim) begin(j *simJob) {
 	j.spans = append(j.spans, sp)
 }
 
-// finish closes the span: the schedule was changed just now.
+// finish closes the open span after a change of the schedule.
 func (s *sim) finish(j *simJob) {
 	if n := len(j.spans); n > 0 && j.spans[n-1].end.IsZero() {
 		j.spans[n-1].end = time.Now()
 	}
 }
 
-// scheduled picks a job that is there and whose schedule may plan something.
+// scheduled picks an existing job with a schedule, or nil.
 func (s *sim) scheduled() *simJob {
 	for range 20 {
 		if j := pick(s.r, s.jobs...); j.there && j.def.Schedule != nil {
@@ -375,7 +376,7 @@ func (s *sim) operate() {
 	}
 }
 
-// trigger asks for a few runs, sometimes twice with one key.
+// trigger starts a few runs, some of them twice with one key.
 func (s *sim) trigger() {
 	for range 1 + s.r.IntN(4) {
 		j := pick(s.r, s.jobs...)
@@ -418,10 +419,10 @@ func (s *sim) startServer() {
 	s.w.start()
 	s.restarts[len(s.restarts)-1].to = time.Now()
 	s.c.reconnect(s.w)
-	time.Sleep(20 * time.Millisecond) // it has made up for what it slept through
+	time.Sleep(20 * time.Millisecond) // until the server has applied the misfire policies
 }
 
-// loseServer lets the power fail in the middle of work.
+// loseServer makes the power fail while the server works.
 func (s *sim) loseServer() {
 	s.disk.cutPower(1+s.r.IntN(30), s.chance(2))
 	from := time.Now().Add(-flushAfter)
@@ -439,7 +440,7 @@ func (s *sim) loseServer() {
 	s.startServer()
 }
 
-// fillDisk leaves room for nothing at all, or for the ends of runs alone.
+// fillDisk leaves no room at all, or only room for the ends of runs.
 func (s *sim) fillDisk() {
 	s.disk.fill(pick[int64](s.r, 0, 6<<20))
 	for range 3 {
@@ -448,10 +449,10 @@ func (s *sim) fillDisk() {
 		s.sleep(4 * time.Second)
 	}
 	s.disk.free()
-	time.Sleep(1100 * time.Millisecond) // all have looked again
+	time.Sleep(1100 * time.Millisecond) // until the loop and the hosts have tried again
 }
 
-// troubleHost takes a machine down or off, or brings it back.
+// troubleHost stops, crashes or disconnects a machine, or brings it back.
 func (s *sim) troubleHost() {
 	m := pick(s.r, s.machines...)
 	switch {
@@ -482,7 +483,7 @@ func (s *sim) cancel() {
 	if live := s.list("live", 100); len(live) > 0 {
 		run := pick(s.r, live...)
 		_, err := s.c.runs.CancelRun(s.t.Context(), &apiv1.CancelRunRequest{Id: run.Id})
-		s.ok("cancel", err, codes.FailedPrecondition, codes.NotFound) // it has ended or was revoked meanwhile
+		s.ok("cancel", err, codes.FailedPrecondition, codes.NotFound) // it may have ended or been revoked
 	}
 }
 
@@ -503,7 +504,7 @@ func (s *sim) pauseOrResume() {
 }
 
 func (s *sim) pause(j *simJob) {
-	time.Sleep(time.Millisecond) // what was done before has an earlier time
+	time.Sleep(time.Millisecond) // so that earlier operations have an earlier millisecond
 	_, err := s.c.jobs.PauseJob(s.t.Context(), &apiv1.PauseJobRequest{Name: j.def.Name})
 	if s.ok("pause", err) {
 		j.paused = true
@@ -511,7 +512,8 @@ func (s *sim) pause(j *simJob) {
 	}
 }
 
-// approach waits until a job is about to fire, or a little before or after.
+// approach waits until shortly before, at or shortly after the next planned time of a
+// job, if that is less than 20 s ahead.
 func (s *sim) approach(j *simJob) {
 	got, err := s.c.jobs.GetJob(s.t.Context(), &apiv1.GetJobRequest{Name: j.def.Name})
 	if err != nil {
@@ -526,7 +528,7 @@ func (s *sim) skipNext() {
 	if j := s.scheduled(); j != nil {
 		s.approach(j)
 		_, err := s.c.jobs.SkipNext(s.t.Context(), &apiv1.SkipNextRequest{Name: j.def.Name})
-		s.ok("skip next", err, codes.FailedPrecondition) // there is none
+		s.ok("skip next", err, codes.FailedPrecondition) // there may be no next time
 	}
 }
 
@@ -564,8 +566,8 @@ func (s *sim) job(name string) *simJob {
 	return s.jobs[slices.IndexFunc(s.jobs, func(j *simJob) bool { return j.def.Name == name })]
 }
 
-// changeInput changes parameters about when the job fires: a run has those
-// that held at its time.
+// changeInput changes the parameters of a job close to its planned time. A run has the
+// parameters that were valid at its planned time.
 func (s *sim) changeInput() {
 	if j := s.scheduled(); j != nil {
 		s.approach(j)
@@ -590,7 +592,7 @@ func (s *sim) deleteOrMake() {
 	default:
 		overlap := j.def.Overlap
 		j.def = s.definition(j.def.Name)
-		j.def.Overlap = overlap // runs of its former life may be under way
+		j.def.Overlap = overlap // runs of the deleted job may still be live
 		s.apply(j)
 	}
 }
@@ -601,7 +603,7 @@ func (s *sim) changeCalendar() {
 }
 
 func (s *sim) putCalendar() {
-	time.Sleep(time.Millisecond) // what was done before has an earlier time
+	time.Sleep(time.Millisecond) // so that earlier operations have an earlier millisecond
 	_, err := apiv1.NewCalendarsClient(s.c.conn).PutCalendar(s.t.Context(), &apiv1.PutCalendarRequest{Calendar: s.calendar})
 	if err != nil {
 		s.t.Fatal(err)
@@ -614,7 +616,7 @@ func (s *sim) putCalendar() {
 	}
 }
 
-// look remembers how runs have ended: an end is for ever.
+// look records the ends of runs. An end never changes.
 func (s *sim) look() {
 	for _, run := range s.list("", 200) {
 		if job.State(run.State).Terminal() && s.ended[run.Id] == nil {
@@ -623,7 +625,7 @@ func (s *sim) look() {
 	}
 }
 
-// settle lets everything come to its end.
+// settle lets all runs end.
 func (s *sim) settle() {
 	for _, m := range s.machines {
 		if m.heal(); m.stop == nil {
@@ -639,7 +641,7 @@ func (s *sim) settle() {
 	time.Sleep(30 * time.Minute)
 }
 
-// goesOn checks that a delay schedule that has not ended waits for something.
+// goesOn checks that a delay schedule that is not over has a next time or a live run.
 func (s *sim) goesOn(j *simJob) {
 	if j.def.Schedule.Delay == "" || j.def.Schedule.MaxRuns > 0 || j.def.Schedule.Until != "" {
 		return

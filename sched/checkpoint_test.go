@@ -14,7 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// someRuns returns runs that have ended, with outputs of very different lengths.
+// someRuns returns n ended runs whose outputs have very different lengths.
 func someRuns(t *testing.T, n int) []*job.Run {
 	t.Helper()
 	definition, err := proto.Marshal(&apiv1.Job{App: "default", Name: "j", Handler: &apiv1.Handler{Module: "m@1"}})
@@ -39,8 +39,8 @@ func someRuns(t *testing.T, n int) []*job.Run {
 	return runs
 }
 
-// TestRoomsAreUsedAgain: rows stay until they are forgotten, then their rooms take
-// the next ones, and those that are not needed any more go.
+// TestRoomsAreUsedAgain checks that rows stay until forget, that their buffers ("rooms")
+// then serve the next rows, and that unneeded buffers are released.
 func TestRoomsAreUsedAgain(t *testing.T) {
 	runs := someRuns(t, 300)
 	f := &finished{rows: map[job.RunID]int{}}
@@ -81,8 +81,8 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestKeyRoomsAreUsedAgain: what keys were written to is used when the capture is
-// in the store, not before, and not if it is much too large.
+// TestKeyRoomsAreUsedAgain checks that a buffer for keys is reused only after its capture
+// is in the store, and not if it is much too large.
 func TestKeyRoomsAreUsedAgain(t *testing.T) {
 	var c checkpoints
 	c.init(1)
@@ -114,8 +114,8 @@ func TestKeyRoomsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestRoomsAreLetGo: a while after the last capture nothing is kept for the next one,
-// and the loop is woken for that once.
+// TestRoomsAreLetGo checks that spare buffers are released keepRooms after the last
+// capture, and that the loop is woken only once for that.
 func TestRoomsAreLetGo(t *testing.T) {
 	const every = 200 * time.Millisecond
 	now := time.Now()
@@ -171,8 +171,8 @@ func TestRoomsAreLetGo(t *testing.T) {
 	}
 }
 
-// TestStatsDoNotKeepReaders: who waits for the store does not wait for stats that
-// are written late, but for everything else.
+// TestStatsDoNotKeepReaders checks that readers which wait for the store do not wait for
+// deferred statistics, but for all other rows.
 func TestStatsDoNotKeepReaders(t *testing.T) {
 	for _, c := range []struct {
 		what                      string
@@ -205,8 +205,8 @@ func TestStatsDoNotKeepReaders(t *testing.T) {
 	}
 }
 
-// TestStatsInPieces: stats alone are captured often and few at a time, and as many
-// as before in all.
+// TestStatsInPieces checks that captures with statistics only are small and frequent, and
+// write as many rows in all as one large capture.
 func TestStatsInPieces(t *testing.T) {
 	for _, batch := range []int{20_000, 100, 40, 7, 1} {
 		var c checkpoints
@@ -229,9 +229,9 @@ func TestStatsInPieces(t *testing.T) {
 	}
 }
 
-// TestManyLiveRunsWait: rows of runs that are live are not written while very many
-// of them are about to end, and those that have ended do not have them written
-// either, as long as there is room for them.
+// TestManyLiveRunsWait checks that rows of live runs are not written while a very large
+// number of them is about to end. The rows of ended runs do not force them out either, as
+// long as there is room for those.
 func TestManyLiveRunsWait(t *testing.T) {
 	const every = 200 * time.Millisecond
 	for _, c := range []struct {
@@ -255,8 +255,8 @@ func TestManyLiveRunsWait(t *testing.T) {
 	}
 }
 
-// TestKeysAreForgotten: a chunk of idempotency keys stays as long as one of its
-// keys is remembered, and no longer.
+// TestKeysAreForgotten checks that a chunk of idempotency keys is retained exactly as
+// long as one of its keys is valid.
 func TestKeysAreForgotten(t *testing.T) {
 	a := &app{name: "a"}
 	for i := range a.slots {

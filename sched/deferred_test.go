@@ -9,8 +9,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestOverdueStats: a busy server defers its stats, but only while a restart after a
-// crash would not have too much to count.
+// TestOverdueStats checks that a busy server defers statistics only as long as the
+// recount after a crash stays bounded.
 func TestOverdueStats(t *testing.T) {
 	s := job.NewSlot("a", 0)
 	var jobs []*job.Job
@@ -25,7 +25,7 @@ func TestOverdueStats(t *testing.T) {
 	c.counted(jobs[1])
 	c.deferred.begin(700)
 	c.counted(jobs[2])
-	c.counted(jobs[0]) // waits already
+	c.counted(jobs[0]) // already waits
 	c.deferred.begin(900)
 
 	for _, at := range []struct {

@@ -21,8 +21,9 @@ func (w *world) calls() map[string]bool {
 	return c.Borrow
 }
 
-// TestHostDemandBorrows: a partition borrows hosts for an app if its own hosts cannot take
-// a run, or have no room for a second, but not for a run that waits for another reason.
+// TestHostDemandBorrows checks that a partition borrows hosts for an app if its own hosts
+// cannot take a run, or have no room for a second, but not for a run that waits for
+// another reason.
 func TestHostDemandBorrows(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["long"] = sleeping(20 * time.Second)
@@ -80,8 +81,8 @@ func TestHostDemandBorrows(t *testing.T) {
 	})
 }
 
-// TestBroadcastAwaitsTheOthers: a broadcast calls the hosts that work for other
-// units and begins when they are here; its rate counts it once.
+// TestBroadcastAwaitsTheOthers checks that a broadcast borrows the hosts of other
+// partitions, begins when all of them are connected, and counts once against its rate.
 func TestBroadcastAwaitsTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -129,8 +130,9 @@ func TestBroadcastAwaitsTheOthers(t *testing.T) {
 	})
 }
 
-// TestHostLeaves: a host that leaves gets nothing more, brings what it was sent, is
-// let go, and is not lost. One that comes back, before or after that, is as any other.
+// TestHostLeaves checks that a leaving host gets no tasks, returns the results of those
+// it has, is then disconnected, and is not listed as lost. A host that returns, before or
+// after that, is treated as a new one.
 func TestHostLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -222,12 +224,12 @@ func TestHostLeaves(t *testing.T) {
 			t.Errorf("the hosts are %v after one has left", got)
 		}
 
-		join() // it is needed again, gets the second run, and is to leave once more
+		join() // needed again: gets the second run, then leaves again
 		task()
 		say(leaving)
-		join() // and is needed again before it has left
+		join() // joins again before it has left
 		demand(1)
-		x = task() // it said that it does not know of it
+		x = task() // its Hello did not list the task, so it is sent again
 		say(done(x))
 		if r := c.wait(second); r.State != "succeeded" || r.Attempt != 2 {
 			t.Errorf("%v", r)
@@ -235,7 +237,7 @@ func TestHostLeaves(t *testing.T) {
 		if got := hosts(); len(got) != 1 || got[0] != "h up" {
 			t.Errorf("the hosts are %v after one has come back", got)
 		}
-		say(leaving) // with nothing to bring
+		say(leaving) // without results to return
 		if _, err := s.Recv(); err == nil {
 			_, err = s.Recv()
 			if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// applyNamed defines a job whose handler is in no module.
+// applyNamed defines a job whose handler is not in a module.
 func (c *client) applyNamed(handler string, j *apiv1.Job) {
 	c.t.Helper()
 	j.Handler = &apiv1.Handler{Name: handler}
@@ -20,8 +20,9 @@ func (c *client) applyNamed(handler string, j *apiv1.Job) {
 	}
 }
 
-// A run goes to hosts that said that they run its handler, whatever room others have and in whatever order runs stand in
-// line.
+// TestRunsGoToHostsThatRunTheirHandler checks that a run goes only to hosts that
+// announced its handler, whatever slots other hosts have and whatever the order of the
+// queue is.
 func TestRunsGoToHostsThatRunTheirHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -46,7 +47,7 @@ func TestRunsGoToHostsThatRunTheirHandler(t *testing.T) {
 			"module": {"a-modules", "d-ledger", "e-old"}, "settle": {"b-settle", "c-settle"}, "ledger": {"d-ledger"}, "first": {"b-settle", "c-settle"},
 		}
 		ids := map[string][]string{}
-		for i := range 40 { // more than the small ones take at once
+		for i := range 40 { // more than the slots of the small hosts
 			for name := range want {
 				ids[name] = append(ids[name], c.trigger(name, fmt.Sprint(name, i)))
 			}
@@ -72,7 +73,8 @@ func TestRunsGoToHostsThatRunTheirHandler(t *testing.T) {
 	})
 }
 
-// What nobody runs waits, holds up nothing else, and says why; it goes when a host comes that runs it.
+// TestRunWaitsForAHostThatRunsItsHandler checks that a run without a capable host waits,
+// says why, does not hold up other runs, and is dispatched when such a host connects.
 func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -98,7 +100,7 @@ func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
 			t.Errorf("the run: %v", r)
 		}
 
-		// And a module waits while there is only a worker.
+		// A module waits while only a worker is connected.
 		w.removeHost("modules")
 		id = c.trigger("module", "again")
 		time.Sleep(time.Second)
@@ -114,8 +116,8 @@ func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
 	})
 }
 
-// TestWorkersAdoptTheirOwnRuns has a worker of native functions claim a run of a
-// module that waits: it must not get hold of it, nor end it.
+// TestWorkersAdoptTheirOwnRuns checks that a worker of native functions which claims a
+// queued run of a module neither adopts nor ends it.
 func TestWorkersAdoptTheirOwnRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -175,8 +177,9 @@ func TestWorkersAdoptTheirOwnRuns(t *testing.T) {
 	})
 }
 
-// TestAbilitiesThatChange wants no run to go to a host for what it does not run
-// any more, the reason to be told, and the run to go when the host runs it again.
+// TestAbilitiesThatChange checks that a host gets no run whose handler it stopped
+// offering, that the explanation says so, and that the run is dispatched when the host
+// offers the handler again.
 func TestAbilitiesThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -242,7 +245,7 @@ func TestAbilitiesThatChange(t *testing.T) {
 		if have := got(); have != "[plugin]" {
 			t.Errorf("when its plugin was up again the host got %s", have)
 		}
-		say(&apiv1.WorkUp{Abilities: &apiv1.Abilities{}}) // nothing at all, and not modules
+		say(&apiv1.WorkUp{Abilities: &apiv1.Abilities{}}) // the host runs nothing, not even modules
 		c.trigger("module", "3")
 		c.trigger("plugin", "3")
 		if have := got(); have != "[]" {

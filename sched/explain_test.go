@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestExplain asks for each reason there is why a run is where it is.
+// TestExplain checks the explanation for each reason why a run waits or is where it is.
 func TestExplain(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		apps := apiv1.NewAppsClient(c.conn)
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 		const hour = time.Hour
 		only := func(name string) *apiv1.Routing { return &apiv1.Routing{Hosts: []string{name}} }
 
-		// Where it is.
+		// States of a run.
 		c.apply(&apiv1.Job{Name: "soon", Schedule: &apiv1.Schedule{Every: "10s"}})
 		time.Sleep(9500 * time.Millisecond)
 		armed := c.all("soon", "armed")
@@ -109,7 +109,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// Parts and nodes.
+		// Parts and workflow nodes.
 		c.apply(&apiv1.Job{Name: "slow", Fanout: &apiv1.Fanout{Mode: "shards", Shards: 3}})
 		id = c.trigger("slow", "")
 		time.Sleep(time.Second)
@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 		cancel(second)
 		cancel(first)
 
-		// Hosts, each with a reason of its own.
+		// Hosts, each with its own reason.
 		w.addLabelled("h2", 1, map[string]string{"zone": "b"})
 		time.Sleep(time.Second)
 		for _, tc := range []struct {
@@ -149,7 +149,7 @@ func TestExplain(t *testing.T) {
 		} {
 			c.apply(&apiv1.Job{Name: "constrained", Routing: tc.routing})
 			id := c.trigger("constrained", "")
-			time.Sleep(10 * time.Second) // hosts have told their load
+			time.Sleep(10 * time.Second) // hosts have reported their load
 			x := explain(id, "queued", "no host may take it now")
 			host(x, "h1", tc.one)
 			host(x, "h2", tc.two)
@@ -167,14 +167,14 @@ func TestExplain(t *testing.T) {
 		cancel(first)
 		c.apply(&apiv1.Job{Name: "slow"})
 
-		// A host without room, one that is leaving, and none at all.
+		// A host that is not connected, one that is leaving, and none at all.
 		w.removeHost("h1")
 		time.Sleep(time.Second)
 		x := explain(trigger(c, "quick", only("h1")), "queued", "no host may take it now")
 		host(x, "h1", "connected")
 		host(x, "h2", "designated")
 		w.removeHost("h2")
-		time.Sleep(2 * hour) // they are forgotten
+		time.Sleep(2 * hour) // the hosts are forgotten
 		c.apply(&apiv1.Job{Name: "quick"})
 		explain(c.trigger("quick", ""), "queued", "there is no host: start one")
 
@@ -184,7 +184,7 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// cramped is a journal whose disk is full when it is told so.
+// cramped is a journal whose disk is full while the flag is set.
 type cramped struct {
 	journal.Journal
 	full atomic.Bool
@@ -218,7 +218,7 @@ func TestExplainAFullDisk(t *testing.T) {
 	})
 }
 
-// trigger runs a job with a routing.
+// trigger triggers a job after setting its routing, and waits for a second.
 func trigger(c *client, name string, routing *apiv1.Routing) string {
 	c.apply(&apiv1.Job{Name: name, Routing: routing})
 	id := c.trigger(name, "")

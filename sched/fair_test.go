@@ -12,7 +12,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// late returns how much later than planned each execution of a job began, the worst last.
+// late returns the delays between the planned time and the start of each execution of a
+// job, sorted, the longest last.
 func (w *world) late(job string) (all []time.Duration) {
 	for _, c := range w.handlers.of(job) {
 		all = append(all, c.at.Sub(c.planned))
@@ -29,7 +30,7 @@ func (c *client) triggerIn(app, name string) {
 	}
 }
 
-// applyNative applies a job that needs no module.
+// applyNative applies a job whose handler is native, so it needs no module.
 func (c *client) applyNative(j *apiv1.Job) {
 	c.t.Helper()
 	j.Handler = &apiv1.Handler{Name: "native:any"}
@@ -38,7 +39,7 @@ func (c *client) applyNative(j *apiv1.Job) {
 	}
 }
 
-// fair runs f with one host of four slots.
+// fair runs f with one host of four execution slots.
 func fair(t *testing.T, f func(t *testing.T, w *world, c *client)) {
 	t.Helper()
 	simulate(t, func(t *testing.T, w *world, c *client) {
@@ -48,8 +49,8 @@ func fair(t *testing.T, f func(t *testing.T, w *world, c *client)) {
 	})
 }
 
-// TestFloodOfSlowRuns: sixty runs of eight seconds do not delay a job of another app, or
-// a quick one of the same app, whether or not the time that they take is known.
+// TestFloodOfSlowRuns checks that sixty runs of eight seconds do not delay a job of
+// another app or a quick job of the same app, whether or not their duration is known.
 func TestFloodOfSlowRuns(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		for _, app := range []string{"other", "default"} {
@@ -72,7 +73,7 @@ func TestFloodOfSlowRuns(t *testing.T) {
 					if n, worst := len(late), late[len(late)-1]; n < 170 || worst > 50*time.Millisecond {
 						t.Errorf("%d runs of tick began, the last of them by %v late: want one each 200 ms, and 50 ms", n, worst)
 					}
-					// The flood has the three slots that are not reserved.
+					// The slow runs have the three slots that are not reserved.
 					if n := len(w.handlers.of("slow")); n < 9 {
 						t.Errorf("%d slow runs began in 30 s on 3 slots", n)
 					}
@@ -82,8 +83,8 @@ func TestFloodOfSlowRuns(t *testing.T) {
 	}
 }
 
-// TestFirstRunBesideAFlood: a job that was never run is measured in a reserved slot when
-// its app has nothing on the host.
+// TestFirstRunBesideAFlood checks that the first run of a job starts in a reserved slot
+// when its app has no other run on the host.
 func TestFirstRunBesideAFlood(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = slowly(time.Minute)
@@ -103,12 +104,13 @@ func TestFirstRunBesideAFlood(t *testing.T) {
 	})
 }
 
-// TestSlowRunsAloneHaveAllSlots: slots are reserved only while others are about.
+// TestSlowRunsAloneHaveAllSlots checks that slots are reserved only while other apps or
+// quick jobs are active.
 func TestSlowRunsAloneHaveAllSlots(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = slowly(time.Minute)
 		c.applyNative(&apiv1.Job{Name: "slow"})
-		time.Sleep(2 * time.Minute) // whatever ran before is forgotten
+		time.Sleep(2 * time.Minute) // until earlier activity no longer counts
 		for range 8 {
 			c.triggerIn("default", "slow")
 		}
@@ -119,8 +121,8 @@ func TestSlowRunsAloneHaveAllSlots(t *testing.T) {
 	})
 }
 
-// TestSlotsAreKeptForWhatIsDue: a job that fires in less than a minute is a sign of its app,
-// though nothing of it ran yet.
+// TestSlotsAreKeptForWhatIsDue checks that a slot is reserved for an app whose job fires
+// in less than a minute, even if none of its runs has run yet.
 func TestSlotsAreKeptForWhatIsDue(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = slowly(5 * time.Minute)
@@ -136,8 +138,8 @@ func TestSlotsAreKeptForWhatIsDue(t *testing.T) {
 	})
 }
 
-// TestPriorityBehindAFlood: a run of high priority gets the next slot, also where all are
-// bound to one host by their routing.
+// TestPriorityBehindAFlood checks that a run of high priority gets the next slot, also if
+// the routing of all runs names one host.
 func TestPriorityBehindAFlood(t *testing.T) {
 	for _, routing := range []*apiv1.Routing{nil, {Hosts: []string{"h"}}} {
 		t.Run(fmt.Sprint(routing), func(t *testing.T) {
@@ -147,7 +149,7 @@ func TestPriorityBehindAFlood(t *testing.T) {
 				c.applyNative(&apiv1.Job{Name: "lo", Priority: -5, Routing: routing})
 				c.applyNative(&apiv1.Job{Name: "hi", Priority: 10, Routing: routing})
 				c.triggerIn("default", "lo")
-				time.Sleep(2 * time.Second) // so lo is known
+				time.Sleep(2 * time.Second) // until the duration of lo is known
 				for range 40 {
 					c.triggerIn("default", "lo")
 				}
@@ -164,8 +166,8 @@ func TestPriorityBehindAFlood(t *testing.T) {
 	}
 }
 
-// TestJobsTakeTurns: of one app and priority, the runs of one job do not wait behind all
-// that another job had before.
+// TestJobsTakeTurns checks that among jobs of one app and priority, the runs of one job
+// do not wait for all earlier runs of another.
 func TestJobsTakeTurns(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["many"] = slowly(500 * time.Millisecond)
@@ -182,21 +184,21 @@ func TestJobsTakeTurns(t *testing.T) {
 			c.triggerIn("default", "few")
 		}
 		time.Sleep(10 * time.Second)
-		// A turn of quick jobs is 16 runs: 4 slots take 2 s for it.
+		// A job has a turn of 16 quick runs, for which 4 slots take 2 s.
 		if late := w.late("few"); len(late) != 5 || late[4] > 5*time.Second {
 			t.Errorf("runs of few began %v late", late)
 		}
 	})
 }
 
-// TestAppsShareByTime: of two apps that want all slots, each has its share of their time by
-// its weight, however long its runs take.
+// TestAppsShareByTime checks that two apps which both want all slots share the time by
+// weight, however long their runs take.
 func TestAppsShareByTime(t *testing.T) {
 	for weight, want := range map[int32]float64{0: 0.5, 1: 0.5, 3: 0.75} {
 		t.Run(fmt.Sprint(weight), func(t *testing.T) {
 			fair(t, func(t *testing.T, w *world, c *client) {
 				times := map[string]time.Duration{"long": 4 * time.Second, "short": 500 * time.Millisecond}
-				for name, d := range times { // before the first of them runs
+				for name, d := range times { // set before any of them runs
 					w.handlers.byJob[name] = slowly(d)
 				}
 				for name := range times {
@@ -226,8 +228,8 @@ func TestAppsShareByTime(t *testing.T) {
 	}
 }
 
-// TestQuickFloodLeavesTurnsToSlowRuns: very many runs of a quick job do not keep a slow one,
-// of another app or of the same, from a slot.
+// TestQuickFloodLeavesTurnsToSlowRuns checks that thousands of runs of a quick job do not
+// hold back a slow run of another app or of the same app.
 func TestQuickFloodLeavesTurnsToSlowRuns(t *testing.T) {
 	for _, app := range []string{"other", "default"} {
 		t.Run(app, func(t *testing.T) {
@@ -257,7 +259,8 @@ func TestQuickFloodLeavesTurnsToSlowRuns(t *testing.T) {
 	}
 }
 
-// dozing returns a handler that sleeps for d and lends its slot meanwhile, as a module does.
+// dozing returns a handler that sleeps for d and lends its slot meanwhile, as a module
+// does.
 func dozing(d time.Duration) handler {
 	return func(ctx context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {
 		sleeper, ok := s.(runtime.Sleeper)
@@ -273,8 +276,8 @@ func dozing(d time.Duration) handler {
 	}
 }
 
-// TestFloodOfSleepingRuns: runs that sleep hold no slot: all of them are under way at once, and
-// delay nothing.
+// TestFloodOfSleepingRuns checks that sleeping runs hold no slot: all of them are in
+// progress at once, and delay nothing.
 func TestFloodOfSleepingRuns(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["doze"] = dozing(8 * time.Second)
@@ -310,8 +313,8 @@ func TestFloodOfSleepingRuns(t *testing.T) {
 	})
 }
 
-// TestCaughtRunsAreRecalled: quick runs that wait at a host behind unusually long ones are
-// taken back, and run where there is room.
+// TestCaughtRunsAreRecalled checks that quick runs which wait at a host behind unusually
+// long runs are recalled and run on a host with free slots.
 func TestCaughtRunsAreRecalled(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		n := 0
@@ -328,7 +331,7 @@ func TestCaughtRunsAreRecalled(t *testing.T) {
 		c.applyNative(&apiv1.Job{Name: "mixed"})
 		c.triggerIn("default", "mixed")
 		time.Sleep(time.Second)
-		for range 40 { // the first four of them take a minute
+		for range 40 { // four of them take a minute
 			c.triggerIn("default", "mixed")
 		}
 		time.Sleep(time.Second)
@@ -352,8 +355,8 @@ func TestCaughtRunsAreRecalled(t *testing.T) {
 	})
 }
 
-// TestStatesOfARun: the API tells a run that waits at its host from one that runs and from
-// one that sleeps, and when its handler started.
+// TestStatesOfARun checks that the API distinguishes a run that waits at its host from
+// one that runs or sleeps, and reports when the handler started.
 func TestStatesOfARun(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["j"] = func(ctx context.Context, x runtime.Task, s runtime.Sink) runtime.Result {
@@ -400,7 +403,8 @@ func TestStatesOfARun(t *testing.T) {
 	})
 }
 
-// TestDeadlineAtTheHost: a run that waits at its host beyond its deadline is missed.
+// TestDeadlineAtTheHost checks that a run which waits at its host beyond its deadline is
+// missed.
 func TestDeadlineAtTheHost(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		n := 0
@@ -415,7 +419,7 @@ func TestDeadlineAtTheHost(t *testing.T) {
 			return slowly(time.Millisecond)(ctx, x, s)
 		}
 		c.applyNative(&apiv1.Job{Name: "j", Deadline: "60ms"})
-		c.triggerIn("default", "j") // it counts as very quick from now on
+		c.triggerIn("default", "j") // from now on the job counts as very quick
 		time.Sleep(time.Second)
 		for range 12 {
 			c.triggerIn("default", "j")
@@ -436,7 +440,7 @@ func TestDeadlineAtTheHost(t *testing.T) {
 	})
 }
 
-// hosts returns the hosts that there are.
+// hosts returns all hosts that the server lists.
 func (c *client) hosts() []*apiv1.Host {
 	c.t.Helper()
 	resp, err := c.cluster.ListHosts(context.Background(), &apiv1.ListHostsRequest{})
@@ -446,7 +450,7 @@ func (c *client) hosts() []*apiv1.Host {
 	return resp.Hosts
 }
 
-// overview returns that of the default app.
+// overview returns the overview of the default app.
 func (c *client) overview() *apiv1.Overview {
 	c.t.Helper()
 	o, err := c.cluster.GetOverview(context.Background(), &apiv1.GetOverviewRequest{})

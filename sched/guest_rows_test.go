@@ -10,7 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestRowsOfARunGoLater shows in which capture rows are written and deleted.
+// TestRowsOfARunGoLater checks in which capture rows are written and deleted: the rows of
+// a run's map are deleted later than others.
 func TestRowsOfARunGoLater(t *testing.T) {
 	var c checkpoints
 	keys := func() (set, deleted []string) {
@@ -21,7 +22,7 @@ func TestRowsOfARunGoLater(t *testing.T) {
 				deleted = append(deleted, r.Key)
 			}
 		}
-		c.rows = nil // what a reset does
+		c.rows = nil // as reset does
 		slices.Sort(set)
 		slices.Sort(deleted)
 		return set, deleted
@@ -33,7 +34,7 @@ func TestRowsOfARunGoLater(t *testing.T) {
 			t.Errorf("%s: set %q and deleted %q, want %q and %q", what, gotSet, gotDeleted, set, deleted)
 		}
 	}
-	c.row(&job.Row{Key: "kv/a/b/k", Value: &apiv1.ValueRow{}}) // empty, and there
+	c.row(&job.Row{Key: "kv/a/b/k", Value: &apiv1.ValueRow{}}) // an empty value, which is not a deletion
 	c.row(&job.Row{Key: "mapin/a/x/0", Value: &apiv1.MapChunk{First: 1}})
 	c.row(&job.Row{Key: "secret/a/s", Value: &apiv1.SecretRow{Name: "s"}})
 	c.row(&job.Row{Key: "secret/a/s"})

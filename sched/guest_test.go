@@ -24,7 +24,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// everything is what the modules of these tests ask for.
+// everything returns all grants that the modules of these tests ask for.
 func everything() *apiv1.Grants {
 	return &apiv1.Grants{
 		Kv:      []*apiv1.BucketGrant{{Name: "state", Write: true}, {Name: "config", Write: true}},
@@ -32,7 +32,7 @@ func everything() *apiv1.Grants {
 	}
 }
 
-// serve runs f in a world whose module asks for everything.
+// serve runs f in a world whose module asks for all these grants.
 func serve(t *testing.T, f func(t *testing.T, w *world, c *client)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -55,7 +55,8 @@ func (c *client) grant(g *apiv1.Grants) {
 	}
 }
 
-// done is the end of a handler that checks something: err fails the run.
+// done returns the result of a handler that checks something. A non-nil err fails the
+// run.
 func done(err error) runtime.Result {
 	if err != nil {
 		return runtime.Result{Outcome: runtime.Permanent, Error: err.Error()}
@@ -63,7 +64,7 @@ func done(err error) runtime.Result {
 	return runtime.Result{Outcome: runtime.Succeeded}
 }
 
-// succeeds triggers a job and wants its run to succeed.
+// succeeds triggers a job and fails the test unless the run succeeds.
 func (c *client) succeeds(name string) *apiv1.Run {
 	c.t.Helper()
 	r := c.wait(c.trigger(name, ""))
@@ -108,7 +109,7 @@ func TestValues(t *testing.T) {
 		if _, err := kv.GetValue(ctx, &apiv1.GetValueRequest{Bucket: "state", Key: "a/b"}); status.Code(err) != codes.NotFound {
 			t.Errorf("get of what was deleted: %v", err)
 		}
-		// What is deleted takes its versions with it, over a restart as well.
+		// A new entry under a deleted key gets a higher version, also after a restart.
 		w.stopServer()
 		w.start()
 		c.reconnect(w)
@@ -162,7 +163,7 @@ func TestValues(t *testing.T) {
 		if _, err := put("big", strings.Repeat("x", 200), nil); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "--kv-quota") {
 			t.Errorf("put over the quota: %v", err)
 		}
-		must(put("k00", "w", nil)) // grows by nothing
+		must(put("k00", "w", nil)) // does not grow
 		for name, req := range map[string]*apiv1.PutValueRequest{
 			"no bucket":     {Key: "k"},
 			"no key":        {Bucket: "state"},
@@ -225,13 +226,13 @@ func TestHandlerKeepsValues(t *testing.T) {
 			return done(check(ctx, &task, writes))
 		}
 		c.apply(&apiv1.Job{Name: "kv"})
-		c.succeeds("kv") // nothing granted
+		c.succeeds("kv") // without grants
 		c.grant(&apiv1.Grants{Kv: []*apiv1.BucketGrant{{Name: "state"}, {Name: "secret-bucket"}}})
-		c.succeeds("kv") // granted to read, and one that was not asked for
+		c.succeeds("kv") // read is granted, and a bucket that the module did not ask for
 		writes = true
 		c.grant(&apiv1.Grants{Kv: []*apiv1.BucketGrant{{Name: "state", Write: true}}})
 		c.succeeds("kv")
-		w.stopServer() // grants are remembered
+		w.stopServer() // grants survive a restart
 		w.start()
 		c.reconnect(w)
 		c.succeeds("kv")
@@ -241,7 +242,7 @@ func TestHandlerKeepsValues(t *testing.T) {
 	})
 }
 
-// TestCheckpoint follows a run over attempts, hosts and restarts of the server.
+// TestCheckpoint follows a run over several attempts and restarts of the server.
 func TestCheckpoint(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["steps"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
@@ -286,7 +287,7 @@ func TestCheckpoint(t *testing.T) {
 	})
 }
 
-// countRows stops the server and counts the rows of its store.
+// countRows stops the server and counts the rows of its store with a prefix.
 func (w *world) countRows(prefix string) int {
 	w.t.Helper()
 	w.stopServer()
@@ -357,7 +358,7 @@ func TestSecrets(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// Nothing on the disk holds the value, nor does the log of the run.
+		// No file on the disk contains the secret, nor does the log of the run.
 		time.Sleep(time.Minute)
 		w.stopServer()
 		err = filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
@@ -373,7 +374,7 @@ func TestSecrets(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		// Another key does not open it.
+		// A server with another key cannot open the secret.
 		w.secretKey = bytes.Repeat([]byte{7}, 32)
 		w.start()
 		c.reconnect(w)
@@ -398,7 +399,8 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
-// TestGuestIsFenced makes the calls of a handler with each part of its name wrong.
+// TestGuestIsFenced makes guest calls in which one field of the caller is wrong at a
+// time.
 func TestGuestIsFenced(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
 		c.grant(everything())
@@ -531,7 +533,8 @@ func TestEnqueue(t *testing.T) {
 		}
 		c.apply(&apiv1.Job{Name: "child", Input: "the job's own", Deadline: "1s"})
 		c.apply(&apiv1.Job{Name: "late", Deadline: "1s", Schedule: &apiv1.Schedule{Every: "1h"}})
-		// The retries come when the history has what was made.
+		// The retry delay is long enough for the enqueued runs to be in the history by
+		// then.
 		c.apply(&apiv1.Job{Name: "parent", Retry: &apiv1.Retry{Max: 3, First: "5m", Limit: "10m", Backoff: "fixed"}})
 		c.pushTo("shop")
 		shop := &apiv1.Job{App: "shop", Name: "order"}
@@ -569,7 +572,8 @@ func TestEnqueue(t *testing.T) {
 		if err != nil || len(shopRuns.Runs) != 1 || shopRuns.Runs[0].State != "succeeded" {
 			t.Errorf("the other app: %v, %v", shopRuns, err)
 		}
-		// A run ahead of its time outlives a restart and a change of the schedule, and can be cancelled.
+		// A run that is enqueued for later survives a restart and a change of the
+		// schedule, and can be cancelled.
 		w.handlers.byJob["later"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 			id, err := guest(ctx).Enqueue(ctx, &task, runtime.Submit{Job: "late", DelayMs: 600_000})
 			if err != nil {

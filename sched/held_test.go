@@ -8,7 +8,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestPaces: a pace is within 5 % of its time, and never 0.
+// TestPaces checks that a pace represents its duration within 5 %, and is never 0.
 func TestPaces(t *testing.T) {
 	for d := time.Microsecond; d < time.Hour; d += d/7 + 1 {
 		p := paceOf(d)
@@ -21,8 +21,9 @@ func TestPaces(t *testing.T) {
 	}
 }
 
-// TestHeldCounts: what a host is charged for its runs is taken back with them, whatever was
-// learned of their jobs meanwhile, and what an app had there is forgotten after a while.
+// TestHeldCounts checks that dropping the runs of a host reverts the charges for them
+// exactly, even if the pace of the job changed meanwhile, and that the presence of an app
+// is forgotten after sharedFor.
 func TestHeldCounts(t *testing.T) {
 	a := &app{name: "a"}
 	slot := job.NewSlot("a", job.SlotOf("j"))
@@ -59,7 +60,8 @@ func TestHeldCounts(t *testing.T) {
 	}
 }
 
-// TestComing: planned times of this minute and the next are known, and earlier ones forgotten.
+// TestComing checks that within reports planned times of this minute and the next, and
+// that forget drops earlier ones.
 func TestComing(t *testing.T) {
 	var c coming
 	const minute = 60_000
@@ -76,8 +78,8 @@ func TestComing(t *testing.T) {
 	}
 }
 
-// TestLaneTurns: jobs take turns in a lane, each with its runs in their order, and an empty
-// lane remembers no job.
+// TestLaneTurns checks that jobs take turns in a lane, that the runs of each job stay in
+// order, and that an empty lane holds no job.
 func TestLaneTurns(t *testing.T) {
 	slots := map[string]*job.Slot{}
 	var ln lane
@@ -93,7 +95,7 @@ func TestLaneTurns(t *testing.T) {
 		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: name}}}, nil)
 		return s.Runs.Get(id)
 	}
-	for range 3 { // the ring is used again
+	for range 3 { // the ring buffer is reused
 		for n := range int64(40) {
 			ln.push(runOf("many", n))
 		}
@@ -130,8 +132,8 @@ func TestLaneTurns(t *testing.T) {
 	}
 }
 
-// TestLaneOfAJobThatNeverEnds: a job that always has runs in line takes no more memory
-// than these need.
+// TestLaneOfAJobThatNeverEnds checks that a job which always has queued runs takes no
+// more memory than those runs need.
 func TestLaneOfAJobThatNeverEnds(t *testing.T) {
 	slot := job.NewSlot("a", job.SlotOf("j"))
 	slot.Owner = &app{name: "a"}

@@ -9,8 +9,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestLimitsOfAJob follows the limits of a job to its handler, through an update,
-// a restart of the server and a run that was accepted before the update.
+// TestLimitsOfAJob checks that the handler gets the limits of its job: without limits,
+// after an update that sets them, after a restart of the server, and after an update that
+// removes them.
 func TestLimitsOfAJob(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		got := make(chan runtime.Limits, 10)

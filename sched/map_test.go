@@ -25,7 +25,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// texts turns numbers into the inputs of parts.
+// texts returns the inputs prefix+from to prefix+(to-1), one for each part.
 func texts(prefix string, from, to int) [][]byte {
 	var inputs [][]byte
 	for i := from; i < to; i++ {
@@ -34,7 +34,8 @@ func texts(prefix string, from, to int) [][]byte {
 	return inputs
 }
 
-// sum adds what the lines of the part that reduces say.
+// sum adds the outputs in the lines that the reducing part receives, and counts the
+// lines.
 func sum(input []byte) (total, lines int, err error) {
 	for line := range strings.Lines(string(input)) {
 		var l job.ReduceLine
@@ -51,9 +52,9 @@ func sum(input []byte) (total, lines int, err error) {
 	return total, lines, nil
 }
 
-// tree is a handler that maps ten parts, each of which maps ten more; the leaves
-// return their number. Every tenth part fails once, every part maps again when it
-// is tried again.
+// tree is a handler whose root maps ten branches, each of which maps ten leaves. A leaf
+// returns its number. Every tenth part fails at its first attempt; the retry of a branch
+// maps again.
 func tree(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 	word, _, _ := strings.Cut(string(task.Input), " ")
 	out := "0"
@@ -117,8 +118,8 @@ func TestMapReduce(t *testing.T) {
 	})
 }
 
-// TestMapFails shows what a part that fails, outputs that are too many, limits
-// and wrong callers come to.
+// TestMapFails checks the results of a failed part, of outputs that are too large, of
+// exceeded limits, and of calls from jobs that may not map.
 func TestMapFails(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
 		do := func(name string, f *apiv1.Fanout, h handler) *apiv1.Run {
@@ -194,8 +195,8 @@ func TestMapFails(t *testing.T) {
 	})
 }
 
-// TestMapMany runs more parts than are runs at once, with a restart of the server
-// on the way, and counts each.
+// TestMapMany maps more parts than are live at once, restarts the server in between, and
+// counts the executions of each part.
 func TestMapMany(t *testing.T) {
 	const parts = 100_000
 	serve(t, func(t *testing.T, w *world, c *client) {
@@ -222,7 +223,7 @@ func TestMapMany(t *testing.T) {
 		}
 		c.apply(&apiv1.Job{Name: "many", Fanout: &apiv1.Fanout{Mode: "map"}})
 		id := c.trigger("many", "")
-		for c.run(id).Parts <= parts { // it is mapped
+		for c.run(id).Parts <= parts { // until the map is complete
 			time.Sleep(time.Millisecond)
 		}
 		w.stopServer()
@@ -245,7 +246,7 @@ func TestMapMany(t *testing.T) {
 
 func TestCancelMap(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
-		const parts = 20_000 // most of them wait
+		const parts = 20_000 // most of them are queued
 		w.handlers.byJob["slow"] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {
 			if task.Role == job.RoleRoot {
 				return done(guest(ctx).Map(ctx, &task, 0, texts("", 0, parts)))
@@ -269,7 +270,7 @@ func TestCancelMap(t *testing.T) {
 				t.Errorf("cancelled: %v", r)
 			}
 		}
-		// The timeout is of each attempt, the deadline of the start.
+		// The timeout applies to each attempt, the deadline to the start.
 		c.apply(&apiv1.Job{Name: "slow", Timeout: "1s", Deadline: "1m", Fanout: &apiv1.Fanout{Mode: "map"}})
 		w.handlers.byJob["slow"] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {
 			if task.Role == job.RoleRoot {
@@ -287,9 +288,9 @@ func TestCancelMap(t *testing.T) {
 	})
 }
 
-// TestMapChaos maps and reduces while servers stop and lose their power and
-// hosts crash and are cut off: each run ends with the sum of all its leaves,
-// however often some of them ran.
+// TestMapChaos maps and reduces while servers stop and lose their power and hosts crash
+// or lose their network. Each run ends with the sum of all its leaves, however often some
+// of them ran.
 func TestMapChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
 	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
@@ -314,7 +315,7 @@ func TestMapChaos(t *testing.T) {
 func mapChaos(t *testing.T, seed uint64) {
 	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 7)), w: newWorld(t), ledger: &ledger{}, acked: map[string]string{}}
 	var mu sync.Mutex
-	children := map[string]string{} // by the leaf that enqueued them
+	children := map[string]string{} // leaf -> the run that it enqueued
 	s.ledger.do = func(ctx context.Context, task runtime.Task, sink runtime.Sink) runtime.Result {
 		h := rand.New(rand.NewPCG(seed, uint64(task.Part)<<8+uint64(task.Attempt)))
 		if res := sleeping(time.Duration(h.IntN(400))*time.Millisecond)(ctx, task, sink); res.Outcome != runtime.Succeeded {
@@ -337,7 +338,7 @@ func mapChaos(t *testing.T, seed uint64) {
 			mu.Unlock()
 		}
 		res := tree(ctx, task, sink)
-		if res.Outcome == runtime.Permanent { // a service that was out of reach for long
+		if res.Outcome == runtime.Permanent { // a guest service was unavailable for long
 			res.Outcome = runtime.Retryable
 		}
 		if word == "leaf" && res.Outcome == runtime.Succeeded && h.IntN(4) == 0 && task.Attempt < 4 {
@@ -429,15 +430,15 @@ func mapChaos(t *testing.T, seed uint64) {
 	s.stopServer(false)
 }
 
-// TestRetryOfAMap retries a run that maps and reduces: a part that is retried maps
-// on where it ended, what succeeded does not run again, and the part that reduces
-// gets the outputs of all runs. Servers are restarted in between.
+// TestRetryOfAMap retries a map_reduce run. A retried part continues its map where it
+// ended, succeeded parts do not run again, and the reducing part gets the outputs of all
+// runs. The server is restarted in between.
 func TestRetryOfAMap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
 			serve(t, func(t *testing.T, w *world, c *client) {
 				var mu sync.Mutex
-				broken, ran := map[string]bool{}, map[string]int{} // by input
+				broken, ran := map[string]bool{}, map[string]int{} // keys are the inputs of the parts
 				set := func(inputs ...string) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -461,7 +462,7 @@ func TestRetryOfAMap(t *testing.T) {
 					case in == "root":
 						err = guest(ctx).Map(ctx, &task, 0, texts("branch ", 0, 5))
 					case in == "branch 2" && bad:
-						err = guest(ctx).Map(ctx, &task, 0, texts("leaf ", 0, 3)) // and not the others
+						err = guest(ctx).Map(ctx, &task, 0, texts("leaf ", 0, 3)) // the other leaves are not mapped
 					case in == "branch 2" || in == "branch 4":
 						err = guest(ctx).Map(ctx, &task, 0, texts("leaf ", 0, 6))
 					case in == "reduce":
@@ -513,7 +514,7 @@ func TestRetryOfAMap(t *testing.T) {
 					}
 					clear(ran)
 				}
-				// 1 root, 5 branches, 3 of the leaves of branch 2 and 6 of branch 4
+				// 1 root, 5 branches, 3 leaves of branch 2 and 6 leaves of branch 4
 				set("branch 1", "branch 2", "leaf 5")
 				check("first", run(c.trigger("j", "")), "failed", 15, 3, "", map[string]int{
 					"root": 1, "branch 0": 1, "branch 1": 1, "branch 2": 1, "branch 3": 1, "branch 4": 1,
@@ -527,11 +528,11 @@ func TestRetryOfAMap(t *testing.T) {
 				check("third", retry(), "failed", 19, 1, "", map[string]int{"branch 1": 1, "reduce": 1})
 				set()
 				check("fourth", retry(), "succeeded", 19, 0, "18 of 18", map[string]int{"reduce": 1})
-				// One that has succeeded begins anew.
+				// A retry of a succeeded run starts from the beginning.
 				if r := retry(); r.State != "succeeded" || r.Output != "18 of 18" || ran["root"] != 1 {
 					t.Errorf("all of it: %v, %v", r, ran)
 				}
-				time.Sleep(time.Minute) // rows of a run that has ended go a little later
+				time.Sleep(time.Minute) // map rows of an ended run are deleted with a delay
 				if n := w.countRows("map"); n != 0 {
 					t.Errorf("%d rows are left", n)
 				}
@@ -540,7 +541,8 @@ func TestRetryOfAMap(t *testing.T) {
 	}
 }
 
-// TestRetryOfAMapIsRefused shows when what succeeded cannot be told from the rest.
+// TestRetryOfAMapIsRefused checks that a retry is refused if the inputs of the failed
+// parts exceed 1 MiB, or if parts beyond the map window had not begun.
 func TestRetryOfAMapIsRefused(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
 		const many = job.MapWindow + 100
@@ -576,7 +578,7 @@ func TestRetryOfAMapIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// A job that maps no more runs as it is now.
+		// A retry uses the current definition: the job has no map now.
 		w.handlers.byJob["once"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 			if task.Role == job.RoleRoot {
 				return done(guest(ctx).Map(ctx, &task, 0, texts("", 0, 3)))

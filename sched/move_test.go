@@ -30,22 +30,22 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// member is a server of a cluster: with a disk of its own, and a journal in
-// etcd that it has to own. Hosts of the world find the one that started last.
+// member is a server of a cluster, with its own disk and with a journal in etcd that it
+// must own. Hosts of the world connect to the member that started last.
 type member struct {
 	id      string
 	cluster *etcd.Cluster
 	journal *etcd.Journal
 	lis     *memconn.Listener
-	failed  chan error // what Run returned
-	stop    func()     // in order; gives the journal up
+	failed  chan error // the result of Run
+	stop    func()     // orderly shutdown, which releases the journal
 }
 
-// etcdFor starts an etcd for a test and returns its address.
+// etcdFor starts an etcd for a test and returns its client URL.
 func etcdFor(t *testing.T) string {
 	t.Helper()
 	var urls []string
-	for len(urls) < 2 { // below the ports of outgoing connections
+	for len(urls) < 2 { // below the ephemeral ports
 		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
 		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(urls, "http://"+address) {
 			urls = append(urls, "http://"+address)
@@ -63,8 +63,8 @@ func etcdFor(t *testing.T) string {
 	return urls[0]
 }
 
-// join starts a server of the world's cluster on an empty disk, which takes the
-// journal as soon as it is free.
+// join starts a member on an empty disk. It takes over the journal as soon as that is
+// free.
 func (w *world) join(id, etcdURL string) *member {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -124,7 +124,7 @@ func (w *world) join(id, etcdURL string) *member {
 	return m
 }
 
-// through returns the API of one member, whoever is the last.
+// through returns the API of a member, even if another member started last.
 func (w *world) through(m *member) *client {
 	w.t.Helper()
 	w.mu.Lock()
@@ -139,7 +139,7 @@ func (w *world) through(m *member) *client {
 	return c
 }
 
-// gate returns a handler that waits to be let through, and says when it began.
+// gate returns a handler that signals its start on began and waits until open is closed.
 func gate() (h handler, began chan struct{}, open chan struct{}) {
 	began, open = make(chan struct{}, 100), make(chan struct{})
 	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
@@ -153,8 +153,9 @@ func gate() (h handler, began chan struct{}, open chan struct{}) {
 	}, began, open
 }
 
-// TestPlannedMove: a server gives its slots up; another one, with an empty disk,
-// takes them, knows everything, adopts what runs, and goes on.
+// TestPlannedMove checks a planned move: a server gives up its partition, and another one
+// with an empty disk takes over with the whole state, adopts the running run and
+// schedules further runs.
 func TestPlannedMove(t *testing.T) {
 	w := newWorld(t)
 	url := etcdFor(t)
@@ -203,9 +204,9 @@ func TestPlannedMove(t *testing.T) {
 	}
 }
 
-// TestStoppedOwner: a server loses its lease and does not know, as one that was
-// stopped for a while. Another one goes on; the first does nothing more that
-// counts, and ends.
+// TestStoppedOwner checks that an owner which lost its lease without noticing, like a
+// process that was stopped for a while, makes nothing durable after the take-over, and
+// ends.
 func TestStoppedOwner(t *testing.T) {
 	w := newWorld(t)
 	url := etcdFor(t)
@@ -225,7 +226,7 @@ func TestStoppedOwner(t *testing.T) {
 		<-began
 	}
 
-	// What etcd does when the lease is over.
+	// Depose does what etcd does when the lease expires.
 	thief, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{url}, Server: "thief"})
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +243,7 @@ func TestStoppedOwner(t *testing.T) {
 		t.Fatalf("the first server ended with %v", err)
 	}
 	a.failed <- nil
-	a.stop() // its streams end: the host turns to the other one
+	a.stop() // its streams end, and the host connects to the other server
 	close(open)
 	cb := w.through(b)
 	for _, id := range acked {
@@ -264,9 +265,9 @@ func TestStoppedOwner(t *testing.T) {
 	}
 }
 
-// TestListGoesOnElsewhere: a list of runs that one owner began goes on at the next
-// one, whose store has the same runs in other blocks: none is left out, and of those
-// that have ended none comes twice.
+// TestListGoesOnElsewhere checks that page tokens stay valid after a planned move. The
+// store of the new owner has the same runs in other blocks: no run may be missing, and no
+// ended run may appear twice.
 func TestListGoesOnElsewhere(t *testing.T) {
 	w := newWorld(t)
 	url := etcdFor(t)
@@ -284,14 +285,15 @@ func TestListGoesOnElsewhere(t *testing.T) {
 			ended[ca.wait(ca.trigger("other", fmt.Sprint(i))).Id] = true
 		}
 		if i%10 == 9 {
-			ca.list(&apiv1.ListRunsRequest{}) // it is in the store then, in blocks of its own
+			ca.list(&apiv1.ListRunsRequest{}) // puts the runs into the store, in blocks that differ from those of the next owner
 		}
 	}
 	w.removeHost("h1")
 	for i := range 20 {
 		live[ca.trigger("j", fmt.Sprint("live", i))] = true
 	}
-	// What was shown when a page ended, by the token of the next one.
+	// begun is a list after one page: the runs shown so far, and the token of the next
+	// page.
 	type begun struct {
 		req   *apiv1.ListRunsRequest
 		shown []*apiv1.Run
@@ -354,7 +356,7 @@ func TestListGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// list returns a page.
+// list returns one page.
 func (c *client) list(req *apiv1.ListRunsRequest) *apiv1.ListRunsResponse {
 	c.t.Helper()
 	p, err := c.runs.ListRuns(c.t.Context(), req)
@@ -364,7 +366,7 @@ func (c *client) list(req *apiv1.ListRunsRequest) *apiv1.ListRunsResponse {
 	return p
 }
 
-// unreachable is a journal that says that it is out of reach.
+// unreachable is a journal that refuses records while why is set.
 type unreachable struct {
 	journal.Journal
 	why *atomic.Pointer[error]
@@ -377,8 +379,8 @@ func (u unreachable) Refuses() error {
 	return nil
 }
 
-// TestJournalOutOfReach: nothing new is accepted, and it is said why; after
-// that everything is as before.
+// TestJournalOutOfReach checks that calls are refused with the reason while the journal
+// is out of reach, and accepted again afterwards.
 func TestJournalOutOfReach(t *testing.T) {
 	var why atomic.Pointer[error]
 	w := newWorld(t)
@@ -409,8 +411,8 @@ func TestJournalOutOfReach(t *testing.T) {
 	w.close()
 }
 
-// outage is a journal that, while it is out of reach, says so, and makes nothing
-// durable before it is back.
+// outage is a journal that, while out is set, refuses records and does not report records
+// as durable.
 type outage struct {
 	journal.Journal
 	mu      sync.Mutex
@@ -437,7 +439,7 @@ func (o *outage) Append(recs []journal.Record, done func(error)) (uint64, error)
 	})
 }
 
-// tell says in their order which records are durable.
+// tell reports the held records as durable, in their order.
 func (o *outage) tell() {
 	for {
 		o.mu.Lock()
@@ -462,9 +464,9 @@ func (o *outage) set(out bool) {
 	o.tell()
 }
 
-// TestArmedRunsFireInAnOutage: what was armed before the journal was out of reach
-// starts at its time, once. Nothing else is accepted, what is planned later waits for
-// the journal, and is then caught up with by the job's policy.
+// TestArmedRunsFireInAnOutage checks that runs which were armed before the journal was
+// out of reach start at their time, once. Commands are refused meanwhile. Later planned
+// times wait for the journal and then follow the misfire policy of the job.
 func TestArmedRunsFireInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -478,7 +480,7 @@ func TestArmedRunsFireInAnOutage(t *testing.T) {
 		c := w.client()
 		c.push()
 		var mu sync.Mutex
-		started := map[time.Time]int{} // by planned time
+		started := map[time.Time]int{} // keys are planned times
 		late := map[time.Time]time.Duration{}
 		w.handlers.byJob["tick"] = func(_ context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 			mu.Lock()
@@ -488,7 +490,7 @@ func TestArmedRunsFireInAnOutage(t *testing.T) {
 			return runtime.Result{Outcome: runtime.Succeeded}
 		}
 		c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "1s"}, Misfire: &apiv1.Misfire{Policy: "fire_all", Window: "1m"}})
-		time.Sleep(5500 * time.Millisecond) // the run of 6 s was armed at 5 s
+		time.Sleep(5500 * time.Millisecond) // the run planned at 6 s was armed at 5 s
 		begin := time.Now()
 		o.set(true)
 		time.Sleep(5 * time.Second)
@@ -533,8 +535,9 @@ func TestArmedRunsFireInAnOutage(t *testing.T) {
 	})
 }
 
-// TestCatchUp: a standby's store follows, it says which modules' code it lacks,
-// and nothing is decided: not even where a run is due that nobody has started.
+// TestCatchUp checks that the store of a standby follows the journal, that the standby
+// reports the modules whose code it lacks, and that it appends nothing, even while a run
+// is due.
 func TestCatchUp(t *testing.T) {
 	w := newWorld(t)
 	url := etcdFor(t)
@@ -542,7 +545,7 @@ func TestCatchUp(t *testing.T) {
 	ca := w.through(a)
 	ca.push()
 	ca.apply(&apiv1.Job{Name: "j"})
-	id := ca.trigger("j", "k") // there is no host
+	id := ca.trigger("j", "k") // there is no host, so it stays queued
 
 	c, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{url}, Server: "b"})
 	if err != nil {
@@ -585,12 +588,12 @@ func TestCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	ca.apply(&apiv1.Job{Name: "j2"})
-	for range 2 { // and when there is nothing new
+	for range 2 { // the second time there is nothing new
 		if at := catchUp(); len(at.Missing) > 0 {
 			t.Fatalf("missing: %v", at.Missing)
 		}
 	}
-	if err := a.journal.Trim(st.Applied() + 1); err != nil { // what it has is needed no more
+	if err := a.journal.Trim(st.Applied() + 1); err != nil { // the standby has all these records
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
@@ -608,7 +611,7 @@ func TestCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A disk that is too far behind is told so.
+	// A standby that is too far behind gets ErrTrimmed.
 	empty, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "c", "store"), SegmentBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

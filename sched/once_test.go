@@ -16,8 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// collected are the services of a server, called without a connection, as the router of
-// a cluster calls them.
+// collected holds the services of a server by name. Calls go directly to the
+// implementation, as the forwarder of a cluster calls it.
 type collected map[string]any
 
 func (c collected) RegisterService(d *grpc.ServiceDesc, impl any) { c[d.ServiceName] = impl }
@@ -36,13 +36,13 @@ func (c collected) runs() apiv1.RunsServer {
 	return c[apiv1.Runs_ServiceDesc.ServiceName].(apiv1.RunsServer)
 }
 
-// TestTriedTwiceRunsOnce: a request that is made again at the next server, because the
-// first one ended before it answered, finds the runs that it started: while they are
-// live, when they have ended, and when they are in the history.
+// TestTriedTwiceRunsOnce checks that a request which is repeated at the next server,
+// because the first one stopped before it answered, finds the runs that it started: live,
+// ended, and in the history.
 func TestTriedTwiceRunsOnce(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before time.Duration // the server works for so long before it ends
+		before time.Duration // how long the server works before it stops
 	}{{"live", 0}, {"ended", 3 * time.Second}, {"in the history", time.Minute}} {
 		t.Run(c.name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, w *world, cl *client) {
@@ -87,8 +87,8 @@ func TestTriedTwiceRunsOnce(t *testing.T) {
 	}
 }
 
-// TestKeyUsedAgainWithOtherInput: a key stands for one run with one input, through
-// restarts too.
+// TestKeyUsedAgainWithOtherInput checks that an idempotency key belongs to one run with
+// one input, also after restarts.
 func TestKeyUsedAgainWithOtherInput(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.apply(&apiv1.Job{Name: "echo", Input: "default"})
@@ -102,7 +102,7 @@ func TestKeyUsedAgainWithOtherInput(t *testing.T) {
 		}
 		for _, restarted := range []bool{false, true} {
 			if restarted {
-				time.Sleep(time.Minute) // the keys are in the store
+				time.Sleep(time.Minute) // until the keys are in the store
 				c.close()
 				w.stopServer()
 				w.start()

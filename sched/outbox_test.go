@@ -8,8 +8,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestAcksWait: an acknowledgement goes with what there is to say, alone a little
-// later, and at once when the stream ends.
+// TestAcksWait checks that an acknowledgement goes with the next message, alone after
+// ackDelay, or at once when the stream ends.
 func TestAcksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) {
@@ -44,7 +44,7 @@ func TestAcksWait(t *testing.T) {
 		if m, _ := o.take(); m.GetAcked() != 4 || len(m.GetTasks()) != 1 {
 			t.Errorf("with a task: %v", m)
 		}
-		o.ack(5) // within the time of the one before
+		o.ack(5) // within the delay of the one before
 		if m, _ := o.take(); m != nil {
 			t.Errorf("at once: %v", m)
 		}
@@ -64,8 +64,8 @@ func TestAcksWait(t *testing.T) {
 	})
 }
 
-// TestTasksGoTogether: the sender is woken when there is a whole message, and else when
-// the turn has done all else.
+// TestTasksGoTogether checks that the sender is woken when a message is full, or else at
+// the end of the turn.
 func TestTasksGoTogether(t *testing.T) {
 	l := &loop{}
 	o := newOutbox()

@@ -12,8 +12,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestListsOfLargeJobs lists jobs whose inputs together are larger than a message may
-// be: without inputs in one page, with them in pages that any client takes.
+// TestListsOfLargeJobs lists jobs whose inputs together exceed the message limit: in one
+// page without inputs, and with inputs in pages of at most 4 MiB, which every client
+// accepts.
 func TestListsOfLargeJobs(t *testing.T) {
 	simulate(t, func(t *testing.T, _ *world, c *client) {
 		const jobs = 200
@@ -57,7 +58,7 @@ func TestListsOfLargeJobs(t *testing.T) {
 	})
 }
 
-// TestListsOfLongErrors lists runs whose errors together are larger than a page.
+// TestListsOfLongErrors lists runs whose errors together exceed one page.
 func TestListsOfLongErrors(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		const runs = 100

@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// under lists the runs under one, page by page.
+// under lists runs page by page, and returns them with the number of pages.
 func (c *client) under(req *apiv1.ListRunsRequest) (runs []*apiv1.Run, pages int) {
 	c.t.Helper()
 	for {
@@ -52,11 +52,11 @@ func TestRunsUnderARun(t *testing.T) {
 			return runtime.Result{Outcome: runtime.Succeeded}
 		}
 		c.apply(&apiv1.Job{Name: "shards", Fanout: &apiv1.Fanout{Mode: "shards", Shards: 200}})
-		w.removeHost("h1") // with few slots its parts of an hour would keep quick ones waiting that it holds
+		w.removeHost("h1") // on a host with few slots, its parts that take an hour would delay its quick parts
 		w.addHost("h1", 64)
 		w.addHost("h2", 64)
-		time.Sleep(time.Second)          // both have joined
-		other := c.trigger("shards", "") // its parts are not in the list of the next one
+		time.Sleep(time.Second)          // until both hosts have joined
+		other := c.trigger("shards", "") // its parts must not appear in the list of the next run
 		id := c.trigger("shards", "")
 		time.Sleep(time.Minute)
 		all, pages := c.under(&apiv1.ListRunsRequest{Parent: id, PageSize: 60})
@@ -98,7 +98,7 @@ func TestRunsUnderARun(t *testing.T) {
 				t.Errorf("%d runs are listed on %s, and %d are there", len(got), host, on[host])
 			}
 		}
-		w.stopServer() // the history says the same
+		w.stopServer() // the history must show the same
 		w.start()
 		c.reconnect(w)
 		if got, _ := c.under(&apiv1.ListRunsRequest{Parent: id}); len(got) != 200 {
@@ -107,7 +107,7 @@ func TestRunsUnderARun(t *testing.T) {
 		if got, _ := c.under(&apiv1.ListRunsRequest{Parent: other}); len(got) != 200 || got[0].Parent != other {
 			t.Errorf("of the other one: %d runs", len(got))
 		}
-		// A run without parts, and a part, have none.
+		// A plain run has no parts, and neither has a part.
 		c.apply(&apiv1.Job{Name: "plain"})
 		for _, id := range []string{c.wait(c.trigger("plain", "")).Id, all[0].Id} {
 			if got, _ := c.under(&apiv1.ListRunsRequest{Parent: id}); len(got) != 0 {
@@ -158,8 +158,9 @@ func TestRunsUnderAWorkflow(t *testing.T) {
 	})
 }
 
-// TestRetryOfParts retries parts of jobs that are others meanwhile: a shard is
-// the same share, a part of a broadcast goes to its host.
+// TestRetryOfParts checks that a retry runs only the failed parts, though the fan-out of
+// the job changed: a shard has the same share, and a part of a broadcast goes to the same
+// host.
 func TestRetryOfParts(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestRetryOfParts(t *testing.T) {
 					t.Errorf("a shard of a job with fewer: %v, ran %q", r, ran)
 				}
 				bad = true
-				w.handlers.byJob["all"] = do(1) // that on h2
+				w.handlers.byJob["all"] = do(1) // part 1, which runs on h2
 				c.apply(&apiv1.Job{Name: "all", Fanout: &apiv1.Fanout{Mode: "broadcast"}})
 				r := c.wait(c.trigger("all", ""))
 				w.addHost("h0", 4)
@@ -213,7 +214,8 @@ func TestRetryOfParts(t *testing.T) {
 				if r.State != "succeeded" || r.Parts != 2 || len(got) != 1 || got[0].Part != 1 || got[0].Host != "h2" {
 					t.Errorf("a part of a broadcast: %v, %v", r, got)
 				}
-				// A job that fans out in another way begins anew.
+				// If the job fans out in another mode now, a retry starts from the
+				// beginning.
 				bad = true
 				c.apply(&apiv1.Job{Name: "shards", Fanout: &apiv1.Fanout{Mode: "shards", Shards: 8}})
 				r = c.wait(c.trigger("shards", ""))
@@ -226,7 +228,8 @@ func TestRetryOfParts(t *testing.T) {
 	}
 }
 
-// TestRetryOfARetryThatNeverBegan: what had succeeded before stays so.
+// TestRetryOfARetryThatNeverBegan checks that parts which succeeded in an earlier run do
+// not run again after a retry that was cancelled before it began.
 func TestRetryOfARetryThatNeverBegan(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		var mu sync.Mutex
@@ -251,7 +254,7 @@ func TestRetryOfARetryThatNeverBegan(t *testing.T) {
 		mu.Lock()
 		slow = true
 		mu.Unlock()
-		c.trigger("shards", "") // the retries wait for it
+		c.trigger("shards", "") // the retries wait for this run
 		time.Sleep(time.Second)
 		for range 2 {
 			r, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: id})
@@ -279,8 +282,8 @@ func TestRetryOfARetryThatNeverBegan(t *testing.T) {
 	})
 }
 
-// TestBroadcastAfterARestart has a broadcast become due while hosts come back one
-// after another: none is left out.
+// TestBroadcastAfterARestart checks that a broadcast which is due while the hosts
+// reconnect one after another runs on all of them.
 func TestBroadcastAfterARestart(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		for _, id := range []string{"h2", "h3", "h4", "h5"} {

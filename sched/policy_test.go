@@ -40,8 +40,8 @@ func TestOverlap(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		overlap  *apiv1.Overlap
-		want     []string // states after everything has ended
-		together int      // how many ran at once at most
+		want     []string // states after all runs have ended
+		together int      // the largest number of runs at once
 	}{
 		{"parallel", nil, []string{"succeeded", "succeeded", "succeeded", "succeeded"}, 4},
 		{"parallel 2", &apiv1.Overlap{Policy: "parallel", Limit: 2}, []string{"succeeded", "succeeded", "succeeded", "succeeded"}, 2},
@@ -64,7 +64,7 @@ func TestOverlap(t *testing.T) {
 					}
 					cl.apply(&apiv1.Job{Name: "j", Overlap: c.overlap})
 					var ids []string
-					for range 4 { // all but cover's last are there before the first has ended
+					for range 4 { // each is accepted while the first is live, unless cover has stopped it
 						ids = append(ids, cl.trigger("j", ""))
 						time.Sleep(10 * time.Millisecond)
 					}
@@ -77,7 +77,7 @@ func TestOverlap(t *testing.T) {
 					for _, id := range ids {
 						got = append(got, cl.wait(id).State)
 					}
-					if c.name == "cover" { // what covers may have been covered while it waited
+					if c.name == "cover" { // a replacing run may itself be replaced while it waits
 						if got[0] != "stopped" || got[3] != "succeeded" || count(got, "succeeded") != 1 {
 							t.Errorf("states %q", got)
 						}
@@ -191,7 +191,7 @@ func TestRoutingAndExplain(t *testing.T) {
 		var ids []string
 		c.apply(&apiv1.Job{Name: "many", Routing: &apiv1.Routing{Strategy: "round_robin"}})
 		w.handlers.byJob["many"] = sleeping(10 * time.Millisecond)
-		c.wait(c.trigger("many", "")) // a host is passed over that has no free slot, unless the job is known to be quick
+		c.wait(c.trigger("many", "")) // hosts without a free slot are skipped unless the job is known to be quick
 		for range 60 {
 			ids = append(ids, c.trigger("many", ""))
 		}
@@ -210,7 +210,8 @@ func TestRoutingAndExplain(t *testing.T) {
 		if got := c.wait(c.trigger("round_robin", "")).Host; got != "h2" {
 			t.Errorf("round robin went on with %s after a restart, want h2", got)
 		}
-		// Nobody may take it: it says so, host by host, and goes when one comes.
+		// A run without a capable host says why for each host, and is dispatched when a
+		// capable host connects.
 		c.apply(&apiv1.Job{Name: "gpu", Routing: &apiv1.Routing{Labels: []string{"gpu"}}})
 		id := c.trigger("gpu", "")
 		time.Sleep(time.Second)
@@ -272,7 +273,7 @@ func TestFanout(t *testing.T) {
 		if !on["h1"] || !on["h2"] {
 			t.Errorf("the broadcast ran on %v", on)
 		}
-		// Cancelling the parent ends its parts, over a restart as well.
+		// Cancelling the parent ends its parts, also after a restart.
 		w.handlers.byJob["long"] = sleeping(time.Hour)
 		c.apply(&apiv1.Job{Name: "long", Fanout: &apiv1.Fanout{Mode: "shards", Shards: 4}})
 		id := c.trigger("long", "")
@@ -311,7 +312,7 @@ func TestDependencies(t *testing.T) {
 		first := c.trigger("a", "")
 		c.wait(first)
 		time.Sleep(time.Second)
-		w.stopServer() // what was met is remembered
+		w.stopServer() // dependencies that were met before a restart count
 		w.start()
 		c.reconnect(w)
 		c.wait(c.trigger("b", ""))
@@ -378,7 +379,7 @@ func TestMisfire(t *testing.T) {
 				t.Errorf("%s covers %d planned times, want %d", name, covers, want.covers)
 			}
 		}
-		time.Sleep(10 * time.Minute) // and the schedules go on
+		time.Sleep(10 * time.Minute) // the schedules continue
 		for name, want := range map[string]int{"once": 2, "skip": 1, "all": 7, "some": 3, "counted": 3} {
 			if n := len(w.handlers.of(name)); n != want {
 				t.Errorf("%s ran %d times in all, want %d", name, n, want)
@@ -487,7 +488,7 @@ func TestCalendars(t *testing.T) {
 		if got := next(); got.Format(time.DateOnly) != day(2) {
 			t.Errorf("next is %s, want one of %s", got, day(2))
 		}
-		put(day(1)) // a change takes effect at once
+		put(day(1)) // a change of the calendar takes effect at once
 		time.Sleep(time.Until(next()) + time.Second)
 		if n := len(w.handlers.of("often")); n != 1 {
 			t.Errorf("%d runs, want one", n)
@@ -495,7 +496,7 @@ func TestCalendars(t *testing.T) {
 		if _, err := cals.DeleteCalendar(ctx, &apiv1.DeleteCalendarRequest{Name: "holidays"}); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("delete of a calendar in use: %v", err)
 		}
-		time.Sleep(time.Until(next()) - 500*time.Millisecond) // also when the run is armed
+		time.Sleep(time.Until(next()) - 500*time.Millisecond) // also while the run is armed
 		put(day(0))
 		w.stopServer()
 		w.start()
@@ -512,21 +513,21 @@ func TestCalendars(t *testing.T) {
 	})
 }
 
-// TestSlowJobsLeaveRoom fills a host with runs that take a minute: what takes a
-// moment still starts at once.
+// TestSlowJobsLeaveRoom checks that a quick run starts at once on a host that is full of
+// runs of a minute.
 func TestSlowJobsLeaveRoom(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["slow"] = sleeping(time.Minute)
 		c.apply(&apiv1.Job{Name: "slow"})
 		c.apply(&apiv1.Job{Name: "quick"})
-		c.wait(c.trigger("slow", "")) // so it is known to be slow
+		c.wait(c.trigger("slow", "")) // until the job is known to be slow
 		c.wait(c.trigger("quick", ""))
 		var slow []string
 		for range 20 {
 			slow = append(slow, c.trigger("slow", ""))
 		}
 		time.Sleep(5 * time.Second)
-		if n := len(w.handlers.of("slow")); n != 4 { // the first one and three of four slots
+		if n := len(w.handlers.of("slow")); n != 4 { // the first one, then three of four slots
 			t.Errorf("%d slow runs started, want 4", n)
 		}
 		before := time.Now()
@@ -538,7 +539,7 @@ func TestSlowJobsLeaveRoom(t *testing.T) {
 		if err != nil || len(x.Hosts) != 1 || x.Hosts[0].Able {
 			t.Errorf("explain: %v, %v", x, err)
 		}
-		for _, id := range slow { // where nobody is quick for a minute, all slots are theirs
+		for _, id := range slow { // a minute after the last quick run, slow runs get all slots
 			c.wait(id)
 		}
 		if first, last := w.handlers.of("slow")[1].at, w.handlers.of("slow")[20].at; last.Sub(first) > 7*time.Minute {
@@ -559,7 +560,7 @@ func TestRateOfAnApp(t *testing.T) {
 		for range 10 {
 			ids = append(ids, c.trigger("a", ""), c.trigger("b", ""))
 		}
-		w.stopServer() // what bounds an app is remembered
+		w.stopServer() // the rate of an app survives a restart
 		w.start()
 		c.reconnect(w)
 		apps = apiv1.NewAppsClient(c.conn)
@@ -582,17 +583,17 @@ func TestRateOfAnApp(t *testing.T) {
 	})
 }
 
-// TestOverlapChanged shows that runs which were accepted while their job let any
-// number run at once count for the policy that it has now.
+// TestOverlapChanged checks that runs which were accepted while their job allowed any
+// number of runs at once count for its new overlap policy.
 func TestOverlapChanged(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		overlap *apiv1.Overlap
-		old     []string // what becomes of the runs under way
-		want    string   // and of the one behind them
-		after   int      // so many of them have ended before it starts
+		old     []string // final states of the runs that were live at the change
+		want    string   // final state of the run after them
+		after   int      // how many of the live runs have ended when that run starts
 
-		restarts int // how often a restart may come in between
+		restarts int // how many of the restart cases apply
 	}{
 		{"discard", &apiv1.Overlap{Policy: "discard"}, []string{"succeeded", "succeeded", "succeeded"}, "skipped", 0, 3},
 		{"queue", &apiv1.Overlap{Policy: "queue"}, []string{"succeeded", "succeeded", "succeeded"}, "succeeded", 3, 2},
@@ -621,7 +622,7 @@ func TestOverlapChanged(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					cl.apply(&apiv1.Job{Name: "j", Routing: &apiv1.Routing{Labels: []string{"late"}}})
-					ids = append(ids, cl.trigger("j", "")) // it is under way and waits for a host
+					ids = append(ids, cl.trigger("j", "")) // accepted, but without a host that may take it
 					time.Sleep(time.Second)
 					again("before the change")
 					cl.apply(&apiv1.Job{Name: "j", Overlap: c.overlap})
@@ -647,7 +648,7 @@ func TestOverlapChanged(t *testing.T) {
 					if c.want == "succeeded" && before != c.after {
 						t.Errorf("%d had ended when it started, want %d", before, c.after)
 					}
-					// The line is empty again: the next one starts.
+					// The overlap queue is empty again: the next run starts.
 					if r := cl.wait(cl.trigger("j", "")); r.State != "succeeded" {
 						t.Errorf("the next one: %v", r)
 					}

@@ -18,7 +18,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// refusal checks an error that says to programs why, and returns that.
+// refusal checks the code and the machine-readable reason of an error, and returns its
+// Refusal detail.
 func refusal(t *testing.T, err error, code codes.Code, reason string) *apiv1.Refusal {
 	t.Helper()
 	if status.Code(err) == code {
@@ -32,7 +33,8 @@ func refusal(t *testing.T, err error, code codes.Code, reason string) *apiv1.Ref
 	return nil
 }
 
-// related applies two jobs and what names them: up is named by all the others of its name.
+// related applies the job up and two jobs that refer to it: after depends on it, and flow
+// runs it in its nodes.
 func (c *client) related() {
 	c.t.Helper()
 	c.push()
@@ -49,8 +51,8 @@ func (c *client) has(name string) bool {
 	return err == nil
 }
 
-// TestDeleteOfWhatIsNamed checks that a job which others name is deleted by force only, also
-// after a restart, and over each way in.
+// TestDeleteOfWhatIsNamed checks that a referenced job is deleted only by force: also
+// after a restart, by a producer, and in bulk.
 func TestDeleteOfWhatIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -113,7 +115,7 @@ func TestDeleteOfWhatIsNamed(t *testing.T) {
 			t.Errorf("a bulk deletion of all: %v", r)
 		}
 
-		// What named it once and does not now is no reason.
+		// A reference that a job had earlier does not block the deletion.
 		c.related()
 		c.apply(&apiv1.Job{Name: "after"})
 		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "flow", Workflow: &apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "a", Job: "after"}}}}}); err != nil {
@@ -125,7 +127,8 @@ func TestDeleteOfWhatIsNamed(t *testing.T) {
 	})
 }
 
-// TestBulkDeleteOfChain checks that a bulk deletion keeps what a job outside of it needs, directly or through others.
+// TestBulkDeleteOfChain checks that a bulk deletion retains jobs that a job outside of it
+// needs, directly or through other jobs.
 func TestBulkDeleteOfChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -145,7 +148,7 @@ func TestBulkDeleteOfChain(t *testing.T) {
 	})
 }
 
-// TestDeleteModule checks the deletion of versions and aliases that something names.
+// TestDeleteModule checks the deletion of versions and aliases that are referenced.
 func TestDeleteModule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -210,7 +213,8 @@ func TestDeleteModule(t *testing.T) {
 		if _, err := c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{Module: "n", Name: "prod", Force: true}); err != nil {
 			t.Fatal(err)
 		}
-		// A run of a job without its alias ends with the reason, and works when the alias is back.
+		// A run whose alias is missing fails with the reason. The next run works when the
+		// alias is back.
 		if r := c.wait(c.trigger("by-alias", "")); r.State != string(job.Failed) || r.Code != "no_alias" || !strings.Contains(r.Error, "n@prod") {
 			t.Errorf("the run is %s, %s: %s", r.State, r.Code, r.Error)
 		}
@@ -222,7 +226,7 @@ func TestDeleteModule(t *testing.T) {
 	})
 }
 
-// TestConditionalApply checks what an etag and if_match ask for.
+// TestConditionalApply checks the preconditions etag and if_match.
 func TestConditionalApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -254,7 +258,8 @@ func TestConditionalApply(t *testing.T) {
 				t.Errorf("%s: the etag now is %q, want %q", name, r.Etag, second.Etag)
 			}
 		}
-		// The same definition with an old etag is a conflict too: its caller did not see it.
+		// An unchanged definition with an old etag is also a conflict: its caller has not
+		// seen the current revision.
 		_, err = apply("2", first.Etag, "")
 		refusal(t, err, codes.Aborted, "changed")
 		if _, err := apply("3", "", "*"); err != nil {
@@ -268,8 +273,8 @@ func TestConditionalApply(t *testing.T) {
 	})
 }
 
-// TestNoUpdateIsLost has callers read, add and write at the same time: each addition
-// counts, and what is refused is tried again.
+// TestNoUpdateIsLost checks that each of many concurrent read-modify-write updates
+// counts, if callers retry after a conflict.
 func TestNoUpdateIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, additions = 6, 50
@@ -291,7 +296,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				time.Sleep(time.Millisecond) // fake: the others read meanwhile
+				time.Sleep(time.Millisecond) // fake time, in which the other callers read
 				j.Input = fmt.Sprint(n + 1)
 				req := &apiv1.ApplyJobRequest{Job: j}
 				if byField {
@@ -321,7 +326,8 @@ func TestNoUpdateIsLost(t *testing.T) {
 	})
 }
 
-// TestDryRunTogether checks that a dry run may name jobs which would be applied before it.
+// TestDryRunTogether checks that a dry run may refer to jobs that would be applied before
+// it.
 func TestDryRunTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

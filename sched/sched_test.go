@@ -134,7 +134,7 @@ func TestTimeoutAndCancel(t *testing.T) {
 		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); status.Code(err) != codes.FailedPrecondition {
 			t.Fatalf("cancel of an ended run: %v", err)
 		}
-		w.removeHost("h1") // nobody takes it: it stays queued
+		w.removeHost("h1") // no host takes the run, so it stays queued
 		id = c.trigger("slow", "")
 		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestTimeoutAndCancel(t *testing.T) {
 	})
 }
 
-// plannedTimes checks that there is one run for each planned time, no more.
+// plannedTimes checks that each planned time has exactly one run.
 func plannedTimes(t *testing.T, runs []*apiv1.Run) []time.Time {
 	t.Helper()
 	seen := map[time.Time]bool{}
@@ -235,7 +235,7 @@ func TestPauseAndChange(t *testing.T) {
 		if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "tick"}); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.apply(job()); got != "unchanged" { // applying does not resume
+		if got := c.apply(job()); got != "unchanged" { // applying does not resume a job
 			t.Fatalf("apply of a paused job: %s", got)
 		}
 		time.Sleep(time.Minute)
@@ -245,7 +245,8 @@ func TestPauseAndChange(t *testing.T) {
 		if _, err := c.jobs.ResumeJob(t.Context(), &apiv1.ResumeJobRequest{Name: "tick"}); err != nil {
 			t.Fatal(err)
 		}
-		// A change of parameters right before the fire takes effect and fires nothing by itself.
+		// A change of parameters right before the planned time takes effect, and starts
+		// nothing by itself.
 		time.Sleep(9*time.Second + 500*time.Millisecond)
 		j := job()
 		j.Input = "b"
@@ -270,7 +271,7 @@ func TestHostGoesAway(t *testing.T) {
 		id := c.trigger("long", "")
 		time.Sleep(time.Second)
 		w.addHost("h2", 4)
-		w.removeHost("h1") // drains for a second, then ends the task: it is queued again
+		w.removeHost("h1") // drains for a second, then stops the task, which is queued again
 		r := c.wait(id)
 		if r.State != "succeeded" || r.Host != "h2" || r.Attempt != 2 {
 			t.Fatalf("run: %v", r)
@@ -291,7 +292,7 @@ func TestServerRestartKeepsRunningAttempts(t *testing.T) {
 		long, short := c.trigger("long", ""), c.trigger("short", "")
 		time.Sleep(time.Second)
 		w.stopServer()
-		time.Sleep(5 * time.Second) // short ends while there is no server
+		time.Sleep(5 * time.Second) // short ends while no server is up
 		w.start()
 		c.reconnect(w)
 		for _, id := range []string{long, short} {
@@ -350,8 +351,9 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// The journal is trimmed behind snapshots, and snapshots and what is left of the
-// journal give the state back when the view is lost.
+// TestJournalIsTrimmedAndTheViewCanBeLost checks that the journal is trimmed behind
+// snapshots, and that a snapshot and the rest of the journal restore the state when the
+// projection is lost.
 func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["large"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
@@ -372,7 +374,7 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 					t.Fatal(r)
 				}
 			}
-			time.Sleep(2 * time.Minute) // a snapshot is due
+			time.Sleep(2 * time.Minute) // until a snapshot is due
 		}
 		o, err := c.cluster.GetOverview(t.Context(), &apiv1.GetOverviewRequest{})
 		if err != nil {
@@ -417,8 +419,8 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 	})
 }
 
-// A snapshot reads every row: where there are many of them, it waits until the
-// journal has grown accordingly.
+// TestSnapshotsWaitForManyRows checks that a large projection is snapshotted only after
+// the journal has grown accordingly, because a snapshot reads every row.
 func TestSnapshotsWaitForManyRows(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["large"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
@@ -454,7 +456,7 @@ func TestSnapshotsWaitForManyRows(t *testing.T) {
 	})
 }
 
-// brokenJournal fails every flush from a moment on, as after a failed sync.
+// brokenJournal fails every append while broken is set, as after a failed sync.
 type brokenJournal struct {
 	journal.Journal
 	broken atomic.Bool
@@ -509,11 +511,11 @@ func TestNothingIsAcknowledgedAfterAFailedSync(t *testing.T) {
 	})
 }
 
-// TestHerd: more jobs are due in one second than are armed in one turn. Each runs
-// once, in its second, and so does a job of another time among them.
+// TestHerd plans more jobs for one second than one turn arms. Each must run once in its
+// second, and a job with another schedule must keep its times.
 func TestHerd(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
-		const n = 5000 // of 2048 in a turn
+		const n = 5000 // a turn arms at most 2048
 		due := time.Now().Add(time.Minute).Truncate(time.Second)
 		for i := range n {
 			c.apply(&apiv1.Job{Name: fmt.Sprint("herd-", i), Schedule: &apiv1.Schedule{At: due.UTC().Format(time.RFC3339)}})
@@ -550,8 +552,8 @@ func TestHerd(t *testing.T) {
 	})
 }
 
-// An idempotency key stands for its run after a restart, and when the store is of
-// before keys had a log of their own.
+// TestKeysOfBefore checks that an idempotency key identifies its run after a restart,
+// also if the store has keys in rows, as older formats had.
 func TestKeysOfBefore(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.apply(&apiv1.Job{Name: "j"})
@@ -564,7 +566,7 @@ func TestKeysOfBefore(t *testing.T) {
 			if got := c.trigger("j", "key"); got != run {
 				t.Fatalf("the key stands for run %s, and not for %s", got, run)
 			}
-			time.Sleep(5 * time.Second) // for a checkpoint
+			time.Sleep(5 * time.Second) // until a projection batch is written
 		}
 		w.stopServer()
 		again()

@@ -14,8 +14,8 @@ func newTestSealer(t testing.TB, fill byte) sealer {
 	return s
 }
 
-// TestSeal opens what was sealed, and nothing that differs from it in a bit or
-// was put in the place of another secret.
+// TestSeal checks that open returns the sealed value, and fails if a bit differs or the
+// bytes were sealed for another app or name.
 func TestSeal(t *testing.T) {
 	s := newTestSealer(t, 1)
 	value := []byte("the value")
@@ -70,7 +70,7 @@ func FuzzOpenSecret(f *testing.F) {
 	f.Add(sealed[:21])
 	f.Add([]byte{sealForm})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// The seeds are sealed by another process, with the same key and other nonces.
+		// The seeds are sealed by another process with the same key and other nonces.
 		if got, err := s.open("app", "name", b); err == nil && string(got) != "v" {
 			t.Errorf("opened %q of bytes that nobody sealed", got)
 		}

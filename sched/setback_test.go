@@ -11,9 +11,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestClockSetBackWhileDown starts a server on the data of one whose clock was two hours ahead:
-// the clock of each bubble begins at the same time. Rates, delays and retries go on, what names
-// the clock waits for it, and no planned time has two runs.
+// TestClockSetBackWhileDown starts a server on data whose server had a clock two hours
+// ahead: the fake clock of each synctest bubble starts at the same time. Rates, delays
+// and retries continue, schedules at clock times wait for the clock, and no planned time
+// has two runs.
 func TestClockSetBackWhileDown(t *testing.T) {
 	w := newWorld(t)
 	failing := func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
@@ -22,7 +23,7 @@ func TestClockSetBackWhileDown(t *testing.T) {
 		}
 		return runtime.Result{Outcome: runtime.Succeeded}
 	}
-	var before map[string]int // the runs of each job
+	var before map[string]int // number of runs by job
 	var begin time.Time
 	var retried, armed string
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestClockSetBackWhileDown(t *testing.T) {
 				t.Errorf("%s: next at %v, %q, %v", name, j.GetNextAt().AsTime(), j.GetNextWhy(), err)
 			}
 		}
-		// A pause in between brings no time back either.
+		// Pausing and resuming does not bring back passed times either.
 		for _, pause := range []func(string) error{
 			func(name string) error {
 				_, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: name})
@@ -120,7 +121,8 @@ func TestClockSetBackWhileDown(t *testing.T) {
 		if err != nil || !strings.Contains(x.Why, "it waits for the clock until 2000-01-01T02:00:00Z") {
 			t.Errorf("explain: %v, %v", x, err)
 		}
-		// The clock comes to where it was: what waited goes on, and nothing twice.
+		// When the clock reaches the earlier time, the schedules continue, and no run is
+		// repeated.
 		time.Sleep(time.Until(until.Add(11 * time.Minute)))
 		for name, want := range map[string]int{"cron": before["cron"] + 1, "daily": before["daily"] + 1} {
 			ids := map[string]bool{}

@@ -18,18 +18,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// two are the servers of two units, each with a journal, a store and a host of
-// its own. The hosts have the same handlers: what they executed is seen together.
+// two holds the servers of two partitions, each with its own journal, store and host. The
+// hosts share their handlers, so their executions are recorded together.
 type two struct {
 	t    *testing.T
 	u, v *world
 	dies [2]*dying
 }
 
-// dying is a journal that fails after so many appends, as when its process is killed.
+// dying is a journal that fails after a number of appends, as if its process was killed.
 type dying struct {
 	journal.Journal
-	left atomic.Int64 // 0: it does not fail
+	left atomic.Int64 // appends until the failure; 0: it does not fail
 }
 
 var errKilled = errors.New("killed")
@@ -44,7 +44,7 @@ func (d *dying) Append(recs []journal.Record, done func(error)) (uint64, error) 
 	return d.Journal.Append(recs, done)
 }
 
-// other answers for one unit what the runs of the other one ask.
+// other is the sched.Remote of one partition. It calls the server of the other one.
 type other struct{ to func() *sched.Server }
 
 func (o other) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
@@ -87,7 +87,8 @@ func newTwoOf(t *testing.T, change func(*world)) *two {
 	return p
 }
 
-// kill ends a server at its n-th append from now on, while f runs, and starts it again.
+// kill makes a server fail at its n-th append from now on while f runs, then starts it
+// again.
 func (p *two) kill(i, n int, f func()) {
 	p.t.Helper()
 	w := []*world{p.u, p.v}[i]
@@ -101,7 +102,7 @@ func (p *two) kill(i, n int, f func()) {
 	w.start()
 }
 
-// copyApp brings what the app has but once to the other unit.
+// copyApp copies the app-wide state from the primary partition u to the partition v.
 func (p *two) copyApp() {
 	p.t.Helper()
 	st, err := p.u.srv.State(context.Background(), "default")
@@ -114,8 +115,8 @@ func (p *two) copyApp() {
 	}
 }
 
-// TestLateCopy: what an owner of the home sends that stood still meanwhile, or that
-// was long on its way, does not undo what came to the other unit since.
+// TestLateCopy checks that a copy from a former owner of the primary partition, or one
+// that was delayed, does not overwrite a newer copy.
 func TestLateCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -131,16 +132,16 @@ func TestLateCopy(t *testing.T) {
 		}
 		for i, c := range []struct {
 			epoch, revision uint64
-			want            string // what the unit has afterwards
+			want            string // the description in the partition afterwards
 		}{
 			{3, 7, "0"},
-			{3, 7, "1"}, // the same state, once more
+			{3, 7, "1"}, // the same state again
 			{3, 6, "1"},
-			{2, 9, "1"}, // late
+			{2, 9, "1"}, // from a former owner
 			{3, 8, "4"},
-			{4, 1, "5"}, // of the next owner
+			{4, 1, "5"}, // from the next owner
 			{3, 9, "5"},
-			{0, 0, "7"}, // of a server that does not say
+			{0, 0, "7"}, // from a server that sends no epoch
 			{4, 2, "8"},
 		} {
 			is := fmt.Sprint(i)
@@ -155,7 +156,7 @@ func TestLateCopy(t *testing.T) {
 	})
 }
 
-// exported is what a frozen slot holds.
+// exported returns the items of a departing slot.
 func exported(t *testing.T, s *sched.Server, slot uint8, move uint64) (items []*apiv1.SlotItem) {
 	t.Helper()
 	err := s.Export(context.Background(), "default", slot, move, func(more []*apiv1.SlotItem) error {
@@ -172,10 +173,10 @@ const movedSlot = 5
 
 var movedJob, keptJob = nameIn(movedSlot, "moved"), nameIn(movedSlot+1, "kept")
 
-// TestSlotMoves brings a slot to another unit and back, once for each moment at
-// which either of the servers is killed. Each planned time is executed once; a
-// run that waits for its next attempt goes on with its number and its checkpoint;
-// an idempotency key stands for the same run; and what ended before is found.
+// TestSlotMoves moves a slot to another partition and back, once for each moment at which
+// one of the servers is killed. Each planned time is executed once, a waiting run
+// continues with its attempt number and checkpoint, an idempotency key identifies the
+// same run, and ended runs are found.
 func TestSlotMoves(t *testing.T) {
 	for _, kill := range []string{"nobody", "u frozen", "v second", "v came", "u forgets"} {
 		t.Run(kill, func(t *testing.T) {
@@ -205,7 +206,7 @@ func slotMoves(t *testing.T, kill string) {
 	c.apply(&apiv1.Job{Name: movedJob, Schedule: &apiv1.Schedule{Every: "1s"}, Overlap: &apiv1.Overlap{Policy: "queue"}})
 	c.apply(&apiv1.Job{Name: keptJob, Schedule: &apiv1.Schedule{Every: "1s"}})
 	c.apply(&apiv1.Job{Name: retry, Retry: &apiv1.Retry{Max: 9, First: "15s", Backoff: "fixed"}})
-	big := strings.Repeat("x", 60<<10) // so that it takes several records
+	big := strings.Repeat("x", 60<<10) // so that the move takes several records
 	for i := range 12 {
 		c.apply(&apiv1.Job{Name: nameIn(movedSlot, fmt.Sprint("big", i)), Input: big, Schedule: &apiv1.Schedule{Every: "1h"}})
 	}
@@ -215,7 +216,7 @@ func slotMoves(t *testing.T, kill string) {
 	time.Sleep(5*time.Second + 300*time.Millisecond)
 	p.copyApp()
 
-	// A job of the slot is refused where it does not belong, before and after.
+	// A partition cannot give up a slot that it does not have.
 	if _, err := p.v.srv.Leave(ctx, "default", movedSlot, "x", 0); err == nil {
 		t.Error("a slot left a unit where it is not")
 	}
@@ -244,7 +245,7 @@ func slotMoves(t *testing.T, kill string) {
 	if kill == "v came" {
 		p.kill(1, 1, func() { time.Sleep(1100 * time.Millisecond) })
 	}
-	if err := take(); err != nil { // nobody knows whether the first one was answered
+	if err := take(); err != nil { // a repeat, as after a lost answer
 		t.Fatal(err)
 	}
 	forget := func() error { return p.u.srv.Forget(ctx, "default", movedSlot, move) }
@@ -254,7 +255,7 @@ func slotMoves(t *testing.T, kill string) {
 	if err := errors.Join(forget(), forget()); err != nil {
 		t.Fatal(err)
 	}
-	if err := take(); err != nil { // of an owner that was stopped for long
+	if err := take(); err != nil { // a late repeat, as from an owner that was stopped for long
 		t.Fatal(err)
 	}
 	time.Sleep(3 * time.Second)
@@ -280,7 +281,7 @@ func slotMoves(t *testing.T, kill string) {
 		t.Errorf("the run that waited: %v, %v", r, err)
 	}
 
-	// And back.
+	// Move the slot back.
 	move, err = p.v.srv.Leave(ctx, "default", movedSlot, "u", time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +292,7 @@ func slotMoves(t *testing.T, kill string) {
 	if err := p.v.srv.Forget(ctx, "default", movedSlot, move); err != nil {
 		t.Fatal(err)
 	}
-	if err := take(); err != nil { // of the first move: it changes nothing any more
+	if err := take(); err != nil { // a repeat of the first move changes nothing
 		t.Fatal(err)
 	}
 	time.Sleep(4 * time.Second)
@@ -327,7 +328,7 @@ func slotMoves(t *testing.T, kill string) {
 	if kill != "nobody" {
 		return
 	}
-	// A restart finds what there was.
+	// A restarted server has the same state.
 	p.u.stopServer()
 	p.u.start()
 	c.reconnectTo(p.u)
@@ -344,7 +345,7 @@ func slotMoves(t *testing.T, kill string) {
 	}
 }
 
-// nameIn returns a name in a slot that begins with another name.
+// nameIn returns a job name with the given prefix that belongs to the slot.
 func nameIn(slot uint8, begin string) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-%d", begin, i); job.SlotOf(name) == slot {
@@ -355,15 +356,15 @@ func nameIn(slot uint8, begin string) string {
 
 func (c *client) reconnectTo(w *world) { c.reconnect(w) }
 
-// tryTrigger asks for a run as the router does.
+// tryTrigger triggers a job and returns the error, as the forwarder does.
 func (c *client) tryTrigger(name string) (*apiv1.Run, error) {
 	return c.jobs.TriggerJob(context.Background(), &apiv1.TriggerJobRequest{Name: name})
 }
 
-// TestHandlersAcrossUnits: a handler whose job is in another unit than the app
-// began in reads and writes the app's values at home, knows its secrets, and
-// enqueues a job that is at home, once however often it asks; and so the other
-// way round.
+// TestHandlersAcrossUnits checks that a handler outside the primary partition of its app
+// reads and writes the app's values there, gets its secrets, and enqueues a job there
+// once, however often it repeats the call. A handler in the primary partition enqueues
+// jobs in the other one the same way.
 func TestHandlersAcrossUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -422,7 +423,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 			c.apply(&apiv1.Job{Name: name})
 		}
 		p.copyApp()
-		time.Sleep(4 * time.Second) // until hosts have said what they execute
+		time.Sleep(4 * time.Second) // until the hosts have reported their tasks
 		move, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", time.Second)
 		if err == nil {
 			err = p.v.srv.Take(ctx, "default", movedSlot, move, exported(t, p.u.srv, movedSlot, move))
@@ -454,7 +455,8 @@ func TestHandlersAcrossUnits(t *testing.T) {
 		if err != nil || v.Value != "v++" {
 			t.Errorf("the value is %v, %v", v, err)
 		}
-		// Jobs in different units do not refer to each other, and what refers stays.
+		// Jobs in different partitions cannot refer to each other, and jobs with
+		// references stay in their partition.
 		_, err = d.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
 			Name: movedJob, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{keptJob}},
 		}})

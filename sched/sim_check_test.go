@@ -11,21 +11,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// facts are what is known once a simulation has settled.
+// facts is the state at the end of a simulation, when all runs have ended.
 type facts struct {
 	*sim
 	runs  map[string]*apiv1.Run
-	of    map[string][]*apiv1.Run // by job, parts left out, in the order of their ids
+	of    map[string][]*apiv1.Run // by job, without parts, ordered by ID
 	parts map[string][]*apiv1.Run // by parent
 	execs map[string][]*execution // by run
 }
 
-// check compares what happened with what was promised.
+// check compares the events of a simulation with the guarantees of the policies.
 func (s *sim) check() {
 	f := &facts{
 		sim: s, runs: map[string]*apiv1.Run{}, of: map[string][]*apiv1.Run{}, parts: map[string][]*apiv1.Run{}, execs: map[string][]*execution{},
 	}
-	s.ledger.mu.Lock() // what was cancelled may be at work still
+	s.ledger.mu.Lock() // handlers of cancelled runs may still execute
 	for _, x := range s.ledger.execs {
 		c := *x
 		f.execs[x.run] = append(f.execs[x.run], &c)
@@ -80,16 +80,16 @@ func (f *facts) readRuns() {
 	}
 }
 
-// forgot reports whether the power failed between two moments, so that what the
-// server did before it may not be what it knows after.
+// forgot reports whether the power failed between two moments. The restarted server may
+// then not know what its predecessor did.
 func (f *facts) forgot(from, to time.Time) bool {
 	return slices.ContainsFunc(f.restarts, func(r restart) bool {
 		return r.power && !from.After(r.to) && !to.Before(r.from)
 	})
 }
 
-// unheard reports whether a host had no chance to say, after the power had
-// failed, that it executed something: a second server then gave it to another.
+// unheard reports whether the host of x could not report its tasks after a power failure.
+// The restarted server may then have given the run to another host.
 func (f *facts) unheard(x *execution) bool {
 	m := f.machines[slices.IndexFunc(f.machines, func(m *machine) bool { return m.id == x.host })]
 	return slices.ContainsFunc(f.restarts, func(r restart) bool {
@@ -97,7 +97,7 @@ func (f *facts) unheard(x *execution) bool {
 	})
 }
 
-// began returns when a run was really begun for the first time.
+// began returns when a run really began for the first time.
 func (f *facts) began(r *apiv1.Run) time.Time {
 	at := r.StartedAt.AsTime()
 	for _, x := range f.execs[r.Id] {
@@ -131,14 +131,14 @@ func (f *facts) checkRun(r *apiv1.Run) {
 		if r.Trigger == string(job.ByBackfill) {
 			due = r.AcceptedAt.AsTime()
 		}
-		if late := f.began(r).Sub(due); late > limit && !f.job(r.Job).remade && !f.forgot(due, f.began(r)) { // else its host had it in time
+		if late := f.began(r).Sub(due); late > limit && !f.job(r.Job).remade && !f.forgot(due, f.began(r)) { // after a power failure, its host may have had it in time
 			f.t.Errorf("run %s of %s started %s late, its deadline was %s", r.Id, r.Job, late, limit)
 		}
 	}
 }
 
-// checkAttempts checks that attempts follow one another, that at most the last
-// one succeeded, and that what hosts really did is what the attempts say.
+// checkAttempts checks that attempts do not overlap, that at most the last one succeeded,
+// and that the executions on the hosts match the attempts.
 func (f *facts) checkAttempts(r *apiv1.Run) {
 	for i, a := range r.Attempts {
 		last := i == len(r.Attempts)-1
@@ -157,7 +157,8 @@ func (f *facts) checkAttempts(r *apiv1.Run) {
 	for _, x := range f.execs[r.Id] {
 		i := slices.IndexFunc(r.Attempts, func(a *apiv1.Attempt) bool { return a.Number == x.attempt && a.Host == x.host })
 		if i < 0 {
-			// One that was cancelled before its host could say that it has it ended at once.
+			// A run that was cancelled before its host reported it ends at once, without
+			// that attempt.
 			if !f.forgot(due(r), x.begin.Add(time.Second)) || !f.unheard(x) && !r.CancelRequested {
 				f.t.Errorf("host %s executed attempt %d of run %s from %s on, which it was not given: %v", x.host, x.attempt, r.Id, x.begin, r)
 			}
@@ -177,8 +178,8 @@ func (f *facts) routed(r *apiv1.Routing, host string) bool {
 	return (len(r.Hosts) == 0 || slices.Contains(r.Hosts, host)) && (len(r.Labels) == 0 || r.Labels[0] == "zone="+m.labels["zone"])
 }
 
-// checkPlanned checks that the runs of a schedule, those that they cover and
-// the missed ones are its planned times: each once, and in order.
+// checkPlanned checks that the runs of a schedule, the times that they cover and the
+// missed ones are exactly its planned times, once each and in order.
 func (f *facts) checkPlanned(j *simJob) {
 	var runs []*apiv1.Run
 	ids := map[string]bool{}
@@ -226,8 +227,9 @@ func (j *simJob) delayed() bool {
 	return slices.ContainsFunc(j.spans, func(sp span) bool { _, ok := sp.plan.AfterEnd(sp.first); return ok })
 }
 
-// givenUp reports whether r is a time to come that was skipped or cancelled, and
-// then the schedule was set anew: that plans from the moment on.
+// givenUp reports whether r was skipped or cancelled before its planned time, and its
+// schedule was set again before that time. The new schedule plans from the moment of the
+// change.
 func (j *simJob) givenUp(r *apiv1.Run) bool {
 	at, planned := r.FinishedAt.AsTime(), r.PlannedAt.AsTime()
 	return slices.ContainsFunc(j.spans, func(sp span) bool {
@@ -235,16 +237,17 @@ func (j *simJob) givenUp(r *apiv1.Run) bool {
 	})
 }
 
-// planned lists what the schedules of a job have planned up to their ends.
+// planned returns the times that the schedules of a job planned up to the ends of their
+// spans.
 func (j *simJob) planned() []time.Time {
 	var all []time.Time
-	planned := map[int]int64{} // by life
+	planned := map[int]int64{} // number of planned times by life
 	for _, sp := range j.spans {
 		if sp.first.IsZero() || sp.first.After(sp.end) {
 			continue
 		}
 		times := []time.Time{sp.first}
-		until := sp.end.Truncate(time.Millisecond).Add(time.Millisecond) // the one of its last millisecond was due
+		until := sp.end.Truncate(time.Millisecond).Add(time.Millisecond) // a time in the last millisecond was due
 		if next := sp.first.Add(time.Millisecond); next.Before(until) {
 			more, _ := sp.plan.Anchor(sp.first).Between(next, until, 1_000_000)
 			times = append(times, more...)
@@ -256,10 +259,10 @@ func (j *simJob) planned() []time.Time {
 	return all
 }
 
-// checkDelay checks that each run of a delay schedule is planned that long
-// after the end of the one before, so that no two are under way.
+// checkDelay checks that each run of a delay schedule is planned at least the delay after
+// the end of the previous one, so that no two overlap.
 func (f *facts) checkDelay(j *simJob, runs []*apiv1.Run) {
-	if j.remade { // its former schedule may have been none
+	if j.remade { // an earlier definition may have had another kind of schedule
 		return
 	}
 	delay, err := time.ParseDuration(j.def.Schedule.Delay)
@@ -269,7 +272,7 @@ func (f *facts) checkDelay(j *simJob, runs []*apiv1.Run) {
 	slices.SortFunc(runs, func(a, b *apiv1.Run) int { return a.PlannedAt.AsTime().Compare(b.PlannedAt.AsTime()) })
 	for i := 1; i < len(runs); i++ {
 		before, r := runs[i-1], runs[i]
-		if r.Code == "skip_next" || before.Code == "skip_next" { // counts from its planned time
+		if r.Code == "skip_next" || before.Code == "skip_next" { // after a skipped run the delay counts from its planned time
 			continue
 		}
 		if wait := r.PlannedAt.AsTime().Sub(before.FinishedAt.AsTime()); wait < delay {
@@ -281,7 +284,7 @@ func (f *facts) checkDelay(j *simJob, runs []*apiv1.Run) {
 	}
 }
 
-// checkOverlap checks how many runs of a job were under way at once.
+// checkOverlap checks how many runs of a job were in progress at once.
 func (f *facts) checkOverlap(j *simJob) {
 	limit := 1
 	switch o := j.def.Overlap; {
@@ -296,7 +299,7 @@ func (f *facts) checkOverlap(j *simJob) {
 			continue
 		}
 		if at := r.StartedAt.AsTime(); f.began(r).Truncate(time.Millisecond).Before(at) && f.forgot(due(r), at) {
-			continue // a restarted server did not know that it ran
+			continue // the restarted server did not know that it ran
 		}
 		runs = append(runs, r)
 	}
@@ -324,7 +327,8 @@ func (f *facts) checkOverlap(j *simJob) {
 	}
 }
 
-// due is when a run got in line.
+// due returns when a run became due: at its planned time, or at its acceptance if that
+// was later.
 func due(r *apiv1.Run) time.Time {
 	if at := r.PlannedAt.AsTime(); at.After(r.AcceptedAt.AsTime()) {
 		return at
@@ -336,8 +340,8 @@ func (f *facts) restarted(from, to time.Time) bool {
 	return slices.ContainsFunc(f.restarts, func(r restart) bool { return !from.After(r.to) && !to.Before(r.from) })
 }
 
-// checkRate checks that no window has more starts than the bucket allows. A
-// server begins with a full one.
+// checkRate checks that no interval has more starts than the rate allows. A restarted
+// server begins with a full bucket.
 func (f *facts) checkRate(j *simJob) {
 	rate := j.def.Rate
 	if rate == nil || j.remade {
@@ -349,7 +353,7 @@ func (f *facts) checkRate(j *simJob) {
 	}
 	var at []time.Time
 	for _, r := range f.of[j.def.Name] {
-		if start := counted(r); !start.IsZero() && !f.forgot(due(r), start) { // else it may have been found running
+		if start := counted(r); !start.IsZero() && !f.forgot(due(r), start) { // after a power failure it may have been found running
 			at = append(at, start)
 		}
 	}
@@ -365,9 +369,9 @@ func (f *facts) checkRate(j *simJob) {
 	}
 }
 
-// counted returns when a rate has counted a run: at the first attempt that may have started its
-// handler. One whose host was lost before it told is taken to have started; one that was
-// given back before its start is not, and the next attempt counts. Zero: none has.
+// counted returns when a rate counted a run: at the first attempt that may have started
+// its handler. An attempt whose host was lost before it reported counts. An attempt that
+// was returned before its start does not, and the next one counts. Zero: not counted.
 func counted(r *apiv1.Run) time.Time {
 	for _, a := range r.Attempts {
 		switch {
@@ -383,7 +387,7 @@ func counted(r *apiv1.Run) time.Time {
 	return r.StartedAt.AsTime()
 }
 
-// checkCounts compares a job's counters with its runs.
+// checkCounts compares the counters of a job with its runs.
 func (f *facts) checkCounts(j *simJob) {
 	if !j.there || j.remade {
 		return
@@ -404,9 +408,9 @@ func (f *facts) checkCounts(j *simJob) {
 	}
 }
 
-// checkFollowed computes from the ends upstream how often a job has to have
-// followed. The order of ends within a millisecond is not known: all that are
-// possible are tried.
+// checkFollowed computes from the ends of the upstream runs how often a dependent job
+// must have run. Ends within one millisecond have no known order, so it tries all
+// possible orders.
 func (f *facts) checkFollowed(j *simJob) {
 	d := j.def.Dependency
 	var ends []*apiv1.Run
@@ -454,7 +458,7 @@ func (f *facts) checkFollowed(j *simJob) {
 		return
 	}
 	type state struct {
-		met  int // bits, by upstream
+		met  int // one bit for each upstream
 		runs int
 	}
 	all := 1<<len(d.Jobs) - 1
@@ -520,7 +524,7 @@ func (f *facts) checkFans() {
 				hosts[p.Host] = true
 			}
 		}
-		kept := r.Parts - int32(len(parts)) // of a retried parent: had succeeded before
+		kept := r.Parts - int32(len(parts)) // parts of a retried parent that succeeded earlier
 		if r.Trigger != string(job.ByRetry) && kept != 0 || r.PartsFailed != failed || r.PartsSucceeded != succeeded+kept {
 			f.t.Errorf("parent %v has %d parts, of which %d succeeded", r, len(parts), succeeded)
 		}

@@ -16,10 +16,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// The clock of a bubble only goes forward, so what a clock that was set back
-// does to the loop is tested on the loop itself.
+// The fake clock of a synctest bubble only goes forward, so these tests set back the
+// clock of a loop directly.
 
-// turnedBack returns a loop with one app, and what sets its clock back by an hour.
+// turnedBack returns a loop with one app, and a function that sets the clock of the loop
+// back by an hour.
 func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
@@ -49,7 +50,7 @@ func TestRebuildTimers(t *testing.T) {
 		l, a, setBack := turnedBack()
 		start := l.nowMs
 		hour := time.Hour.Milliseconds()
-		// A run that was due half an hour ago stands in line, and goes on.
+		// A run that was due half an hour ago is in the queue and stays due.
 		const name = "j"
 		apply(a, name, &apiv1.Record{AtMs: start - 2*hour, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{
 			Job: &apiv1.Job{App: "a", Name: name, Deadline: "1m"}, NextMs: start + 5000,
@@ -93,14 +94,14 @@ func TestRebuildTimers(t *testing.T) {
 	})
 }
 
-// roomy is a journal that has room.
+// roomy is a journal that always has room.
 type roomy struct{ journal.Journal }
 
 func (roomy) Room() int64 { return 1 << 30 }
 
-// TestGoesOnWhenTheClockIsSetBack sets the clock of a loop back that is at work: jobs at a rate, with a
-// delay and once after a time go on within two seconds, each at a time that it never had; cron waits;
-// and so do a retry and the timeout of a workflow.
+// TestGoesOnWhenTheClockIsSetBack sets back the clock of a loop at work. Jobs with a
+// rate, with a delay and with a single later time continue within two seconds, at planned
+// times that they never had. Cron jobs wait for the clock.
 func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	st, err := store.Open(store.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -122,7 +123,8 @@ func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 			Job: &apiv1.Job{App: app, Name: name, Handler: &apiv1.Handler{Name: "native:x"}, Schedule: s}, NextMs: next[name],
 		}}})
 	}
-	// Two runs are armed at the step: the time of one has come.
+	// Each of the two jobs has a run that is due at the step and an armed run that is
+	// not.
 	l.record(slot("rate"), &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{
 		{Job: "rate", PlannedMs: start - 300, NextMs: next["rate"] + 1000}, {Job: "rate", PlannedMs: next["rate"], NextMs: next["rate"] + 3000},
 	}}}})
@@ -135,7 +137,7 @@ func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 		had[name] = map[job.RunID]bool{}
 		for r := range slot(name).Runs.All() {
 			if r.Job != name {
-				continue // another job of the slot
+				continue // of another job in the slot
 			}
 			had[name][r.ID] = true
 			if r.PlannedMs < start {
@@ -165,7 +167,7 @@ func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 			}
 		})
 		l.arm()
-		for i := range l.stage.fx { // as when they are durable
+		for i := range l.stage.fx { // as if they were durable
 			l.perform(&l.stage.fx[i])
 		}
 		l.stage.fx = nil
@@ -211,7 +213,8 @@ func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestRetryAfterTheClockWasSetBack: a retry, and the timeout of a workflow, end when they would have.
+// TestRetryAfterTheClockWasSetBack checks that a retry is due after its remaining delay,
+// although the clock was set back.
 func TestRetryAfterTheClockWasSetBack(t *testing.T) {
 	l, a, setBack := turnedBack()
 	start := l.nowMs
@@ -240,7 +243,7 @@ func TestRetryAfterTheClockWasSetBack(t *testing.T) {
 		t.Error("what an attempt after the step waits for is taken as before it")
 	}
 
-	// A server that starts knows it by the end of the attempt.
+	// A restarted server derives the due time from the end of the attempt.
 	l.turnBack(0)
 	if l.due(r) {
 		t.Error("the retry is due at once")
@@ -250,7 +253,8 @@ func TestRetryAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// A rate goes on at its pace when the clock was set back.
+// TestRateAfterTheClockWasSetBack checks that a rate continues at its pace after the
+// clock was set back.
 func TestRateAfterTheClockWasSetBack(t *testing.T) {
 	l, _, setBack := turnedBack()
 	p := &job.Policy{Rate: 2, RatePer: time.Second}
@@ -269,8 +273,9 @@ func TestRateAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// A run that stood in line when the clock was set back before its time may be
-// revoked: it leaves the line.
+// TestRevokedLeavesTheLine checks that a run in the overlap queue is removed from it when
+// it is revoked, which is possible once the clock was set back to before its planned
+// time.
 func TestRevokedLeavesTheLine(t *testing.T) {
 	l, a, setBack := turnedBack()
 	const name = "j"

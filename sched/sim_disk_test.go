@@ -12,25 +12,25 @@ import (
 
 var errPower = errors.New("the power failed")
 
-// disk is the journal of a simulated machine. Its disk may be full, and its
-// power may fail: then what was appended lazily and not flushed is lost, and of
-// what was to be durable just then nobody learns whether it is.
+// disk is the journal of a simulated machine. Its disk may be full, and its power may
+// fail. Then records that were appended lazily and not flushed are lost, and the append
+// at that moment fails whether or not it reached the disk.
 type disk struct {
 	journal.Journal
-	note string        // what the journal leaves when it is closed
-	slow time.Duration // to replay it takes so long
+	note string        // the file that an orderly close of the journal leaves
+	slow time.Duration // how long a replay takes
 
 	mu    sync.Mutex
-	lazy  []journal.Record // appended and not handed on
-	lost  uint64           // records that no disk has seen
-	room  int64            // when full
+	lazy  []journal.Record // appended lazily, not yet passed on
+	lost  uint64           // records that reached no disk
+	room  int64            // the room while the disk is full
 	full  bool
 	dead  bool
 	fuse  int  // appends until the power fails; 0: it does not
-	whole bool // the append at which it fails reaches the disk
+	whole bool // whether that append still reaches the disk
 }
 
-// flushAfter is how long the journal may keep what was appended lazily.
+// flushAfter is the longest time for which the journal may hold lazily appended records.
 const flushAfter = 100 * time.Millisecond
 
 func (d *disk) Append(recs []journal.Record, done func(error)) (uint64, error) {
@@ -68,7 +68,7 @@ func (d *disk) AppendLazy(recs []journal.Record) (uint64, error) {
 	return d.Journal.Next() + d.lost + uint64(len(d.lazy)) - 1, nil
 }
 
-// copied returns records of one's own: those of an append are the caller's.
+// copied returns a deep copy of records. The caller of an append owns the originals.
 func copied(recs []journal.Record) []journal.Record {
 	own := slices.Clone(recs)
 	for i := range own {
@@ -77,7 +77,7 @@ func copied(recs []journal.Record) []journal.Record {
 	return own
 }
 
-// spare takes back that the power is about to fail.
+// spare cancels a pending power failure.
 func (d *disk) spare() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +110,7 @@ func (d *disk) Room() int64 {
 	return d.Journal.Room()
 }
 
-// Close leaves no note behind when the power has failed.
+// Close removes the note of an orderly close when the power has failed.
 func (d *disk) Close() error {
 	err := errors.Join(d.flush(), d.Journal.Close())
 	if d.isDead() {
@@ -128,12 +128,12 @@ func (d *disk) Orderly() bool     { return d.Journal.(journal.Orderly).Orderly()
 func (d *disk) Opened() time.Time { return d.Journal.(journal.Orderly).Opened() }
 func (d *disk) Settle()           { d.Journal.(journal.Orderly).Settle() }
 
-// fill leaves the disk with so much room until free is called.
+// fill limits the room on the disk until free is called.
 func (d *disk) fill(room int64) { d.set(func() { d.full, d.room = true, room }) }
 func (d *disk) free()           { d.set(func() { d.full = false }) }
 
-// cutPower lets the power fail at the n-th append from now, before or after
-// that has reached the disk.
+// cutPower makes the power fail at the n-th append from now on. If whole, that append
+// still reaches the disk.
 func (d *disk) cutPower(n int, whole bool) { d.set(func() { d.fuse, d.whole = n, whole }) }
 
 func (d *disk) isDead() (dead bool) { d.set(func() { dead = d.dead }); return dead }

@@ -15,10 +15,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// What the simulation has found, each as small as it can be.
+// The tests below reproduce failures that the simulation found, each as small as
+// possible.
 
-// A planned time that was given up ahead is not planned again when the schedule
-// is set anew, neither one that was skipped nor one whose run was cancelled.
+// TestGivenUpTimesStayGivenUp checks that a planned time which was skipped, or whose run
+// was cancelled early, is not planned again when the schedule is set again.
 func TestGivenUpTimesStayGivenUp(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		ctx := t.Context()
@@ -36,7 +37,7 @@ func TestGivenUpTimesStayGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		again()
-		time.Sleep(2*time.Minute - 500*time.Millisecond) // the second one is armed
+		time.Sleep(2*time.Minute - 500*time.Millisecond) // the second time is armed
 		if n := len(w.handlers.of("j")); n != 0 {
 			t.Errorf("the skipped time ran")
 		}
@@ -56,8 +57,8 @@ func TestGivenUpTimesStayGivenUp(t *testing.T) {
 	})
 }
 
-// A delay schedule that is paused and resumed while its run goes on waits for
-// the end of that, and does not become two.
+// TestDelayIsResumedOnce checks that a delay schedule which is paused and resumed during
+// a run waits for the end of that run, and does not plan two runs.
 func TestDelayIsResumedOnce(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		ctx := t.Context()
@@ -86,10 +87,10 @@ func TestDelayIsResumedOnce(t *testing.T) {
 	})
 }
 
-// The run of a delay schedule that is given up ahead is not planned once more, even
-// if nothing but the schedule's beginning says when the next one is, and the one
-// behind it is, also when the schedule is set anew. It is a whole delay behind the
-// time that was given up, whatever of it was still to come.
+// TestDelayGoesOnBehindWhatWasGivenUp checks that a run of a delay schedule that was
+// skipped or cancelled early is not planned again, even if the next time follows only
+// from the start of the schedule, or if the schedule is paused and resumed. The next run
+// is planned one whole delay after the given-up time, even if that time is still ahead.
 func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		from := time.Now().Add(10 * time.Second).UTC()
@@ -105,7 +106,7 @@ func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 			}
 			c.apply(&apiv1.Job{Name: name, Schedule: &apiv1.Schedule{Delay: delay.String(), From: from.Format(time.RFC3339Nano)}})
 		}
-		time.Sleep(time.Until(from.Add(-long / 2))) // they are armed, and a long delay would end behind from
+		time.Sleep(time.Until(from.Add(-long / 2))) // the runs are armed, and a long delay from now ends after from
 		for name := range next {
 			switch {
 			case strings.HasPrefix(name, "skipped"):
@@ -141,8 +142,8 @@ func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 	})
 }
 
-// After a restart a scheduled run that waits for a host stands before one that
-// came later.
+// TestOrderAfterARestart checks that after a restart a scheduled run which waits for a
+// host is still ahead of a later run.
 func TestOrderAfterARestart(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.removeHost("h1")
@@ -161,7 +162,8 @@ func TestOrderAfterARestart(t *testing.T) {
 	})
 }
 
-// A job with a deadline can be backfilled, and only with what has passed.
+// TestBackfillWithADeadline checks that a job with a deadline can be backfilled, and only
+// for past times.
 func TestBackfillWithADeadline(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.apply(&apiv1.Job{Name: "j", Deadline: "1m", Schedule: &apiv1.Schedule{Cron: "0 * * * *"}})
@@ -179,8 +181,9 @@ func TestBackfillWithADeadline(t *testing.T) {
 	})
 }
 
-// A task that was sent a moment before the power failed is not sent again: its
-// host, which comes back later than others, says first that it has it.
+// TestSentBeforeThePowerFailed checks that a task which was sent right before a power
+// failure is not sent again: its host reconnects later than others, and first reports the
+// task.
 func TestSentBeforeThePowerFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, 0)
@@ -218,7 +221,8 @@ func TestSentBeforeThePowerFailed(t *testing.T) {
 		if err != nil || r.State != string(job.Succeeded) || len(r.Attempts) != 1 || len(s.ledger.execs) != 1 {
 			t.Errorf("%d tasks began; %v, %v", len(s.ledger.execs), r, err)
 		}
-		// What nobody has is sent when the time is over.
+		// A run that no host has is released when the recovery is over. By then its
+		// deadline has passed.
 		again := s.c.trigger("j", "")
 		synctest.Wait()
 		s.disk.cutPower(1, false)
@@ -242,10 +246,10 @@ func TestSentBeforeThePowerFailed(t *testing.T) {
 	})
 }
 
-// What may have been sent is not sent again either while the server cannot let
-// its hosts in, since its disk is full or it replays its journal, nor because one
-// that had not heard them yet was stopped in order. What a host is known to execute
-// is not lost meanwhile, and what came to be due meanwhile need not wait.
+// TestHostsThatCannotSayWhatTheyHave checks that a run which is maybe dispatched is not
+// sent again while the server cannot accept its host, because the disk is full or the
+// journal is replayed, nor after an orderly stop before that host reported. Runs known to
+// execute are not lost meanwhile, and runs that become due meanwhile do not wait.
 func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 	for name, between := range map[string]func(s *sim, has, other *machine){
 		"replayed": func(s *sim, has, other *machine) {
@@ -260,7 +264,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 		"refused": func(s *sim, has, other *machine) {
 			s.disk.fill(0)
 			has.heal()
-			time.Sleep(14 * time.Second) // longer than a host may be away
+			time.Sleep(14 * time.Second) // longer than the time after which a host is lost
 			s.disk.free()
 			other.start()
 		},
@@ -276,7 +280,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSim(t, 2) // without a standby, which would replay before
+				s := newSim(t, 2) // a seed without a standby, which would replay the journal earlier
 				long := sleeping(time.Minute)
 				s.ledger.do = func(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
 					if t.Job == "soon" {
@@ -291,7 +295,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 				s.machines = append(s.machines, m)
 				m.start()
 				s.c.apply(&apiv1.Job{Name: "j"})
-				s.c.apply(&apiv1.Job{Name: "soon", Schedule: &apiv1.Schedule{After: "2500ms"}}) // after the crash
+				s.c.apply(&apiv1.Job{Name: "soon", Schedule: &apiv1.Schedule{After: "2500ms"}}) // due after the crash
 				known := s.c.trigger("j", "")
 				time.Sleep(time.Second)
 				sent := s.c.trigger("j", "")
@@ -305,7 +309,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 				}
 				s.stopServer(true)
 				m.sever()
-				other := &machine{w: s.w, id: "b", slots: 2, ledger: s.ledger} // would take it
+				other := &machine{w: s.w, id: "b", slots: 2, ledger: s.ledger} // a free host that could take the run
 				s.machines = append(s.machines, other)
 				if name == "replayed" {
 					s.replay = 5 * time.Second
@@ -334,8 +338,8 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 	}
 }
 
-// Runs that wait for slots are not put in line at one host while another one
-// has slots that are free.
+// TestFreeSlotsFirst checks that runs do not wait at one host while another one has free
+// slots.
 func TestFreeSlotsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, 0)
@@ -350,9 +354,9 @@ func TestFreeSlotsFirst(t *testing.T) {
 			m.start()
 		}
 		time.Sleep(time.Second)
-		s.c.trigger("j", "") // its parts are in line at once
+		s.c.trigger("j", "") // its parts are queued at the same moment
 		time.Sleep(time.Second)
-		synctest.Wait() // and nobody writes what is read now
+		synctest.Wait() // afterwards no handler writes to the ledger
 		on := map[string]int{}
 		for _, x := range s.ledger.execs {
 			on[x.host]++

@@ -19,26 +19,26 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// machine is a host whose network can be cut and that can crash. It keeps a log
-// of what its handlers really did, whoever learned of it.
+// machine is a host whose network can be cut and that can crash. The ledger records what
+// its handlers really did, whether or not a server learned of it.
 type machine struct {
 	w      *world
 	id     string
 	slots  int
 	labels map[string]string
 	ledger *ledger
-	stop   func() // nil while it is down
+	stop   func() // nil while the machine is down
 
 	svc *services.Services
 
 	mu   sync.Mutex
 	cut  bool
-	conn *grpc.ClientConn // nil: none
-	away []absence        // not ended ones last
+	conn *grpc.ClientConn // nil: not connected
+	away []absence        // an open absence is the last one
 }
 
-// absence is a time in which a machine could not reach a server.
-type absence struct{ from, to time.Time } // to is zero while it goes on
+// absence is an interval in which a machine could not reach a server.
+type absence struct{ from, to time.Time } // to is zero while the absence is open
 
 func (m *machine) leaves() {
 	if n := len(m.away); n == 0 || !m.away[n-1].to.IsZero() {
@@ -52,14 +52,14 @@ func (m *machine) returns() {
 	}
 }
 
-// wasAway reports whether the machine was out of reach at some time in between.
+// wasAway reports whether the machine was unreachable at any time in the interval.
 func (m *machine) wasAway(from, to time.Time) bool {
 	return slices.ContainsFunc(m.away, func(a absence) bool {
 		return !a.from.After(to) && (a.to.IsZero() || !a.to.Before(from))
 	})
 }
 
-// ledger lists executions of handlers on all machines.
+// ledger records the executions of handlers on all machines.
 type ledger struct {
 	mu    sync.Mutex
 	execs []*execution
@@ -70,7 +70,7 @@ type execution struct {
 	job, run   string
 	attempt    int32
 	host       string
-	begin, end time.Time // end is zero while it goes on
+	begin, end time.Time // end is zero while the handler executes
 }
 
 // engine is the host.Engine of one machine.
@@ -109,7 +109,7 @@ func (m *machine) connect(context.Context) (grpc.ClientConnInterface, io.Closer,
 	return conn, conn, err
 }
 
-// sever cuts the machine off until heal is called.
+// sever cuts the network of the machine until heal is called.
 func (m *machine) sever() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +129,7 @@ func (m *machine) heal() {
 
 func (m *machine) spoolDir() string { return filepath.Join(m.w.dir, m.id, "spool") }
 
-// start boots the machine with what its disk holds.
+// start starts the machine with the files on its disk.
 func (m *machine) start() {
 	t := m.w.t
 	t.Helper()
@@ -162,7 +162,8 @@ func (m *machine) start() {
 	m.returns()
 }
 
-// crash takes the machine down and loses all that it has not brought back.
+// crash stops the machine and deletes its spool, with all results that it has not
+// delivered.
 func (m *machine) crash() {
 	m.sever()
 	m.stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
-// Unload makes a compiler an engine that forgets.
+// Unload makes compiler an engine that can unload modules.
 func (e *compiler) Unload(_ context.Context, digest string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -28,8 +28,8 @@ func (e *compiler) holds() (versions []string) {
 	return versions
 }
 
-// TestCollectedModulesLeaveHosts wants every host to forget what was collected,
-// and nothing else, and one that joins with it as well.
+// TestCollectedModulesLeaveHosts checks that every host unloads exactly the collected
+// modules, also a host that connects later and still has one.
 func TestCollectedModulesLeaveHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -65,13 +65,13 @@ func TestCollectedModulesLeaveHosts(t *testing.T) {
 				t.Errorf("host %s keeps %v, want 2, which a job names", name, got)
 			}
 		}
-		c.pushVersions("1") // the same bytes bring it back
+		c.pushVersions("1") // a push of the same bytes brings the module back
 		synctest.Wait()
 		if got := a.holds(); !slices.Equal(got, []string{"1", "2"}) {
 			t.Errorf("host a has %v after version 1 was pushed again", got)
 		}
 
-		// A host that was away while version 3 was collected still says that it has it.
+		// A host that was disconnected while version 3 was collected still reports it.
 		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
 		if err != nil {
 			t.Fatal(err)

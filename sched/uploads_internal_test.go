@@ -8,7 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestUploadsAreAdmitted fills an app, and then all apps, and lets one leave.
+// TestUploadsAreAdmitted uses up the limit of one app and then the limit of all apps, and
+// ends an upload.
 func TestUploadsAreAdmitted(t *testing.T) {
 	var u uploads
 	var leaves []func()

@@ -12,8 +12,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestUploadsAreRefusedByTheirHead begins more uploads of an app than may wait, and
-// sends their heads alone: the one too many is refused, and those of others are not.
+// TestUploadsAreRefusedByTheirHead starts more uploads of an app than are admitted, and
+// sends only their heads. The surplus one is refused, and those of other apps are not.
 func TestUploadsAreRefusedByTheirHead(t *testing.T) {
 	simulate(t, func(t *testing.T, _ *world, c *client) {
 		begin := func(app, version string) apiv1.Modules_PushModuleClient {
@@ -28,7 +28,7 @@ func TestUploadsAreRefusedByTheirHead(t *testing.T) {
 		}
 		slow := begin("slow", "1")
 		var never apiv1.PushModuleResponse
-		if err := slow.RecvMsg(&never); status.Code(err) != codes.DeadlineExceeded { // a minute in the time of the test
+		if err := slow.RecvMsg(&never); status.Code(err) != codes.DeadlineExceeded { // after a minute of fake time
 			t.Errorf("an upload of which nothing comes: %v", err)
 		}
 		one, two := begin("shop", "1"), begin("shop", "2")

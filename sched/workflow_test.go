@@ -22,15 +22,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// workflow applies a job that is a workflow.
+// workflow applies a workflow job and returns the error.
 func (c *client) workflow(j *apiv1.Job, nodes ...*apiv1.Node) error {
 	j.Workflow = &apiv1.Workflow{Nodes: nodes}
 	_, err := c.jobs.ApplyJob(context.Background(), &apiv1.ApplyJobRequest{Job: j})
 	return err
 }
 
-// flow is workflow for one that must be accepted. The jobs of nodes that name
-// none are named like the node and made.
+// flow applies a workflow that must be accepted. A node without a job gets a new job with
+// the name of the node.
 func (c *client) flow(j *apiv1.Job, nodes ...*apiv1.Node) {
 	c.t.Helper()
 	for _, n := range nodes {
@@ -77,7 +77,7 @@ func (c *client) retry(id string) *apiv1.Run {
 	return r
 }
 
-// says returns a handler that succeeds with an output.
+// says returns a handler that succeeds with the given output.
 func says(output string) handler {
 	return func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
 		return runtime.Result{Outcome: runtime.Succeeded, Output: []byte(output)}
@@ -98,7 +98,7 @@ var later handler = func(_ context.Context, t runtime.Task, _ runtime.Sink) runt
 func TestWorkflow(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["read"] = says(`{"rows":[{"id":7}],"total":120}`)
-		w.handlers.byJob["load"] = sleeping(3 * time.Second) // answers with its input
+		w.handlers.byJob["load"] = sleeping(3 * time.Second) // its output is its input
 		c.apply(&apiv1.Job{Name: "load", Input: "none"})
 		c.flow(&apiv1.Job{Name: "w", Input: `{"day":"Monday"}`},
 			node("read"),
@@ -253,7 +253,7 @@ func TestNestedWorkflow(t *testing.T) {
 			t.Fatalf("%s %q %s", r.State, r.Error, got)
 		}
 		broken = false
-		w.stopServer() // what may be kept is in the history by now
+		w.stopServer() // the runs that the retry retains are in the history by now
 		w.start()
 		c.reconnect(w)
 		again := c.wait(c.retry(r.Id).Id)
@@ -389,10 +389,10 @@ func TestScheduledWorkflow(t *testing.T) {
 	})
 }
 
-// scales weighs what is appended to a journal at once.
+// scales records the largest append to a journal.
 type scales struct {
 	journal.Journal
-	most int // bytes; read it when the server has stopped
+	most int // bytes; read it only after the server has stopped
 }
 
 func (s *scales) Append(recs []journal.Record, done func(error)) (uint64, error) {
@@ -415,7 +415,7 @@ func TestWideWorkflow(t *testing.T) {
 		c := w.client()
 		c.push()
 		w.addHost("h1", 50)
-		w.handlers.byJob["part"] = says("") // what is written at once are inputs
+		w.handlers.byJob["part"] = says("") // outputs are empty, so the records consist of inputs
 		c.apply(&apiv1.Job{Name: "part"})
 		nodes := []*apiv1.Node{node("split")}
 		var parts []string
@@ -428,7 +428,7 @@ func TestWideWorkflow(t *testing.T) {
 			t.Fatalf("a definition of 2 MB: %v", err)
 		}
 		for _, n := range nodes[1:] {
-			n.Input = "${input}${input}" // as much, made of little
+			n.Input = "${input}${input}" // the same size, expanded from a small definition
 		}
 		if err := c.workflow(&apiv1.Job{Name: "wide", Input: strings.Repeat("x", 5<<10)}, append(nodes, &apiv1.Node{Name: "join", Job: "split", After: parts})...); err != nil {
 			t.Fatal(err)
@@ -465,7 +465,7 @@ func TestWorkflowOnFullDisk(t *testing.T) {
 		c.push()
 		w.addHost("h1", 2)
 		c.flow(&apiv1.Job{Name: "w", Schedule: &apiv1.Schedule{Every: "1h"}}, node("a"))
-		time.Sleep(time.Hour - 200*time.Millisecond) // it is armed
+		time.Sleep(time.Hour - 200*time.Millisecond) // until the run is armed
 		d.fill(0)
 		time.Sleep(10 * time.Second)
 		live := c.all("w", "live")
@@ -485,9 +485,9 @@ func TestWorkflowOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestWorkflowChaos lets a seed choose workflows and what goes wrong. Whatever
-// it is, each node of a run of a workflow has one run at most, the runs that its
-// state names are there, and the run ends as its nodes say.
+// TestWorkflowChaos lets a seed choose workflows and failures. In every case, each node
+// of a run has at most one run, each run that the state of a workflow names exists, and
+// the workflow ends as its nodes determine.
 func TestWorkflowChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 5}
 	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
@@ -524,7 +524,7 @@ func workflowChaos(t *testing.T, seed uint64) {
 		c.apply(&apiv1.Job{Name: name, Retry: &apiv1.Retry{Max: 3, First: "200ms"}})
 	}
 	workflows := []string{"w0", "w1", "w2"}
-	for k, name := range workflows { // each may nest those before it
+	for k, name := range workflows { // a workflow may nest earlier ones
 		var nodes []*apiv1.Node
 		for i := range 2 + r.IntN(7) {
 			n := &apiv1.Node{Name: fmt.Sprint("n", i), Job: pick(r, append([]string{"quick", "quick", "slow", "slow", "fails", "bad"}, workflows[:k]...)...)}
@@ -553,12 +553,12 @@ func workflowChaos(t *testing.T, seed uint64) {
 		case 0:
 			w.stopServer()
 			up()
-		case 5: // nothing new, or nothing at all, can be written
+		case 5: // the disk has no room, or only room for the ends of runs
 			d.fill(pick[int64](r, 0, 6<<20))
 			time.Sleep(time.Duration(r.IntN(6000)) * time.Millisecond)
 			d.free()
-			time.Sleep(2 * time.Second) // all have looked again
-		case 1: // the power fails between any two writes
+			time.Sleep(2 * time.Second) // until the loop and the hosts have tried again
+		case 1: // the power fails between two appends
 			d.cutPower(1+r.IntN(12), r.IntN(2) == 0)
 			for n := 0; !d.isDead() && n < 200; n++ {
 				c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: pick(r, workflows...)}) //nolint:errcheck // it may not be answered
@@ -576,11 +576,11 @@ func workflowChaos(t *testing.T, seed uint64) {
 			if len(acked) > 0 {
 				id := pick(r, acked...)
 				_, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id})
-				cancelled[id] = cancelled[id] || err == nil // else it has ended
+				cancelled[id] = cancelled[id] || err == nil // otherwise the run has ended
 			}
 		case 4:
 			if len(acked) > 0 {
-				if again, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: pick(r, acked...)}); err == nil { // else it is live
+				if again, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: pick(r, acked...)}); err == nil { // otherwise the run is live
 					acked = append(acked, again.Id)
 				}
 			}
@@ -592,7 +592,7 @@ func workflowChaos(t *testing.T, seed uint64) {
 	time.Sleep(10 * time.Minute)
 
 	runs := map[string]*apiv1.Run{}
-	ofNode := map[string]string{} // cause/node -> run
+	ofNode := map[string]string{} // key is cause/node
 	for _, run := range c.all("", "") {
 		runs[run.Id] = run
 		if !job.State(run.State).Terminal() {

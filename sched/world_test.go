@@ -29,35 +29,36 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// world is a server and its hosts in one bubble of fake time: the real code on
-// real files, joined by in-memory connections. Only the handlers are Go
-// functions instead of modules.
+// world is a server and its hosts in one synctest bubble with fake time. It runs the real
+// code on real files, over in-memory connections. Only the handlers are Go functions
+// instead of modules.
 type world struct {
-	// Of the servers' configuration; without a value, the default, and a minute for snapshotEvery.
+	// The configuration of the servers. A zero value means the default, or a minute for
+	// snapshotEvery.
 	statsBatch      int
 	bundleRuns      int
 	random          *rand.ChaCha8
 	checkpointEvery time.Duration
 	snapshotEvery   time.Duration
 	snapshotTimes   int64
-	standsBy        bool // the servers take over from a standby
+	standsBy        bool // each server takes over from a standby
 	t               *testing.T
 	dir             string
 
 	mu     sync.Mutex
-	listen *memconn.Listener // of the server that is up; nil: none
+	listen *memconn.Listener // the listener of the running server; nil: none
 	hosts  map[string]*simHost
 
 	stopServer func()
 	handlers   *handlers
 
-	wrap   func(journal.Journal) journal.Journal // nil: as it is
-	failed error                                 // what the server's Run returned last
+	wrap   func(journal.Journal) journal.Journal // wraps the journal; nil: not wrapped
+	failed error                                 // the last result of the server's Run
 
-	gathered func(app string, have int) bool // nil: all hosts are here
+	gathered func(app string, have int) bool // sched.Config.Gathered; nil: all hosts are connected
 
-	remote sched.Remote  // what there is besides the server; nil: nothing
-	srv    *sched.Server // that is up
+	remote sched.Remote  // the other partitions; nil: none
+	srv    *sched.Server // the running server
 
 	secretKey []byte
 	requests  *apiv1.Grants // what the manifest of each module asks for
@@ -67,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, dir: t.TempDir(), hosts: map[string]*simHost{}, handlers: &handlers{byJob: map[string]handler{}}, secretKey: make([]byte, 32)}
 }
 
-// handler is what a job's module would do.
+// handler replaces the module of a job.
 type handler func(ctx context.Context, t runtime.Task, s runtime.Sink) runtime.Result
 
 // handlers is the engine of every host of a world.
@@ -108,7 +109,7 @@ func (e *handlers) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runt
 	return res
 }
 
-// serviced is the engine of one host: its handlers find its services.
+// serviced is the engine of one host. It passes the services of the host to the handlers.
 type serviced struct {
 	*handlers
 	svc runtime.Services
@@ -120,7 +121,7 @@ func (e serviced) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runti
 	return e.handlers.Run(context.WithValue(ctx, servicesKey{}, e.svc), t, s)
 }
 
-// guest returns the services of the host on which a handler runs.
+// guest returns the services of the host on which a handler executes.
 func guest(ctx context.Context) runtime.Services {
 	return ctx.Value(servicesKey{}).(runtime.Services)
 }
@@ -137,7 +138,8 @@ func (e *handlers) of(job string) []call {
 	return out
 }
 
-// sleeping returns a handler that takes d and heeds its context.
+// sleeping returns a handler that takes d, returns its input, and stops when its context
+// ends.
 func sleeping(d time.Duration) handler {
 	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
 		select {
@@ -152,7 +154,8 @@ func sleeping(d time.Duration) handler {
 	}
 }
 
-// serve returns a server, which was a standby before where the world wants it.
+// serve returns a new server. With standsBy, a standby catches up in steps and then takes
+// over.
 func (w *world) serve(cfg sched.Config) (*sched.Server, error) {
 	if !w.standsBy {
 		return sched.New(cfg)
@@ -175,7 +178,8 @@ func (w *world) serve(cfg sched.Config) (*sched.Server, error) {
 	return standby.TakeOver(cfg)
 }
 
-// inSteps is a journal that ends somewhere, for a while.
+// inSteps is a journal that ends before the record next, so that a standby catches up in
+// steps.
 type inSteps struct {
 	journal.Journal
 	next uint64
@@ -197,7 +201,7 @@ func (j *inSteps) Read(from uint64, fn func(uint64, journal.Slot, []byte) error)
 	return err
 }
 
-// start opens a server on the world's directory.
+// start starts a server on the directory of the world.
 func (w *world) start() {
 	w.t.Helper()
 	log, err := mq.Open(mq.Config{Dir: filepath.Join(w.dir, "journal"), SegmentBytes: 16 << 20, ReserveBytes: -1})
@@ -262,7 +266,7 @@ func (w *world) start() {
 	}
 }
 
-// note is the file by which a server knows that the one before was closed.
+// note is the path of the file that records an orderly close of the journal.
 func (w *world) note() string { return filepath.Join(w.dir, "journal-closed") }
 
 func (w *world) openStore() *store.Store {
@@ -274,7 +278,7 @@ func (w *world) openStore() *store.Store {
 	return st
 }
 
-// dial connects to the server that is up now.
+// dial connects to the running server.
 func (w *world) dial() (*grpc.ClientConn, error) {
 	w.mu.Lock()
 	lis := w.listen
@@ -286,7 +290,7 @@ func (w *world) dial() (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 }
 
-// client returns the API of the server that is up; it is closed with the test.
+// client returns the API of the running server. The caller closes it.
 func (w *world) client() *client {
 	w.t.Helper()
 	conn, err := w.dial()
@@ -301,7 +305,7 @@ type simHost struct {
 	stop func()
 }
 
-// addHost starts a host on a directory of its own.
+// addHost starts a host in its own directory.
 func (w *world) addHost(id string, slots int) { w.addLabelled(id, slots, nil) }
 
 func (w *world) addLabelled(id string, slots int, labels map[string]string) {
@@ -309,7 +313,7 @@ func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 	w.addAble(id, slots, labels)
 }
 
-// addAble starts a host that says of itself what it runs.
+// addAble starts a host that announces the given abilities.
 func (w *world) addAble(id string, slots int, labels map[string]string, abi ...string) {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, id)
@@ -359,7 +363,7 @@ func (w *world) close() {
 	w.stopServer()
 }
 
-// client is the API with failures that end the test.
+// client is the API of a server. Its methods end the test on an error.
 type client struct {
 	t       *testing.T
 	conn    *grpc.ClientConn
@@ -371,7 +375,7 @@ type client struct {
 
 func (c *client) close() { c.conn.Close() } //nolint:errcheck // a test's connection
 
-// reconnect turns to the server that is up now.
+// reconnect connects to the server that runs now.
 func (c *client) reconnect(w *world) {
 	c.close()
 	*c = *w.client()
@@ -416,7 +420,7 @@ func (c *client) trigger(name, key string) string {
 	return r.Id
 }
 
-// wait follows a run to its end.
+// wait follows a run and returns it when it has ended.
 func (c *client) wait(id string) *apiv1.Run {
 	c.t.Helper()
 	s, err := c.runs.WatchRun(context.Background(), &apiv1.WatchRunRequest{Id: id})
@@ -436,7 +440,7 @@ func (c *client) wait(id string) *apiv1.Run {
 	}
 }
 
-// all lists every run of a job, page by page.
+// all returns every run of a job in a state, read page by page.
 func (c *client) all(job, state string) []*apiv1.Run {
 	c.t.Helper()
 	var out []*apiv1.Run

@@ -6,7 +6,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestZoneOfHosts: a server tells where most of the hosts are that it has now.
+// TestZoneOfHosts checks that a server reports the zone of most of its connected hosts.
 func TestZoneOfHosts(t *testing.T) {
 	type h struct {
 		zone string
@@ -21,7 +21,7 @@ func TestZoneOfHosts(t *testing.T) {
 		{[]h{{"", false}, {"", false}, {"z1", false}}, "z1"},
 		{[]h{{"z2", false}, {"z1", false}, {"z2", false}}, "z2"},
 		{[]h{{"z2", true}, {"z1", false}, {"z2", true}}, "z1"},
-		{[]h{{"z2", false}, {"z1", false}}, "z1"}, // as many: the first by name
+		{[]h{{"z2", false}, {"z1", false}}, "z1"}, // a tie: the first by name
 	} {
 		l := &loop{hosts: map[string]*host{}}
 		for i, x := range c.hosts {

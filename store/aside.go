@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 )
 
-// rooms are what a store consists of, the view first: without it Open trusts no other.
+// rooms are the entries of a store's directory, in the order in which they are set aside.
+// The view is first, so that after a crash Open never finds a view without its history.
 var rooms = []string{viewName, oldViewName, newViewName, bootedName, snapshotsDir, historyName, keysName, logsName}
 
-// SetAside moves all that is in the closed store in dir to its quarantine, so that Open
-// begins with an empty one, and returns the name of the place within dir; "": there was
-// nothing. After a crash on the way it can be called again: the rest goes to another place.
+// SetAside moves the content of the closed store in dir to its quarantine, so that Open
+// begins with an empty store. It returns the new directory within dir; "": the store was
+// empty. After a crash it can be called again; the rest then goes to another directory.
 func SetAside(dir, why string) (string, error) {
 	place, err := setAside(dir, why)
 	if err != nil {
@@ -48,8 +49,8 @@ func setAside(dir, why string) (place string, err error) {
 	return place, errors.Join(syncDir(filepath.Join(dir, place)), syncDir(dir))
 }
 
-// KeepQuarantine moves what is in the quarantine of the closed store in from to that of
-// the closed store in to. Either may be missing.
+// KeepQuarantine moves the content of the quarantine of the closed store in from to that
+// of the closed store in to. Either quarantine may be missing.
 func KeepQuarantine(from, to string) error {
 	if err := keepQuarantine(filepath.Join(from, quarantineName), filepath.Join(to, quarantineName)); err != nil {
 		return fmt.Errorf("store: keep the quarantine of %s: %w", from, err)
@@ -68,7 +69,7 @@ func keepQuarantine(from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	for _, p := range places { // each is named by the time at which it was made
+	for _, p := range places { // the names do not collide: each is the time at which the entry was made
 		if err := os.Rename(filepath.Join(from, p.Name()), filepath.Join(to, p.Name())); err != nil {
 			return err
 		}

@@ -225,7 +225,7 @@ func checkTorn(txn *badger.Txn) error {
 	return err
 }
 
-// fullOr turns the system's error for a full disk into ErrFull.
+// fullOr converts the system's error for a full disk to ErrFull.
 func fullOr(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %w", ErrFull, err)

@@ -33,7 +33,7 @@ func (s *Store) Copy(ctx context.Context, begin func(Copied) error, create func(
 }
 
 func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create func(string, int64) (io.Writer, error)) (c Copied, err error) {
-	s.writing.Lock() // no commit of several transactions is half visible
+	s.writing.Lock() // so that no commit of several transactions is visible in part
 	txn := s.db.NewTransaction(false)
 	s.writing.Unlock()
 	defer txn.Discard()

@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// RebuildOptions say how to make the view of a closed store again. The zero value
-// checks nothing against a journal.
+// RebuildOptions configure [Rebuild]. The zero value checks nothing against a journal.
 type RebuildOptions struct {
-	// Journal is what the server reads after the rebuild.
+	// Journal is the journal that the server replays after the rebuild.
 	Journal Journal
-	// AcceptLoss goes on although records are lost that the view alone includes. It does
-	// not go on where no server would start afterwards.
+	// AcceptLoss continues although records are lost that only the view includes. It does
+	// not continue if no server could start afterwards.
 	AcceptLoss bool
-	// Progress, which may be nil, is called with bytes.
+	// Progress, which may be nil, is called with the bytes that are loaded and their
+	// total.
 	Progress func(done, total int64)
 }
 
-// Rebuilt is what [Rebuild] did.
+// Rebuilt is the result of [Rebuild].
 type Rebuilt struct {
-	Reach              // of the store before
-	First, Last uint64 // records that the old view included and that are lost; 0, 0: none
-	Quarantine  string // the directory, within that of the store, with the old view; "": there was none
+	Reach              // reach of the store before the rebuild
+	First, Last uint64 // lost records, which only the old view included; 0, 0: none
+	Quarantine  string // directory within that of the store with the old view; "": there was no view
 }
 
-// Rebuild makes the view of the closed store in dir again from the newest complete
-// chain of snapshots; the history stays. The caller then opens the store and replays
-// the journal from Applied()+1. When snapshots and journal do not hold all that the
-// view includes, it changes nothing and returns a [*ShortJournalError]. The old view
-// is moved to the store's quarantine and never deleted.
+// Rebuild makes a new view of the closed store in dir from the newest complete chain of
+// snapshots; the history stays. The caller then opens the store and replays the journal
+// from Applied()+1. If snapshots and journal lack records that the view includes, Rebuild
+// changes nothing and returns a [*ShortJournalError]. The old view is moved to the
+// store's quarantine and never deleted.
 func Rebuild(dir string, opt RebuildOptions) (Rebuilt, error) {
 	r, err := rebuildLocked(dir, opt)
 	if err != nil {
@@ -83,9 +83,9 @@ func rebuildLocked(dir string, opt RebuildOptions) (r Rebuilt, err error) {
 	return r, rebuild(cfg, c, opt.Progress, aside)
 }
 
-// rebuild makes the view from a chain. It is made beside the old one and takes its
-// name when it is complete, so that a crash costs only time. The old one is moved to
-// where aside says, within the directory of the store; "": it is removed.
+// rebuild makes a view from a chain. It is made beside the old view and gets its name
+// when it is complete, so a crash costs only time. The old view is moved to the name that
+// aside returns, within the directory of the store; "": it is removed.
 func rebuild(cfg Config, c chain, progress func(done, total int64), aside func() (string, error)) error {
 	if c.damaged != nil {
 		return fmt.Errorf("a snapshot is damaged: put a copy of it back, or remove it if the journal still has all that came after number %d: %w", c.applied(), c.damaged)
@@ -111,7 +111,7 @@ func rebuild(cfg Config, c chain, progress func(done, total int64), aside func()
 	if to == "" {
 		err = os.RemoveAll(view)
 	} else if err = os.Rename(view, filepath.Join(cfg.Dir, to)); errors.Is(err, fs.ErrNotExist) {
-		err = nil // there was none
+		err = nil // there was no view
 	}
 	return errors.Join(
 		err,
@@ -121,8 +121,8 @@ func rebuild(cfg Config, c chain, progress func(done, total int64), aside func()
 	)
 }
 
-// newQuarantine makes a directory for originals that a repair replaces, with a text
-// that says why, and returns its name within dir. Nothing deletes it.
+// newQuarantine makes a directory for originals that a repair replaces, with a file that
+// has the reason, and returns its name within dir. Nothing deletes it.
 func newQuarantine(dir, why string) (string, error) {
 	name := filepath.Join(quarantineName, time.Now().UTC().Format("20060102T150405.000000000Z"))
 	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
@@ -134,7 +134,7 @@ func newQuarantine(dir, why string) (string, error) {
 	return name, errors.Join(syncDir(filepath.Join(dir, name)), syncDir(filepath.Join(dir, quarantineName)), syncDir(dir))
 }
 
-// fillView makes a view in dir that holds what the links say.
+// fillView makes a view in dir from the links of a chain.
 func fillView(dir, snapshots string, c chain, logger *slog.Logger, progress func(done, total int64)) (err error) {
 	db, err := openBadger(dir, logger)
 	if err != nil {

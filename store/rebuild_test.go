@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// rebuilding makes a closed store whose snapshot includes the journal up to 40 and
-// whose view does up to 50.
+// rebuilding returns the directory of a closed store. Its snapshot includes the journal
+// up to 40, and its view up to 50.
 func rebuilding(t *testing.T) string {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
 	commitNumbered(t, s, 40)
@@ -19,8 +19,8 @@ func rebuilding(t *testing.T) string {
 	return s.cfg.Dir
 }
 
-// TestRebuildProvesTheJournal: a rebuild that would lose something changes nothing and
-// says what, and one that goes on keeps the old view.
+// TestRebuildProvesTheJournal: a rebuild that would lose records changes nothing and
+// names them, and a rebuild that is carried out keeps the old view.
 func TestRebuildProvesTheJournal(t *testing.T) {
 	closed := rebuilding(t)
 	for name, c := range map[string]struct {
@@ -71,8 +71,7 @@ func TestRebuildProvesTheJournal(t *testing.T) {
 	}
 }
 
-// TestLook reads what a view includes, of a store that was closed and of one that was
-// killed, and changes nothing.
+// TestLook reads the reach of a closed store and of a killed one, and changes nothing.
 func TestLook(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
 	commitNumbered(t, s, 40)
@@ -95,8 +94,9 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestOpenKeepsTheOldView: Open replaces a damaged view only when the journal has what
-// the snapshots lack, and keeps it until a snapshot includes that.
+// TestOpenKeepsTheOldView: Open replaces a damaged view only if the journal has the
+// records that the snapshots lack, and keeps the old view until a snapshot includes those
+// records.
 func TestOpenKeepsTheOldView(t *testing.T) {
 	dir := rebuilding(t)
 	changeTables(t, dir, func(b []byte) []byte { return b[:len(b)/2] })
@@ -118,8 +118,8 @@ func TestOpenKeepsTheOldView(t *testing.T) {
 	}
 }
 
-// listing names all files below dir with the times of their last change, but for that
-// which says when the view was open.
+// listing lists all files below dir with their modification times, except the file with
+// the boot.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -136,13 +136,13 @@ func listing(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// spanning is a journal with the records from first up to next.
+// spanning returns a journal with the records first <= sequence < next.
 func spanning(first, next uint64) func() (Journal, error) {
 	return func() (Journal, error) { return Journal{first, next}, nil }
 }
 
-// TestOpenAsksForTheJournal: Open asks what the journal has only when it needs to know,
-// and changes nothing when it is not told.
+// TestOpenAsksForTheJournal: Open asks for the span of the journal only if it needs it,
+// and changes nothing if it gets an error.
 func TestOpenAsksForTheJournal(t *testing.T) {
 	dir := rebuilding(t)
 	silent := errors.New("the journal does not answer")
@@ -158,8 +158,8 @@ func TestOpenAsksForTheJournal(t *testing.T) {
 	}
 }
 
-// TestSetAside: all of a store is in the quarantine afterwards, opens there, and goes with
-// the directory that replaces the store's.
+// TestSetAside: afterwards the whole store is in the quarantine, can be opened there, and
+// moves with the quarantine to another store.
 func TestSetAside(t *testing.T) {
 	dir := rebuilding(t)
 	place, err := SetAside(dir, "a test")
@@ -178,7 +178,7 @@ func TestSetAside(t *testing.T) {
 	if err := KeepQuarantine(dir, replacing); err != nil {
 		t.Fatal(err)
 	}
-	if err := KeepQuarantine(dir, replacing); err != nil { // there is none left
+	if err := KeepQuarantine(dir, replacing); err != nil { // the quarantine is empty
 		t.Fatal(err)
 	}
 	s := openStore(t, Config{Dir: filepath.Join(replacing, place), SegmentBytes: 16 << 10})

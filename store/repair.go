@@ -22,11 +22,11 @@ type Part struct {
 	Damage []Damage
 }
 
-// Damage is one place that is not intact.
+// Damage is one damaged or missing part.
 type Damage struct {
 	File       string // within the part's directory; "": a file is missing
 	Offset     int64
-	Lost       bool  // data is lost that only this part held
+	Lost       bool  // data is lost that only this place had
 	From, To   int64 // positions in the log that are lost
 	Why        string
 	Repairable bool // Repair can repair it

@@ -48,7 +48,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if s.pin != nil && changed == 0 {
 		return s.chain.applied(), s.retain()
 	}
-	s.writing.Lock() // no commit of several transactions is half visible
+	s.writing.Lock() // so that no commit of several transactions is visible in part
 	txn := s.db.NewTransaction(false)
 	s.writing.Unlock()
 	k, err := s.writeSnapshot(ctx, txn)
@@ -74,7 +74,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	return k.meta.applied, nil
 }
 
-// releasePin lets badger forget the changes that the next link would need.
+// releasePin lets badger drop the changes that the next link would need.
 func (s *Store) releasePin() {
 	if s.pin != nil {
 		s.pin.Discard()

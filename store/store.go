@@ -18,31 +18,31 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// Config says where a store lies and how much it keeps. The zero value of a
-// field is its default.
+// Config configures a store. The zero value of a field means its default.
 type Config struct {
-	// Dir is the directory; it is made when missing. Required.
+	// Dir is the directory. It is created if it is missing. Required.
 	Dir string
-	// SegmentBytes is the size of a segment of history or logs, bytes; default 64
-	// MiB, at most 1 GiB. Retention removes whole segments.
+	// SegmentBytes is the size of a segment of history or logs, in bytes; default 64 MiB,
+	// less than 1 GiB. Retention removes whole segments.
 	SegmentBytes int64
-	// RetainRuns is how long finished runs stay, from their end; RetainLogs how
-	// long the lines of runs stay. Default 7 days each. The last ones go up to as
-	// long again later, with their segment.
+	// RetainRuns is the time for which finished runs stay after their end, and RetainLogs
+	// that for the lines of runs; default 7 days each. The last ones stay up to twice as
+	// long, because retention removes whole segments.
 	RetainRuns, RetainLogs time.Duration
-	// MinFreeBytes is how much of the disk must stay free, bytes; with less,
-	// writes are refused with [ErrFull]. Default: what badger might write in the
-	// background, which grows with the data from 64 to 760 MiB (guard.go has the
-	// sum). With less than that a full disk can kill the process.
+	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
+	// [ErrFull]. The default is the space that badger might write in the background,
+	// which grows with the data from 64 to 760 MiB (guard.go has the sum). With a smaller
+	// value a full disk can kill the process.
 	MinFreeBytes int64
-	// Journal says what the journal of the store has. Open asks it when the view has to be
-	// made again, and makes it again only when the journal has all that the snapshots lack.
-	// nil: Open checks nothing, which is for a store that has a copy elsewhere.
+	// Journal returns the span of the store's journal. Open calls it when the view must
+	// be rebuilt, and rebuilds the view only if the journal has all records that the
+	// snapshots lack. nil: Open checks nothing, which suits a store with a copy
+	// elsewhere.
 	Journal func() (Journal, error)
-	// Logger gets what an operator should know; default: nothing is logged.
+	// Logger receives the messages for operators; default: nothing is logged.
 	Logger *slog.Logger
 
-	// stat replaces the look at the disk in tests.
+	// stat replaces statDisk in tests.
 	stat func(dir string) (free, total int64, err error)
 }
 
@@ -73,17 +73,17 @@ const (
 	bootedName   = "booted"
 	viewName     = "view"
 	newViewName  = "view.new" // a view that is being rebuilt
-	oldViewName  = "view.old" // the one before it, until a snapshot includes what the new one does
+	oldViewName  = "view.old" // the view before the rebuild, until a snapshot includes the records of the new one
 	historyName  = "history"
 	keysName     = "keys"
 	logsName     = "logs"
 	snapshotsDir = "snapshots"
 
-	quarantineName = "quarantine" // originals of what repairs replaced
+	quarantineName = "quarantine" // originals that repairs replaced
 )
 
-// A Store is an open store. Its methods may be called from any goroutine, Commit
-// from one at a time.
+// A Store is an open store. Its methods may be called concurrently, except that only one
+// goroutine at a time may call Commit.
 type Store struct {
 	cfg     Config
 	lock    *os.File
@@ -93,33 +93,33 @@ type Store struct {
 	guard   *guard
 
 	remembered *segment.Log // idempotency keys
-	forgotten  atomic.Int64 // position before which none of them is needed
+	forgotten  atomic.Int64 // position before which no key is needed
 
 	applied  atomic.Uint64
-	recovers int64        // bytes that badger had not written to tables when it was opened
+	recovers int64        // bytes that badger had not written to tables when the store was opened
 	written  atomic.Int64 // bytes set in badger since then
 	writing  sync.Mutex   // held while a commit writes to badger, which may take several transactions
-	failed   error        // of a commit that failed half way: no other may follow; Commit's alone
-	encoder  encoder      // Commit's alone
+	failed   error        // of a commit that failed half way: no other may follow; used by Commit only
+	encoder  encoder      // used by Commit only
 
 	pinned   atomic.Int64 // bytes set since the last snapshot
-	snapshot sync.Mutex   // held while a snapshot is made; guards pin and chain
+	snapshot sync.Mutex   // held during a snapshot; guards pin and chain
 	pin      *badger.Txn  // of the last snapshot, see Snapshot; nil: the next one is full
 	chain    chain        // the newest one
 }
 
-// ErrCorrupt says that bytes in a file are not what was written there; the error
+// ErrCorrupt means that bytes in a file differ from those that were written; the error
 // names the file.
 var ErrCorrupt = segment.ErrCorrupt
 
-// ErrLocked says that another process has the store open.
+// ErrLocked means that another process has the store open.
 var ErrLocked = errors.New("another process uses it")
 
-// Open opens the store in cfg.Dir for this process alone.
+// Open opens the store in cfg.Dir exclusively.
 //
-// A view that is missing, damaged, behind the newest snapshot or in doubt after
-// a power cut is rebuilt from the newest complete chain of snapshots; without
-// one the store starts empty, at Applied() = 0.
+// If the view is missing, damaged, older than the newest snapshot, or in doubt after a
+// power cut, Open rebuilds it from the newest complete chain of snapshots. Without a
+// snapshot the store starts empty, at Applied() = 0.
 func Open(cfg Config) (*Store, error) {
 	s, err := open(cfg)
 	if err != nil {
@@ -162,7 +162,7 @@ func open(cfg Config) (_ *Store, err error) {
 	return s, s.retain()
 }
 
-// tellMissing warns of files that were removed.
+// tellMissing logs a warning about files that were removed.
 func (s *Store) tellMissing() {
 	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
 		for _, g := range l.Missing() {
@@ -172,7 +172,7 @@ func (s *Store) tellMissing() {
 	}
 }
 
-// rowTime writes the time of a row; 0 is none.
+// rowTime formats the time of a row; 0 means none.
 func rowTime(ms int64) string {
 	if ms == 0 {
 		return "unknown"
@@ -180,7 +180,7 @@ func rowTime(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
 
-// lockDir makes the directory and takes its lock.
+// lockDir creates the directory and locks it.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -201,8 +201,8 @@ func lockDir(dir string) (*os.File, error) {
 
 func (s *Store) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
 
-// openView opens badger and the history that belongs to it, from what is there
-// or, if that is no good, from the snapshots.
+// openView opens badger and the logs that belong to it. If the view cannot be used,
+// openView first rebuilds it from the snapshots.
 func (s *Store) openView() (meta, error) {
 	m, err := s.tryView()
 	if err == nil {
@@ -236,8 +236,8 @@ func (s *Store) openView() (meta, error) {
 	m, err = s.tryView()
 	var short *segment.ShortError
 	if errors.As(err, &short) {
-		// Even the snapshots know of runs that are in no segment: somebody removed
-		// files. The rest is good.
+		// Even the snapshots refer to runs that are in no segment, because files were
+		// removed. The rest is sound.
 		s.cfg.Logger.Error("store: finished runs or idempotency keys are missing", "error", err)
 		return m, s.openLogs(m, true)
 	}
@@ -247,9 +247,10 @@ func (s *Store) openView() (meta, error) {
 	return m, err
 }
 
-// oldView says where a view goes that Open replaces. It stays until the next full
-// snapshot, because the replay that follows may fail. A view that is there already
-// stays instead: the one that it replaced was made from snapshots alone.
+// oldView returns the name to which Open moves the view that it replaces; "": it is
+// removed. The moved view stays until the next full snapshot, because the replay that
+// follows may fail. If an older view has the name already, that one stays: its
+// replacement was made from snapshots alone.
 func (s *Store) oldView() (string, error) {
 	if _, err := os.Stat(s.path(oldViewName)); err == nil {
 		return "", nil
@@ -259,8 +260,8 @@ func (s *Store) oldView() (string, error) {
 
 var errNoView = errors.New("there is no view yet")
 
-// isTrouble reports whether an error has its reason outside of the files: to
-// make them again would not help.
+// isTrouble reports whether an error has its cause outside the files, so that a rebuild
+// would not help.
 func isTrouble(err error) bool {
 	for _, reason := range []error{os.ErrPermission, syscall.EIO, syscall.EROFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, reason) {
@@ -270,8 +271,8 @@ func isTrouble(err error) bool {
 	return false
 }
 
-// tryView opens what is there. An error says why it cannot be used; what was
-// opened by then is closed with closeView.
+// tryView opens the present view. After an error, which has the reason, the caller closes
+// the opened parts with closeView.
 func (s *Store) tryView() (m meta, err error) {
 	if _, err := os.Stat(s.path(viewName)); errors.Is(err, os.ErrNotExist) {
 		return m, errNoView
@@ -337,8 +338,8 @@ func (s *Store) closeView() error {
 	return err
 }
 
-// closeBadger closes badger, which writes tables then, if the disk has room for
-// them; a process that is about to end must not die of it.
+// closeBadger closes badger if the disk has room for the tables that badger then writes.
+// Without room badger would crash the process.
 func (s *Store) closeBadger() error {
 	free, _, err := s.cfg.stat(s.cfg.Dir)
 	if err != nil {
@@ -351,12 +352,12 @@ func (s *Store) closeBadger() error {
 	return s.db.Close()
 }
 
-// errBoot says that the machine stopped while the view was open. badger does not
-// sync what it writes between tables, so the view may have holes.
+// errBoot means that the machine stopped while the view was open. Badger does not sync
+// its writes between tables, so the view may have holes.
 var errBoot = errors.New("the machine stopped while it was open")
 
-// markBoot writes down during which boot of the machine the view is open. Where
-// the system does not tell, it does nothing.
+// markBoot records the boot of the machine during which the view is open. It does nothing
+// if the system does not report a boot.
 func markBoot(dir string) error {
 	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -365,7 +366,7 @@ func markBoot(dir string) error {
 	name := filepath.Join(dir, bootedName)
 	switch before, err := os.ReadFile(name); {
 	case err == nil && string(before) == string(now):
-		return nil // killed, on a machine that went on: the page cache has it all
+		return nil // the process was killed, but the machine ran on: the page cache has all writes
 	case err == nil:
 		return errBoot
 	case !errors.Is(err, os.ErrNotExist):
@@ -386,13 +387,13 @@ func writeSynced(name string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Applied returns the journal sequence number that the view includes. The caller
-// replays from the next one.
+// Applied returns the journal sequence that the view includes. The caller replays from
+// the next one.
 func (s *Store) Applied() uint64 { return s.applied.Load() }
 
-// Close closes the store and makes what was committed durable. No other method
-// may run or be called. [ErrFull]: there was no room to do so; the store is as if
-// the process had been killed, and the process should end.
+// Close makes all commits durable and closes the store. No other method may run or be
+// called later. [ErrFull] means that the disk had no room for that: the store is in the
+// state after a kill, and the process should end.
 func (s *Store) Close() error {
 	if err := s.close(); err != nil {
 		return fmt.Errorf("store: close: %w", err)
@@ -400,7 +401,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// close closes what is open.
+// close closes the opened parts.
 func (s *Store) close() error {
 	s.releasePin()
 	opened := s.db != nil && s.history != nil && s.remembered != nil
@@ -413,7 +414,7 @@ func (s *Store) close() error {
 		err = errors.Join(err, s.logs.Close())
 	}
 	if opened && err == nil {
-		err = os.Remove(s.path(bootedName)) // all is in tables, and synced
+		err = os.Remove(s.path(bootedName)) // all rows are in tables and synced
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}
@@ -421,7 +422,7 @@ func (s *Store) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// reserve is how much of the disk must stay free now.
+// reserve returns the bytes of the disk that must stay free now.
 func (s *Store) reserve() int64 {
 	if s.cfg.MinFreeBytes > 0 {
 		return s.cfg.MinFreeBytes
@@ -440,8 +441,8 @@ func (s *Store) tableBytes() (n int64) {
 	return n
 }
 
-// RowBytes returns about how many bytes a snapshot of all rows takes, of those
-// that badger has flushed: its tables are compressed, a snapshot is not.
+// RowBytes returns the approximate size of a snapshot of all rows that badger has
+// flushed. Badger's tables are compressed, a snapshot is not.
 func (s *Store) RowBytes() (n int64) {
 	for _, t := range s.db.Tables() {
 		n += int64(t.UncompressedSize)
@@ -458,10 +459,10 @@ type Stats struct {
 	Snapshots int64
 	Free      int64 // of the disk, for this process
 	Total     int64 // of the disk
-	Reserve   int64 // how much of Free must stay free; with less, writes are refused
+	Reserve   int64 // part of Free that must stay free; below it writes fail
 }
 
-// Stats looks at the disk. It is meant for a page or a scrape, not for a loop.
+// Stats measures the disk. It is meant for a page or a scrape, not for a loop.
 func (s *Store) Stats() Stats {
 	free, total, err := s.cfg.stat(s.cfg.Dir)
 	if err != nil {
@@ -479,7 +480,7 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// retain unlinks what is older than the configuration keeps.
+// retain unlinks segments that are past their retention.
 func (s *Store) retain() error {
 	now := time.Now()
 	runs, err := s.history.Retain(now.Add(-s.cfg.RetainRuns).UnixMilli())

@@ -256,7 +256,7 @@ func TestJobsByPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, after = append(got, names...), names[len(names)-1]
-		// A job that comes behind the page, and one before it, while pages are read.
+		// The new job sorts before the pages that follow, so they must not have it.
 		commit(t, s, &Batch{Applied: 2, Jobs: []JobRow{{"a", "job-00a", []byte("job-00a")}}})
 	}
 	if len(got) != 25 || !slices.IsSorted(got) || got[0] != "job-00" || got[24] != "job-24" {

@@ -9,13 +9,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// trivialModule does nothing, successfully.
+// trivialModule does nothing and succeeds.
 //
 //go:embed testdata/trivial.wasm
 var trivialModule []byte
 
-// singles triggers runs one at a time, each when the one before has ended, and
-// returns how long each waited for its acknowledgement: for one append.
+// singles triggers n runs one at a time, each after the end of the previous one. It
+// returns how long each trigger waited for its acknowledgement, which takes one append.
 func singles(ctx context.Context, c *sdk.Client, n int) ([]time.Duration, error) {
 	const job, warmUp = "single", 30
 	if err := putJob(ctx, c, job); err != nil {
@@ -42,13 +42,13 @@ func singles(ctx context.Context, c *sdk.Client, n int) ([]time.Duration, error)
 	return took, drive.CheckRuns(ctx, c, job, ids)
 }
 
-// putJob makes a job that only triggers start.
+// putJob applies a job without a schedule.
 func putJob(ctx context.Context, c *sdk.Client, job string) error {
 	_, err := c.Apply(ctx, &sdk.Job{Name: job, Handler: &sdk.Handler{Module: "trivial@1"}})
 	return err
 }
 
-// load makes a job and triggers n runs of it, as [drive.Load] does.
+// load applies a job and triggers n runs of it with [drive.Load].
 func load(ctx context.Context, c *sdk.Client, job string, n, pending int) (time.Duration, error) {
 	if err := putJob(ctx, c, job); err != nil {
 		return 0, err

@@ -1,7 +1,6 @@
-// Command cluster measures three servers with etcd in them and four hosts, all
-// processes of their own on this machine, as `wheelwork cluster up` starts them,
-// beside one `wheelwork dev` under the same load. docs/benchmarks.md says what each
-// row means.
+// Command cluster measures a cluster of three servers with embedded etcd and four hosts,
+// as `wheelwork cluster up` starts them, and one `wheelwork dev` under the same load. All
+// of them are separate processes on this machine. docs/benchmarks.md explains each row.
 //
 //	go run ./cluster [-o json] [--short] [--data DIR]
 package main
@@ -35,11 +34,11 @@ func main() {
 	}
 }
 
-// sizes say how much work the rows are measured over.
+// sizes are the amounts of work behind the rows.
 type sizes struct {
 	singles int // appends, one at a time
 	runs    int // of each throughput row
-	warmUp  int // runs before it
+	warmUp  int // before each throughput row
 }
 
 var (
@@ -85,13 +84,13 @@ func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.notes, "cluster: "+format+"\n", args...)
 }
 
-// figures are what is measured of an installation.
+// figures are the measurements of one installation.
 type figures struct {
-	appends []time.Duration // until a trigger was acknowledged
+	appends []time.Duration // until each trigger was acknowledged
 	runs    map[string]float64
 }
 
-// measure runs the whole benchmark in a directory of its own below parent.
+// measure runs the whole benchmark in a new directory below parent.
 func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*report.Report, error) {
 	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
@@ -136,18 +135,18 @@ func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*
 
 const oneMachine = "one-machine"
 
-// loads are the rows of throughput.
+// loads lists the throughput rows.
 var loads = []struct {
 	name    string
-	pending int // triggers of one producer that are not acknowledged
+	pending int // unacknowledged triggers of one producer, at most
 	goal    *report.Goal
 }{
 	{"throughput/64", 1, report.AtLeast(10_000)},
 	{"throughput/batch100", 100, report.AtLeast(10_000)},
 }
 
-// build makes the binary as a release is made: in its own module, with the
-// versions of its dependencies that the module names.
+// build builds the binary like a release: in its own module, with the dependency versions
+// that go.mod requires.
 func (b *bench) build(ctx context.Context) error {
 	b.note("build the binary")
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/wheelworkhq/wheelwork").Output()
@@ -163,7 +162,7 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// figuresOf starts an installation, measures it, and ends it.
+// figuresOf starts an installation, measures it, and stops it.
 func (b *bench) figuresOf(ctx context.Context, in *installation, data string) (_ *figures, err error) {
 	name := in.name
 	b.note("%s: start", name)
@@ -202,7 +201,8 @@ func (b *bench) figuresOf(ctx context.Context, in *installation, data string) (_
 	return f, nil
 }
 
-// quantile returns the least of the durations that a share q of them does not exceed.
+// quantile returns the q-quantile: the smallest of the durations that at least a share q
+// of them does not exceed.
 func quantile(all []time.Duration, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[max(int(math.Ceil(q*float64(len(sorted)))), 1)-1]

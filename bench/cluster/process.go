@@ -15,16 +15,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// installation is what one set of figures is measured of: a process of the
-// program, with those that it starts.
+// installation is the program under measurement: one process and its child processes.
 type installation struct {
 	name  string
 	args  []string
-	hosts int // that have to be there before it is measured
+	hosts int // hosts that must be connected before the measurement
 
 	cmd   *exec.Cmd
-	says  bytes.Buffer // its standard error; complete when it has ended
-	ready struct {     // what it says of itself
+	says  bytes.Buffer // standard error; complete after the process has ended
+	ready struct {     // the JSON that the process prints when it is ready
 		URL   string
 		Token string
 	}
@@ -32,7 +31,7 @@ type installation struct {
 
 const patience = 30 * time.Second
 
-// The installations, in the order in which they are measured.
+// installations returns the installations in the order of their measurement.
 func installations() []*installation {
 	return []*installation{
 		{name: "one machine", args: []string{"dev", "--listen", "127.0.0.1:0", "--sample=false"}, hosts: 1},
@@ -59,9 +58,9 @@ func (in *installation) start(ctx context.Context, binary, data string) error {
 	return nil
 }
 
-// stop ends the installation in order.
+// stop stops the installation and waits for its end.
 func (in *installation) stop() error {
-	// A process that has ended already has its reason told by Wait.
+	// If the process has already ended, Wait reports why.
 	if err := in.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -71,7 +70,7 @@ func (in *installation) stop() error {
 	return nil
 }
 
-// await waits until the hosts are there.
+// await waits until all hosts are connected.
 func (in *installation) await(ctx context.Context, c *sdk.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

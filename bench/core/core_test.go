@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestMeasure runs the whole benchmark over next to nothing: its own checks hold,
-// and every row is there.
+// TestMeasure runs the whole benchmark with tiny sizes: its own checks must pass, and
+// every row must be present.
 func TestMeasure(t *testing.T) {
 	tiny := sizes{starts: 1, settle: time.Millisecond, singles: 5, runs: 2_000, warmUp: 100}
 	r, err := measure(t.Context(), tiny, t.TempDir(), t.Output())

@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// ready is what a process says of itself when it serves.
+// ready is the content of the ready file.
 type ready struct {
 	URL       string
 	Token     string
@@ -27,9 +27,9 @@ type ready struct {
 // dev is a process of `wheelwork dev`.
 type dev struct {
 	cmd   *exec.Cmd
-	says  bytes.Buffer // its standard error; complete when the process has ended
+	says  bytes.Buffer // standard error; complete after the process has ended
 	ready ready
-	took  time.Duration // from its execution to its ready file
+	took  time.Duration // from the start of the process to its ready file
 }
 
 // startDev starts a dev on an empty directory and returns when it is ready.
@@ -48,8 +48,8 @@ func startDev(ctx context.Context, binary, data string, sample bool) (*dev, erro
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// It prints the same object as soon as the file is there, which saves asking
-	// for the file again and again on the processors that it needs to start.
+	// The process prints the same object as soon as the ready file exists. Reading it
+	// avoids polling for the file, which would take processor time from the start.
 	err = json.NewDecoder(out).Decode(&d.ready)
 	d.took = time.Since(begin)
 	if err == nil {
@@ -61,9 +61,9 @@ func startDev(ctx context.Context, binary, data string, sample bool) (*dev, erro
 	return d, nil
 }
 
-// stop ends the process in order.
+// stop stops the process and waits for its end.
 func (d *dev) stop() error {
-	// A process that has ended already has its reason told by Wait.
+	// If the process has already ended, Wait reports why.
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -73,7 +73,7 @@ func (d *dev) stop() error {
 	return nil
 }
 
-// stopInto is stop for a defer: it adds its error to the function's.
+// stopInto is stop for a defer: it joins its error to *err.
 func (d *dev) stopInto(err *error) { *err = errors.Join(*err, d.stop()) }
 
 func (d *dev) dial(ctx context.Context) (*sdk.Client, error) {

@@ -17,13 +17,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
-// pace is the time between two runs of an idle server: longer than a run takes,
-// so that each finds everything asleep.
+// pace is the interval between two runs of an idle server. It is longer than a run takes,
+// so that each run starts with the process asleep.
 const pace = 10 * time.Millisecond
 
-// latency measures single runs of an idle dev. Their handler is a function of
-// this process, which is a worker of the server: what a guest sees of the clock
-// has steps of a millisecond, and a call of a guest is a microsecond more.
+// latency measures single runs of an idle dev. The handler is a function of this process,
+// which is a worker of the server: the clock of a guest has steps of a millisecond, and a
+// call of a guest takes a microsecond longer.
 func (b *bench) latency(ctx context.Context) (err error) {
 	b.note("%d runs, one at a time", b.size.singles)
 	d, err := startDev(ctx, b.binary, filepath.Join(b.dir, "latency"), false)
@@ -62,7 +62,7 @@ func (b *bench) singles(ctx context.Context, c *sdk.Client, started <-chan time.
 	var ids []string
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	const warmUp = 50 // the module is compiled, the connections are open
+	const warmUp = 50 // until the module is compiled and the connections are open
 	for i := range warmUp + b.size.singles {
 		<-tick.C
 		s, err := single(ctx, c, started)
@@ -84,9 +84,9 @@ func (b *bench) singles(ctx context.Context, c *sdk.Client, started <-chan time.
 	return nil
 }
 
-// sample is what one run took, both from before the producer's call: until the
-// first instruction of the handler, and until the producer was told that the end
-// of the run is durable.
+// sample holds the durations of one run. Both begin before the producer's call: dispatch
+// ends at the first instruction of the handler, and complete ends when the producer
+// learns that the end of the run is durable.
 type sample struct {
 	id                 string
 	dispatch, complete time.Duration
@@ -114,7 +114,8 @@ func single(ctx context.Context, c *sdk.Client, started <-chan time.Time) (sampl
 	return sample{id: answer.RunID, dispatch: (<-started).Sub(begin), complete: end.Sub(begin)}, nil
 }
 
-// quantile returns the least of the durations that a share q of them does not exceed.
+// quantile returns the q-quantile: the smallest of the durations that at least a share q
+// of them does not exceed.
 func quantile(all []time.Duration, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[max(int(math.Ceil(q*float64(len(sorted)))), 1)-1]

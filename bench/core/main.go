@@ -1,6 +1,6 @@
-// Command core measures the whole of Wheelwork as a user meets it: the real
-// binary, built here, as a process of its own on a disk, used through the SDK.
-// docs/benchmarks.md says what each row means.
+// Command core measures Wheelwork from end to end as a user gets it: it builds the real
+// binary, starts it as a process with its data on a disk, and calls it through the SDK.
+// docs/benchmarks.md explains each row.
 //
 //	go run ./core [-o json] [--short] [--data DIR]
 package main
@@ -30,13 +30,13 @@ func main() {
 	}
 }
 
-// sizes say how much work the rows are measured over.
+// sizes are the amounts of work behind the rows.
 type sizes struct {
 	starts  int           // of an empty dev
-	settle  time.Duration // before the memory of an idle dev is read
+	settle  time.Duration // time before the memory of an idle dev is read
 	singles int           // runs, one at a time
 	runs    int           // of each throughput row
-	warmUp  int           // runs before each of the rows above
+	warmUp  int           // warm-up runs before each throughput row
 }
 
 var (
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	return r.WriteTable(out)
 }
 
-// measure runs the whole benchmark in a directory of its own below parent.
+// measure runs the whole benchmark in a new directory below parent.
 func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*report.Report, error) {
 	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
@@ -93,8 +93,8 @@ func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*
 	return b.report, nil
 }
 
-// bench is one run of the benchmark. Its steps go one after another, so that
-// none disturbs another.
+// bench is one run of the benchmark. Its steps run one after another, so that they do not
+// disturb each other.
 type bench struct {
 	size   sizes
 	dir    string
@@ -107,8 +107,8 @@ func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.notes, "core: "+format+"\n", args...)
 }
 
-// build makes the binary as a release is made: in its own module, with the
-// versions of its dependencies that the module names.
+// build builds the binary like a release: in its own module, with the dependency versions
+// that go.mod requires.
 func (b *bench) build(ctx context.Context) error {
 	b.note("build the binary")
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/wheelworkhq/wheelwork").Output()
@@ -129,7 +129,8 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// starts measures how long a newcomer waits: an empty directory, all defaults.
+// starts measures the time that a new user waits for a dev with an empty directory and
+// all defaults.
 func (b *bench) starts(ctx context.Context) error {
 	b.note("start dev %d times", b.size.starts)
 	var took []time.Duration
@@ -147,7 +148,7 @@ func (b *bench) starts(ctx context.Context) error {
 	return nil
 }
 
-// idle measures what a dev that nobody uses holds in memory.
+// idle measures the memory of a dev without calls.
 func (b *bench) idle(ctx context.Context) (err error) {
 	b.note("leave dev alone for %v", b.size.settle)
 	d, err := startDev(ctx, b.binary, filepath.Join(b.dir, "idle"), false)

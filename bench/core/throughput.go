@@ -11,13 +11,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// trivialModule does nothing, successfully.
+// trivialModule does nothing and succeeds.
 //
 //go:embed testdata/trivial.wasm
 var trivialModule []byte
 
-// throughput measures runs from end to end: triggered by 64 producers, run, and
-// durably ended. Producers, server and host share the machine's processors.
+// throughput measures whole runs: triggered by 64 producers, executed, and durably ended.
+// Producers, server and host share the processors of the machine.
 func (b *bench) throughput(ctx context.Context) (err error) {
 	d, err := startDev(ctx, b.binary, filepath.Join(b.dir, "throughput"), false)
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *bench) throughput(ctx context.Context) (err error) {
 	defer c.Close() //nolint:errcheck // every answer has come
 	for _, row := range []struct {
 		name, job string
-		pending   int // triggers of one producer that are not acknowledged
+		pending   int // unacknowledged triggers of one producer, at most
 		goal      *report.Goal
 	}{
 		{"throughput/64", "single", 1, report.AtLeast(20_000)},
@@ -57,8 +57,7 @@ func (b *bench) throughput(ctx context.Context) (err error) {
 	return nil
 }
 
-// putJob makes a job that only triggers start. Every job has a module version of
-// its own name.
+// putJob applies a job without a schedule, and a module version with the name of the job.
 func putJob(ctx context.Context, c *sdk.Client, job string, code []byte) error {
 	if _, _, err := c.PushModule(ctx, sdk.Upload{Name: job, Version: "1", Code: code}); err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// candidate is somebody who makes messages durable.
+// candidate is a store that makes messages durable.
 type candidate struct {
 	name string
 	open func(ctx context.Context, dir string) (store, error)
-	note string // what has to be known to read the rows against it
+	note string // information needed to read the rows against it
 }
 
-// row compares the log with an anchor under one load. Both were measured in
-// the same round.
+// row compares the log with an anchor under one load. Both are measured in the same
+// round.
 type row struct {
 	name   string
 	load   load
@@ -29,7 +29,7 @@ type row struct {
 	goal   *report.Goal
 }
 
-// quantity is one of the numbers of a result.
+// quantity is one number of a result.
 type quantity struct {
 	unit string
 	in   func(result) float64
@@ -46,7 +46,7 @@ const (
 	raw  = "raw"
 )
 
-// rows lists what is compared, without those that nobody wants.
+// rows lists the comparisons that the options select.
 func (b *bench) rows() []row {
 	var all []row
 	add := func(name string, l load, anchor string, of quantity, goal *report.Goal) {
@@ -91,9 +91,9 @@ func (b *bench) rows() []row {
 	return all
 }
 
-// appends measures all rows of durable appends. Raw and the log go through all
-// of it; the peers start anew with each load, so that they do not tidy up in one
-// what they wrote in another.
+// appends measures all rows of durable appends. The raw file and the log stay open for
+// all loads. Each peer starts with empty data for each load, so that its cleanup of an
+// earlier load does not disturb a later one.
 func (b *bench) appends(ctx context.Context) (err error) {
 	rows := b.rows()
 	if len(rows) == 0 {
@@ -120,9 +120,9 @@ func (b *bench) appends(ctx context.Context) (err error) {
 	return nil
 }
 
-// compare measures the rows of one load. In every round all candidates that the
-// rows need get the load, one right after another, so that whatever else the
-// machine does meets all of them.
+// compare measures the rows of one load. In every round, all candidates that the rows
+// need get the load one right after another, so that other activity on the machine
+// affects all of them.
 func (b *bench) compare(ctx context.Context, l load, rows []row, lasting []entrant) (err error) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.load != l })
 	needed := func(name string) bool {
@@ -139,10 +139,10 @@ func (b *bench) compare(ctx context.Context, l load, rows []row, lasting []entra
 	}
 	stores := slices.Concat(lasting, guests.stores)
 	stores = slices.DeleteFunc(stores, func(e entrant) bool { return !needed(e.name) })
-	results := map[string][]result{} // of a candidate, one for each round
+	results := map[string][]result{} // by candidate, one for each round
 	for round := range b.size.rounds {
 		for i := range stores {
-			s := stores[(i+round)%len(stores)] // nobody always comes first
+			s := stores[(i+round)%len(stores)] // rotate, so that no candidate is always the first
 			r, err := b.measured(ctx, s, l)
 			if err != nil {
 				return fmt.Errorf("%s with %d producers: %w", s.name, l.producers, err)
@@ -166,7 +166,7 @@ func (b *bench) compare(ctx context.Context, l load, rows []row, lasting []entra
 	return nil
 }
 
-// measured puts a load on a store, first without looking.
+// measured puts a load on a store: first for the warm-up, then for the measured window.
 func (b *bench) measured(ctx context.Context, s entrant, l load) (result, error) {
 	if _, err := s.run(ctx, l, b.size.warmUp); err != nil {
 		return result{}, err
@@ -174,7 +174,7 @@ func (b *bench) measured(ctx context.Context, s entrant, l load) (result, error)
 	return s.run(ctx, l, b.size.window)
 }
 
-// median returns both numbers of the round in which their ratio was the median.
+// median returns both numbers of the round whose ratio is the median.
 func median(of quantity, values, anchors []result) (value, anchor float64) {
 	rounds := make([]int, len(values))
 	for i := range rounds {
@@ -186,11 +186,11 @@ func median(of quantity, values, anchors []result) (value, anchor float64) {
 	return of.in(values[mid]), of.in(anchors[mid])
 }
 
-// field holds the stores that compete. Each has a directory of its own below dir.
+// field holds the open stores of candidates. Each has its own directory below dir.
 type field struct {
 	dir     string
 	stores  []entrant
-	missing map[string]skipped // why a candidate is not among them
+	missing map[string]skipped // why a candidate could not be opened
 }
 
 type entrant struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// device measures how many bytes reach the device for one durable message of one
-// producer, with each of the log's writers.
+// device measures the bytes that reach the device for each durable message of one
+// producer, for each writer of the log.
 func (b *bench) device(ctx context.Context) (err error) {
 	row := func(writer string) string { return "device-bytes/append/" + writer }
 	var writers []string
@@ -62,7 +62,7 @@ func (b *bench) bytesPerAppend(ctx context.Context, c *counter, writer string) (
 	if _, err := l.Write(recs); err != nil {
 		return 0, err
 	}
-	if err := c.settle(ctx); err != nil { // the next segment is filled meanwhile
+	if err := c.settle(ctx); err != nil { // the log fills its next segment meanwhile
 		return 0, err
 	}
 	before, err := c.read()
@@ -86,7 +86,7 @@ type counter struct {
 	close func() error
 }
 
-// settle returns when nothing was written for a while.
+// settle returns when nothing has been written for 200 ms.
 func (c *counter) settle(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -111,9 +111,10 @@ func (c *counter) settle(ctx context.Context) error {
 	return errors.New("the device does not become idle")
 }
 
-// openCounter prefers a file system of its own, whose device counts everything,
-// its journal included, and nothing of others. That takes root. Otherwise the
-// kernel's account of this process has to do, which leaves out the journal.
+// openCounter returns a counter of a new file system if it can. The device of that file
+// system counts all of its writes, including its journal, and no others. Mounting it
+// needs root. Otherwise the counter uses the I/O statistics of the kernel for this
+// process, which do not include the journal.
 func (b *bench) openCounter(ctx context.Context) (*counter, error) {
 	c, err := b.openLoop(ctx)
 	if err == nil {
@@ -136,7 +137,8 @@ func (b *bench) openCounter(ctx context.Context) (*counter, error) {
 	}, nil
 }
 
-// openLoop mounts a new ext4 that lies in a file below the directory to measure.
+// openLoop mounts a new ext4 file system whose image is a file in the directory to
+// measure.
 func (b *bench) openLoop(ctx context.Context) (_ *counter, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("only root can mount one")
@@ -146,11 +148,11 @@ func (b *bench) openLoop(ctx context.Context) (_ *counter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Written as a whole, so that the file below neither grows nor has holes.
+	// The image is written completely, so that it neither grows nor has holes.
 	if err := errors.Join(fill(f, 128<<20), f.Close(), os.Mkdir(dir, 0o755)); err != nil {
 		return nil, err
 	}
-	const atOnce = "lazy_itable_init=0,lazy_journal_init=0,nodiscard" // nothing is written behind our back later
+	const atOnce = "lazy_itable_init=0,lazy_journal_init=0,nodiscard" // mkfs leaves no work for later
 	if _, err := command(ctx, "mkfs.ext4", "-q", "-F", "-E", atOnce, image); err != nil {
 		return nil, err
 	}
@@ -173,7 +175,8 @@ func (b *bench) openLoop(ctx context.Context) (_ *counter, err error) {
 	}, nil
 }
 
-// writtenBytes reads the seventh number of a device's stat: written sectors of 512 bytes.
+// writtenBytes reads the seventh number of a device's stat file: written sectors of 512
+// bytes.
 func writtenBytes(stat string) (int64, error) {
 	text, err := os.ReadFile(stat)
 	if err != nil {

@@ -15,7 +15,7 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// freeBytes returns the space that dir's file system has left.
+// freeBytes returns the free space of dir's file system for unprivileged users, in bytes.
 func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

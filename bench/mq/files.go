@@ -16,8 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// write fills a new log of at least total bytes and closes it. Nothing of it is
-// worth a sync of each message.
+// write fills a new log with at least total bytes and closes it. It does not sync each
+// message.
 func (b *bench) write(ctx context.Context, dir string, total int64, recs []mq.Record) (err error) {
 	l, err := mq.Open(mq.Config{Dir: dir, Sync: mq.OS})
 	if err != nil {
@@ -35,8 +35,7 @@ func (b *bench) write(ctx context.Context, dir string, total int64, recs []mq.Re
 	return nil
 }
 
-// read compares reading a log with reading its files. All of it is in the
-// kernel's cache.
+// read compares reading a log with reading its files. All data is in the page cache.
 func (b *bench) read(ctx context.Context) (err error) {
 	const name = "recover/read"
 	if !b.wants(name) {
@@ -66,7 +65,7 @@ func (b *bench) read(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if round > 0 { // the first one warms up
+		if round > 0 { // the first round warms up
 			log, files = append(log, ours), append(files, theirs)
 		}
 	}
@@ -82,7 +81,7 @@ func speed(read func() (int64, error)) (result, error) {
 	return result{rate: float64(n) / time.Since(begin).Seconds()}, err
 }
 
-// readLog reads a log through its door and returns the bytes of its records.
+// readLog reads a log through its API and returns the bytes of its records.
 func readLog(l *mq.Log) (n int64, err error) {
 	next := l.First()
 	err = l.Read(next, func(e mq.Entry) error {
@@ -99,8 +98,8 @@ func readLog(l *mq.Log) (n int64, err error) {
 	return n, err
 }
 
-// readFiles reads the files of a log one after another, with a checksum over
-// each piece.
+// readFiles reads the files of a log one after another and computes a checksum of each
+// piece.
 func readFiles(dir string) (n int64, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.seg"))
 	if err != nil {
@@ -135,10 +134,10 @@ func readFile(name string, piece []byte, n *int64) (err error) {
 	}
 }
 
-// checksum keeps the work of readFile from being left out.
+// checksum keeps the compiler from removing the checksums of readFile.
 var checksum uint32
 
-// open measures how long a restart waits for a large log.
+// open measures how long opening a large log takes.
 func (b *bench) open(ctx context.Context) (err error) {
 	name, goal := "open/"+gibibytes(b.size.open), report.AtMost(200)
 	if !b.wants(name) {

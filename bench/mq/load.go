@@ -14,11 +14,11 @@ import (
 // bodyBytes is the size of a message.
 const bodyBytes = 256
 
-// load is what producers do: each hands in so many messages at once and goes on
-// when they are durable.
+// load describes the producers: each appends batch messages at once, and continues when
+// they are durable.
 type load struct{ producers, batch int }
 
-// runner puts a load on something for that long.
+// runner puts a load on a store for the given time.
 type runner func(context.Context, load, time.Duration) (result, error)
 
 // store is an open candidate.
@@ -27,13 +27,13 @@ type store struct {
 	close func() error
 }
 
-// result is what one candidate did under one load.
+// result is the outcome of one candidate under one load.
 type result struct {
 	rate     float64 // durable messages per second
-	p50, p99 float64 // µs that a producer waited
+	p50, p99 float64 // waiting time of a producer in µs
 }
 
-// summary makes a result of how long each of the batches of n messages took.
+// summary computes a result from the waiting times of batches of n messages.
 func summary(waits []time.Duration, n int, elapsed time.Duration) result {
 	slices.Sort(waits)
 	at := func(q float64) float64 {
@@ -45,11 +45,11 @@ func summary(waits []time.Duration, n int, elapsed time.Duration) result {
 	return result{rate: float64(len(waits)*n) / elapsed.Seconds(), p50: at(0.5), p99: at(0.99)}
 }
 
-// producer makes a batch of messages durable. It is used by one goroutine.
+// producer makes a batch of messages durable. Only one goroutine may use it.
 type producer func() error
 
-// closedLoop runs the producers of a load: none has more than one batch on its
-// way. newProducer is handed the bodies of a batch.
+// closedLoop runs the producers of a load, each with at most one batch in flight.
+// newProducer receives the number of the producer and the bodies of its batch.
 func closedLoop(newProducer func(i int, bodies [][]byte) producer) runner {
 	return func(ctx context.Context, l load, window time.Duration) (result, error) {
 		var stop atomic.Bool
@@ -90,7 +90,7 @@ func closedLoop(newProducer func(i int, bodies [][]byte) producer) runner {
 	}
 }
 
-// bodies returns n bodies of random bytes, so that nothing compresses them.
+// bodies returns n bodies of random bytes, which cannot be compressed.
 func bodies(producer, n int) [][]byte {
 	random := rand.New(rand.NewPCG(uint64(producer), 1))
 	all := make([][]byte, n)

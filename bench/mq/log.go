@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// openLog opens our log as its users do. What is durable is given up at once, so
-// that segments are used again, as in a log that lives for long.
+// openLog opens the log as its users do. It trims durable messages every 20 ms, so that
+// segments are reused, as in a log in long use.
 func (b *bench) openLog(ctx context.Context, dir string) (store, error) {
 	l, err := mq.Open(mq.Config{Dir: dir, Writer: b.writer})
 	if err != nil {
@@ -55,8 +55,8 @@ func (b *bench) openLog(ctx context.Context, dir string) (store, error) {
 	}, nil
 }
 
-// awaitSpare returns when the log has filled the segment that follows, which a log
-// does once in its life: later ones are used again.
+// awaitSpare returns when the log has filled its next segment. A log does that only once:
+// later segments are reused.
 func awaitSpare(ctx context.Context, l *mq.Log) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Command mq measures the log: durable appends beside the limit of the disk and
-// beside the logs and queues of others, reading, opening, and the bytes that
-// reach the device. docs/benchmarks.md says what each row means.
+// Command mq measures the log: durable appends, compared with the limit of the disk and
+// with other logs and queues, reading, opening, and the bytes that reach the device.
+// docs/benchmarks.md explains each row.
 //
 //	go run ./mq [-o json] [--short] [--dir DIR] [--only REGEXP] [--producers 1,16] [--writer NAME]
 package main
@@ -32,13 +32,13 @@ func main() {
 	}
 }
 
-// sizes say how much work the rows are measured over.
+// sizes are the amounts of work behind the rows.
 type sizes struct {
-	rounds  int           // of everything that is compared; odd, for a median
+	rounds  int           // of each comparison; odd, for a median
 	window  time.Duration // of one candidate under one load in one round
 	warmUp  time.Duration // before each window; the stores stay open
 	raw     int64         // bytes of the file that raw writes
-	appends int           // of one producer, for the bytes that reach the device
+	appends int           // appends of one producer, for the bytes that reach the device
 	read    int64         // bytes of the log that is read
 	open    int64         // bytes of the log that is opened
 }
@@ -54,10 +54,10 @@ var (
 	}
 )
 
-// options are what the command line chooses.
+// options holds the choices of the command line.
 type options struct {
 	size      sizes
-	only      *regexp.Regexp // of the names of the rows
+	only      *regexp.Regexp // selects rows by name
 	producers []int
 	writer    string // mq.Config.Writer
 }
@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	return r.WriteTable(out)
 }
 
-// maxProducers bounds the goroutines, and the connections to a Redis.
+// maxProducers bounds the goroutines and the Redis connections.
 const maxProducers = 4096
 
 func numbers(list string) ([]int, error) {
@@ -116,7 +116,7 @@ func numbers(list string) ([]int, error) {
 	return all, nil
 }
 
-// measure runs the whole benchmark in a directory of its own below parent.
+// measure runs the whole benchmark in a new directory below parent.
 func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ *report.Report, err error) {
 	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
@@ -145,8 +145,8 @@ func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ 
 	return b.report, nil
 }
 
-// bench is one run of the benchmark. Its steps go one after another, so that
-// none disturbs another.
+// bench is one run of the benchmark. Its steps run one after another, so that they do not
+// disturb each other.
 type bench struct {
 	options
 	dir    string // absolute, on the disk to measure
@@ -154,14 +154,14 @@ type bench struct {
 	report *report.Report
 }
 
-// wants reports whether the row is to be measured.
+// wants reports whether a row is selected.
 func (b *bench) wants(row string) bool { return b.only.MatchString(row) }
 
 func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.notes, "mq: "+format+"\n", args...)
 }
 
-// skipped is the reason why a row cannot be measured here.
+// skipped is the reason why a row cannot be measured on this machine.
 type skipped string
 
 func (s skipped) Error() string { return string(s) }

@@ -19,13 +19,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// tiny is the whole benchmark over next to nothing.
+// tiny runs the whole benchmark with the smallest amounts of work.
 var tiny = sizes{
 	rounds: 1, window: 5 * time.Millisecond, warmUp: time.Millisecond,
 	raw: 2 << 20, appends: 5, read: 1 << 20, open: 1 << 20,
 }
 
-// diskDir returns a directory on a disk, which that for temporary files may not be.
+// diskDir returns a directory on a disk. The directory for temporary files may be in
+// memory.
 func diskDir(t *testing.T) string {
 	t.Helper()
 	for _, parent := range []string{os.TempDir(), "."} {
@@ -52,8 +53,8 @@ func diskDir(t *testing.T) string {
 	return ""
 }
 
-// TestMeasure runs everything: each row is there, has numbers that belong
-// together, or says why it has none.
+// TestMeasure runs the whole benchmark and checks that each row is present, and has
+// consistent numbers or a reason for being skipped.
 func TestMeasure(t *testing.T) {
 	o := options{size: tiny, only: regexp.MustCompile(""), producers: []int{1, 16, 256}, writer: "auto"}
 	r, err := measure(t.Context(), o, diskDir(t), t.Output())
@@ -88,7 +89,7 @@ func TestMeasure(t *testing.T) {
 		switch {
 		case row.Skipped != "":
 			missing := strings.HasSuffix(row.Name, "-"+redisName) && redisErr != nil
-			if !missing && !strings.HasPrefix(row.Name, "device-bytes/") { // where the file system cannot map or go around its cache
+			if !missing && !strings.HasPrefix(row.Name, "device-bytes/") { // the file system may not support the writers mmap and direct
 				t.Errorf("row %s was skipped: %s", row.Name, row.Skipped)
 			}
 		case row.Value <= 0 || row.Unit == "":
@@ -154,7 +155,7 @@ func TestMedian(t *testing.T) {
 		}
 		return rs
 	}
-	// The ratios are 1, 3 and 2.
+	// The ratios are 1, 3 and 2, so the third round is the median.
 	if value, anchor := median(rate, rates(10, 30, 8), rates(10, 10, 4)); value != 8 || anchor != 4 {
 		t.Errorf("the median is %v of %v, want 8 of 4", value, anchor)
 	}
@@ -173,8 +174,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestGroup checks that whoever was told that a message is written was told so
-// after the write that carried it.
+// TestGroup checks that put returns the result of the write that carried its message, and
+// that closeBefore closes the store.
 func TestGroup(t *testing.T) {
 	failure := errors.New("no")
 	written := map[string]bool{}

@@ -27,8 +27,8 @@ const (
 	redisName     = "redis"
 )
 
-// peers make a message durable before they say so, like the log. They are used
-// as the fastest way that their own interface has for single messages.
+// peers are stores that acknowledge a message only when it is durable, like the log. Each
+// is called in the fastest way that its own interface offers for single messages.
 var peers = []candidate{
 	{name: pebbleName, open: openPebble, note: "Set with Sync: its own group commit"},
 	{name: etcdName, open: openEtcd, note: "one Save for all who came meanwhile"},
@@ -65,7 +65,8 @@ func openPebble(_ context.Context, dir string) (store, error) {
 	}, nil
 }
 
-// silent is a pebble.Logger. After a fatal error pebble cannot go on.
+// silent is a pebble.Logger. It panics on a fatal error, after which pebble cannot
+// continue.
 type silent struct{}
 
 func (silent) Infof(string, ...any)              {}
@@ -163,8 +164,8 @@ func openJetStream(ctx context.Context, dir string) (_ store, err error) {
 	}, nil
 }
 
-// group lets producers share the writes of a store that has no group commit of
-// its own: one goroutine writes what came while it wrote before.
+// group lets producers share the writes of a store without a group commit. One goroutine
+// writes all bodies that arrived during its previous write.
 type group struct {
 	mu    sync.Mutex
 	open  *flight
@@ -172,10 +173,10 @@ type group struct {
 	ended chan struct{}
 }
 
-// flight is what one write carries.
+// flight holds the bodies of one write.
 type flight struct {
 	bodies [][]byte
-	landed chan struct{} // closed when err is set
+	landed chan struct{} // closed after err is set
 	err    error
 }
 
@@ -198,7 +199,7 @@ func newGroup(write func(bodies [][]byte) error) *group {
 	return g
 }
 
-// put returns when the body is written; until then it belongs to the group.
+// put returns when the body is written. The group owns the body until then.
 func (g *group) put(_ int, body []byte) error {
 	g.mu.Lock()
 	f := g.open
@@ -212,8 +213,8 @@ func (g *group) put(_ int, body []byte) error {
 	return f.err
 }
 
-// closeBefore ends the group, in which nobody may wait any more, before the
-// store below it.
+// closeBefore stops the group, and then closes its store. No call of put may be in
+// progress.
 func (g *group) closeBefore(closeStore func() error) func() error {
 	return func() error {
 		close(g.wake)

@@ -15,9 +15,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // frameBytes is the size of a message as raw and the log write it.
 const frameBytes = 24 + bodyBytes
 
-// openRaw is the limit of the disk for whoever shares syncs: one thread that
-// frames as many messages as the load has, writes them to a file that was filled
-// before, and syncs, with all of them always ready.
+// openRaw opens a store that shows the limit of the disk for shared syncs. One thread
+// frames all messages of the load, writes them to a file that was filled before, and
+// syncs. It never waits for producers.
 func (b *bench) openRaw(_ context.Context, dir string) (store, error) {
 	f, err := os.Create(filepath.Join(dir, raw))
 	if err != nil {
@@ -31,7 +31,8 @@ func (b *bench) openRaw(_ context.Context, dir string) (store, error) {
 	return store{run: w.run, close: f.Close}, nil
 }
 
-// fill writes zeros page by page, so that the cache holds the file in small pieces.
+// fill writes zeros in pages of 4 KiB, so that the page cache holds the file in small
+// pieces.
 func fill(f *os.File, size int64) error {
 	zeros := make([]byte, 4096)
 	for off := int64(0); off < size; off += int64(len(zeros)) {
@@ -78,7 +79,7 @@ func (w *rawWriter) run(ctx context.Context, l load, window time.Duration) (resu
 	return summary(waits, n, time.Since(begin)), ctx.Err()
 }
 
-// putFrame does the work that a record of the log takes.
+// putFrame does the same work as the log does for a record.
 func putFrame(b []byte, seq uint64, body []byte) {
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(body)))
 	binary.LittleEndian.PutUint64(b[8:], 1)

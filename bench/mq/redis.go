@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// openRedis starts a Redis on a socket of its own. Each producer has a
-// connection, and Redis syncs once for all whose commands it read together.
+// openRedis starts a Redis on its own socket. Each producer has a connection, and Redis
+// syncs once for all commands that it read together.
 func openRedis(ctx context.Context, dir string) (_ store, err error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return store{}, skipped("redis-server is not installed")
 	}
-	at, err := os.MkdirTemp("", "redis-") // the path of a socket has to be short
+	at, err := os.MkdirTemp("", "redis-") // socket paths are limited to about 100 bytes
 	if err != nil {
 		return store{}, err
 	}
@@ -36,7 +36,7 @@ func openRedis(ctx context.Context, dir string) (_ store, err error) {
 		return store{}, errors.Join(err, os.RemoveAll(at))
 	}
 	if err := r.dial(ctx, 1); err != nil {
-		err = errors.Join(err, r.close()) // it has ended, so that says is complete
+		err = errors.Join(err, r.close()) // the process has ended, so says is complete
 		return store{}, fmt.Errorf("redis-server does not serve: %w\n%s", err, says.Bytes())
 	}
 	return store{run: r.run, close: r.close}, nil
@@ -53,7 +53,8 @@ type redisConn struct {
 	in *bufio.Reader
 }
 
-// dial makes sure of n connections. The first one waits for the server.
+// dial opens connections until there are n. The first one retries until the server
+// accepts it.
 func (r *redis) dial(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -95,7 +96,8 @@ func (r *redis) run(ctx context.Context, l load, window time.Duration) (result, 
 	})(ctx, l, window)
 }
 
-// do sends one XADD and reads its answer, the id of the entry: "$15\r\n1700000000000-0\r\n".
+// do sends one XADD and reads its answer, the ID of the entry:
+// "$15\r\n1700000000000-0\r\n".
 func (c redisConn) do(command []byte) error {
 	if _, err := c.Write(command); err != nil {
 		return err
@@ -111,7 +113,7 @@ func (c redisConn) do(command []byte) error {
 	return err
 }
 
-// xadd is the command that appends body to a stream.
+// xadd returns the command that appends body to a stream.
 func xadd(body []byte) []byte {
 	var b bytes.Buffer
 	b.WriteString("*5\r\n")

@@ -19,8 +19,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// anchors measures what others need for a warm call: Extism, a process for each
-// job, and go-plugin.
+// anchors measures a warm call in other systems: Extism, a process for each job, and
+// go-plugin.
 func (b *bench) anchors(ctx context.Context) error {
 	b.note("measure Extism, processes and go-plugin")
 	ours := rate(b.warm)
@@ -38,8 +38,8 @@ func (b *bench) anchors(ctx context.Context) error {
 
 func rate(d time.Duration) float64 { return float64(time.Second) / float64(d) }
 
-// extism calls a guest that does the same work on one instance of the SDK's,
-// without a timeout and without a reset.
+// extism calls a guest with the same work, in one instance of the Extism SDK, without a
+// timeout and without a reset.
 func (b *bench) extism(ctx context.Context, ours float64) error {
 	p, err := extism.NewPlugin(ctx, extism.Manifest{Wasm: []extism.Wasm{extism.WasmData{Data: extismGuest}}}, extism.PluginConfig{}, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func checkAnswer(out []byte) error {
 	return nil
 }
 
-// process starts cat for each job, as small a program as there is.
+// process starts cat, a minimal program, for each job.
 func (b *bench) process(ctx context.Context, ours float64) error {
 	const name, goal = "warm/process", 100
 	cat, err := exec.LookPath("cat")
@@ -91,7 +91,7 @@ func (b *bench) process(ctx context.Context, ours float64) error {
 	return nil
 }
 
-// pluginEnv turns this program into the plugin.
+// pluginEnv is the environment variable that makes this program the plugin.
 const pluginEnv = "WHEELWORK_BENCH_PLUGIN"
 
 var handshake = plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: pluginEnv, MagicCookieValue: "1"}
@@ -105,7 +105,7 @@ func servePlugin() {
 	})
 }
 
-// echoPlugin is the plugin on both sides.
+// echoPlugin is both sides of the plugin.
 type echoPlugin struct{ plugin.NetRPCUnsupportedPlugin }
 
 func (*echoPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
@@ -125,7 +125,7 @@ func (echoServer) echo(in *wrapperspb.BytesValue) *wrapperspb.BytesValue {
 	return wrapperspb.Bytes(out)
 }
 
-// echoService is written by hand: it is two methods of bytes.
+// echoService describes two methods of bytes, so it is written by hand.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "bench.Echo",
 	HandlerType: (*any)(nil),
@@ -149,8 +149,8 @@ var echoService = grpc.ServiceDesc{
 	}}},
 }
 
-// goPlugin calls a plugin that does the same work, one call after another, and
-// through a stream with several calls under way.
+// goPlugin calls a plugin with the same work: one call after another, and on a stream
+// with several calls in flight.
 func (b *bench) goPlugin(ctx context.Context, ours float64) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -194,10 +194,10 @@ func (b *bench) goPlugin(ctx context.Context, ours float64) error {
 	return nil
 }
 
-// window is how many streamed calls are under way at once.
+// window is the number of streamed calls in flight.
 const window = 128
 
-// streamedCalls does window calls at a time on one stream.
+// streamedCalls returns a job that makes window calls on one stream.
 func streamedCalls(ctx context.Context, conn *grpc.ClientConn) (job, error) {
 	stream, err := conn.NewStream(ctx, &echoService.Streams[0], "/bench.Echo/Stream")
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// input is what every guest that echoes is given; it answers with answer.
+// input is the input of every guest that echoes, and answer is the expected output.
 var (
 	input  = append([]byte{'w'}, make([]byte, 63)...)
 	answer = uint64(len(input))<<32 | 'w'
 )
 
-// task runs one task as a host does: with a deadline, from input to output.
+// task returns a job that runs one task as a host does: with a deadline, from input to
+// output.
 func task(ctx context.Context, e *wasm.Engine, digest, handler string) job {
 	t := runtime.Task{Digest: digest, Handler: handler, App: "bench", Input: input, Deadline: time.Now().Add(time.Hour)}
 	return func() error {
@@ -33,7 +34,7 @@ func task(ctx context.Context, e *wasm.Engine, digest, handler string) job {
 	}
 }
 
-// calls measures whole tasks, in instances that are kept, set back, or new.
+// calls measures whole tasks in instances that are shared, reset or new.
 func (b *bench) calls(ctx context.Context) (err error) {
 	b.note("measure calls")
 	e, err := wasm.New(ctx, wasm.Config{})
@@ -87,10 +88,11 @@ func (b *bench) calls(ctx context.Context) (err error) {
 	return nil
 }
 
-// batchSize is how many tasks a host takes at once.
+// batchSize is the number of tasks that a host takes at once.
 const batchSize = 16
 
-// batch runs tasks in one call, each with its deadline, input and output.
+// batch returns a job that runs a batch of tasks in one call, each with its own deadline,
+// input and output.
 func batch(ctx context.Context, e *wasm.Engine, digest string) job {
 	deadline := time.Now().Add(time.Hour)
 	items := make([]*runtime.Item, batchSize)
@@ -111,8 +113,8 @@ func batch(ctx context.Context, e *wasm.Engine, digest string) job {
 	}
 }
 
-// loads measures how long a host that starts again takes for a module that it
-// has compiled before.
+// loads measures how long a restarted host takes to load a module that it compiled
+// before.
 func (b *bench) loads(ctx context.Context) error {
 	b.note("load %d times", b.size.loads)
 	dir := filepath.Join(b.dir, "compiled")
@@ -135,7 +137,7 @@ func (b *bench) loads(ctx context.Context) error {
 		if err := e.Close(ctx); err != nil {
 			return err
 		}
-		if i == 0 { // which fills the cache
+		if i == 0 { // the first load fills the cache
 			b.report.Add("load/go/compile", took.Seconds()*1e3, "ms", nil)
 			b.report.Note("one processor")
 			continue

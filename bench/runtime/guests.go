@@ -27,7 +27,7 @@ var (
 	goCommandSource []byte
 )
 
-// buildGuests compiles what is too large to keep as a module.
+// buildGuests compiles the guests that are too large to store as modules.
 func (b *bench) buildGuests(ctx context.Context) (err error) {
 	if b.goReactor, err = b.buildGo(ctx, goReactorSource, "-buildmode=c-shared"); err != nil {
 		return err
@@ -56,18 +56,18 @@ func (b *bench) buildGo(ctx context.Context, source []byte, flags ...string) ([]
 	return os.ReadFile(out)
 }
 
-// manifest names the C guest's handlers, in their order.
+// manifest returns a manifest with the handlers of the C guest, in their order.
 func manifest(reuse string) string {
 	return `{"handlers":[{"name":"echo","batch":true},{"name":"pages"},{"name":"all"},{"name":"loop"}],"reuse":"` + reuse + `"}`
 }
 
-// silent is a sink that drops everything.
+// silent is a sink that drops all logs and progress.
 type silent struct{}
 
 func (silent) Log(runtime.Level, []byte)     {}
 func (silent) Progress(int64, int64, string) {}
 
-// load makes a module ready, with a manifest unless it is "".
+// load loads a module into the engine, with a manifest unless it is "".
 func load(ctx context.Context, e *wasm.Engine, code []byte, manifest string) (digest string, err error) {
 	if manifest != "" {
 		if code, err = wasm.WithManifest(code, manifest); err != nil {

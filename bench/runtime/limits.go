@@ -15,8 +15,8 @@ import (
 // lifetime is the deadline of a guest that never ends.
 const lifetime = 10 * time.Millisecond
 
-// limits measures guests that never end: how long after its deadline one is
-// gone, and how long it holds up the process's garbage collector.
+// limits measures guests that never end: how long after its deadline such a guest is
+// stopped, and how long it delays the garbage collector of the process.
 func (b *bench) limits(ctx context.Context) error {
 	b.note("run guests that never end")
 	e, err := wasm.New(ctx, wasm.Config{})
@@ -49,8 +49,8 @@ func (b *bench) limits(ctx context.Context) error {
 	return nil
 }
 
-// addDurations adds a row judged by the median: on a shared machine the worst
-// says more of the machine.
+// addDurations adds a row whose goal applies to the median. On a shared machine the
+// maximum depends more on the machine than on the program.
 func (b *bench) addDurations(name string, all []time.Duration, goal *report.Goal) {
 	slices.Sort(all)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -58,7 +58,7 @@ func (b *bench) addDurations(name string, all []time.Duration, goal *report.Goal
 	b.report.Note(fmt.Sprintf("the median of %d; the worst %.2f ms", len(all), ms(all[len(all)-1])))
 }
 
-// collections measures garbage collections that nobody disturbs.
+// collections measures garbage collections without a running guest.
 func collections(n int) (all []time.Duration) {
 	for range n {
 		time.Sleep(time.Millisecond)
@@ -69,15 +69,17 @@ func collections(n int) (all []time.Duration) {
 	return all
 }
 
-// stalls runs garbage collections while a guest has the processor. It returns how long they
-// took, and for others the longest time that a goroutine waited which wanted to run all the while. The goroutine waits for the guest, for the collector, and where the collector
-// itself has to wait, until the guest lets it stop the world.
+// stalls runs n garbage collections while a guest has the processor, and returns how long
+// they took in whole. During n further collections it returns in waits the longest time
+// that a runnable goroutine waited. That goroutine waits for the guest and for the
+// collector, and for the time that the collector waits until the guest lets it stop the
+// world.
 func stalls(ctx context.Context, e *wasm.Engine, digest string, n int) (waits, whole []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan runtime.Result, 1)
 	go func() { ended <- e.Run(ctx, runtime.Task{Digest: digest, Handler: "loop"}, silent{}) }()
 	for range n {
-		time.Sleep(time.Millisecond) // the guest has the processor
+		time.Sleep(time.Millisecond) // until the guest has the processor
 		start := time.Now()
 		goruntime.GC()
 		whole = append(whole, time.Since(start))

@@ -1,7 +1,6 @@
-// Command runtime measures one task in one guest: what a call, a reset, a new
-// instance and metering cost, and how well limits hold, on one core and beside
-// Extism, a process for each job and go-plugin. docs/benchmarks.md says what
-// each row means.
+// Command runtime measures one task in one guest: what a call, a reset, a new instance
+// and metering cost, and how well limits hold, on one core and beside Extism, a process
+// for each job and go-plugin. docs/benchmarks.md explains each row.
 //
 //	go run ./runtime [-o json] [--short]
 package main
@@ -34,12 +33,12 @@ func main() {
 	}
 }
 
-// sizes say how long each row is measured.
+// sizes are the amounts of work behind the rows.
 type sizes struct {
-	rounds    int           // of which the best counts: what disturbs only ever adds
-	round     time.Duration // length of one round: short, so that some are left alone
-	deadlines int           // guests that are ended at their deadline, and garbage collections
-	loads     int           // of a module from the cache
+	rounds    int           // the best round counts, because disturbances only add time
+	round     time.Duration // length of one round: short, so that some rounds are undisturbed
+	deadlines int           // guests that are stopped at their deadline, and garbage collections
+	loads     int           // loads of a module from the cache
 }
 
 var (
@@ -97,7 +96,7 @@ func measure(ctx context.Context, size sizes, notes io.Writer) (*report.Report, 
 	return b.report, nil
 }
 
-// bench is one run of the benchmark. Its steps go one after another.
+// bench is one run of the benchmark. Its steps run one after another.
 type bench struct {
 	size   sizes
 	dir    string
@@ -105,18 +104,18 @@ type bench struct {
 	report *report.Report
 
 	goReactor, goCommand []byte
-	warm                 time.Duration // of the row warm/call
+	warm                 time.Duration // result of the row warm/call
 }
 
 func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.notes, "runtime: "+format+"\n", args...)
 }
 
-// A job is something that is done again and again.
+// job is an action that is repeated.
 type job func() error
 
-// best is what each job takes: the mean of its best round. The rounds of the
-// jobs alternate, so that what disturbs the machine disturbs all of them.
+// best returns the mean duration of each job in its best round. The rounds of the jobs
+// alternate, so that disturbances of the machine affect all jobs.
 func (b *bench) best(ctx context.Context, jobs ...job) ([]time.Duration, error) {
 	counts := make([]int, len(jobs))
 	took := make([]time.Duration, len(jobs))
@@ -146,11 +145,11 @@ func (b *bench) best(ctx context.Context, jobs ...job) ([]time.Duration, error) 
 	return took, nil
 }
 
-// fit is how often a job is done in one round. It warms the job up.
+// fit returns how often a job fits into one round. It warms the job up.
 func (b *bench) fit(do job) (int, error) {
 	for n := 1; ; n *= 4 {
 		least := time.Duration(math.MaxInt64)
-		for range 3 { // of which one may be disturbed
+		for range 3 { // one of them may be disturbed
 			start := time.Now()
 			for range n {
 				if err := do(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// metering compares guests as they run here with the same guests in the bare
-// engine, which cannot stop them.
+// metering compares metered guests with the same guests in the plain engine, which cannot
+// stop them.
 func (b *bench) metering(ctx context.Context) error {
 	b.note("measure metering")
 	rt := wazero.NewRuntime(ctx)
@@ -69,7 +69,7 @@ func (b *bench) metering(ctx context.Context) error {
 	return nil
 }
 
-// instance calls an export of a module of its own.
+// instance returns a job that calls an export of a new instance of a module.
 func instance(ctx context.Context, rt wazero.Runtime, code []byte, export string, n uint64) (job, error) {
 	mod, err := rt.InstantiateWithConfig(ctx, code, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
 	if err != nil {
@@ -95,12 +95,11 @@ func instance(ctx context.Context, rt wazero.Runtime, code []byte, export string
 	}, nil
 }
 
-// slice is the fuel between two ticks: what a host grants a guest that runs
-// for long.
+// slice is the fuel between two ticks, which a host grants a long-running guest.
 const slice = 1_000_000
 
-// hostModules lets the guests be instantiated, and refills their budgets as a
-// host does when there is nothing to stop.
+// hostModules provides the imports of the guests. It refills their fuel as a host does
+// when it has no reason to stop them.
 func hostModules(ctx context.Context, rt wazero.Runtime) error {
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, rt); err != nil {
 		return err

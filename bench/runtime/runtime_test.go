@@ -11,15 +11,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(pluginEnv) != "" { // started by the test below
+	if os.Getenv(pluginEnv) != "" { // started by TestMeasure
 		servePlugin()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// TestMeasure runs the whole benchmark over next to nothing: its own checks hold,
-// and every row is there.
+// TestMeasure runs the whole benchmark with tiny sizes: its own checks must pass, and
+// every row must be present.
 func TestMeasure(t *testing.T) {
 	tiny := sizes{rounds: 1, round: time.Millisecond, deadlines: 1, loads: 1}
 	r, err := measure(t.Context(), tiny, t.Output())

@@ -13,11 +13,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/wheel/alarm"
 )
 
-// price is what timers cost in one store.
+// price is the cost of timers in one store: insert and cancel in ns for each timer, bytes
+// for each timer, and gc in ms.
 type price struct{ insert, cancel, bytes, gc float64 }
 
-// cost measures what it takes to add, hold and cancel timers. All are an hour
-// to two away, so that none goes off.
+// cost measures adding, holding and cancelling timers. All timers are one to two hours
+// ahead, so that none fires.
 func (b *bench) cost(ctx context.Context) error {
 	b.note("cost of %d timers", b.size.timers)
 	parties := []party{&ours{}, &afterFunc{}, &russellLuo{}}
@@ -30,7 +31,7 @@ func (b *bench) cost(ctx context.Context) error {
 			prices[p.name()] = append(prices[p.name()], priceOf(p, b.size.timers, uint64(round)))
 		}
 	}
-	// The least: whatever else runs on the machine only adds to it.
+	// The minimum counts, because other activity on the machine only adds time.
 	of := func(name string, f func(price) float64) float64 {
 		least := f(prices[name][0])
 		for _, p := range prices[name] {
@@ -50,7 +51,8 @@ func (b *bench) cost(ctx context.Context) error {
 		b.report.AddRatio(row.name, of("wheel", row.f), row.unit, "AfterFunc", of("AfterFunc", row.f), row.goal)
 		b.report.AddRatio(row.name+"/timingwheel", of("wheel", row.f), row.unit, "timingwheel", of("timingwheel", row.f), nil)
 	}
-	// The median: the rest of the process frees memory as well as it takes it.
+	// The median counts, because the rest of the process frees memory as well as it
+	// allocates it.
 	bytes := func(name string) float64 {
 		var all []float64
 		for _, p := range prices[name] {
@@ -99,8 +101,8 @@ func priceOf(p party, n int, seed uint64) price {
 	}
 }
 
-// heap returns the bytes that are in use. A pool gives up what it holds at the second
-// collection.
+// heap returns the bytes in use. It collects twice, because a pool releases its objects
+// at the second collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -109,7 +111,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// idle measures the processor time of a wheel with all of its timers far away.
+// idle measures the processor time of a wheel whose timers are all far in the future.
 func (b *bench) idle(ctx context.Context) error {
 	const wait = time.Second
 	b.note("%d timers that are far away, for %v", b.size.timers, wait)
@@ -128,7 +130,7 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-bell.C: // in an hour
+	case <-bell.C: // fires in an hour
 	case <-time.After(wait):
 	case <-ctx.Done():
 		return ctx.Err()

@@ -20,18 +20,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// load is what producers do: each hands in so many pieces of work at once, and
-// goes on when they are durable, until there are runs of them.
+// load describes the producers: each submits batch pieces of work at once and continues
+// when they are durable, until the load has runs of them.
 type load struct {
 	row              string
 	runs             int
 	producers, batch int
-	goal             *report.Goal // in runs a second
-	versus           *report.Goal // as a multiple of a peer's
+	goal             *report.Goal // in runs per second
+	versus           *report.Goal // as a multiple of the rate of a peer
 }
 
-// loads are the two ways to hand in work: much at a time, and one by one by
-// many who wait.
+// loads returns the two loads: large batches, and single triggers by many producers that
+// wait for each.
 func (b *bench) loads() []load {
 	return []load{
 		{"e2e/batch100", b.size.runs, 64, 100, report.AtLeast(150_000), report.AtLeast(10)},
@@ -39,13 +39,13 @@ func (b *bench) loads() []load {
 	}
 }
 
-// warmShare is the part of the runs that are made before any is measured, of peers as
-// well: what is asked for is what a server sustains, and one that has just begun
-// takes from the system, page by page, the memory that the load needs.
+// warmShare is the divisor for the number of runs before the first measurement, also on
+// peers. The benchmark measures sustained rates, and a process that has just started
+// still gets the memory for the load from the system, page by page.
 const warmShare = 4
 
-// endToEnd measures runs from the call of a producer to their durable end, with
-// many jobs stored, beside the queues of others.
+// endToEnd measures runs from the call of a producer to their durable end, with many
+// stored jobs, and compares the rates with other queues.
 func (b *bench) endToEnd(ctx context.Context) (err error) {
 	d, err := b.start(ctx, "e2e")
 	if err != nil {
@@ -100,26 +100,26 @@ func (b *bench) endToEnd(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if err := d.end(syscall.SIGTERM); err != nil { // the peers have the machine for themselves
+	if err := d.end(syscall.SIGTERM); err != nil { // so that the peers have the machine to themselves
 		return err
 	}
 	return b.peers(ctx, rates)
 }
 
-// done is what a load did.
+// done is the outcome of a load.
 type done struct {
 	took time.Duration
 	ids  []runID
 }
 
-// runID is the text of a run's id: millions of them are kept, and strings would
-// have the collector of this process look at each.
+// runID is the text of a run ID. Millions of them are held in memory. Strings would
+// contain pointers, and the garbage collector of this process would have to scan each.
 type runID [26]byte
 
 func (id runID) String() string { return string(id[:]) }
 
-// run puts a load on the server. It is over when the last run has ended, and a
-// list shows it.
+// run puts a load on the server. It returns when the last run has ended and a list shows
+// it.
 func (b *bench) run(ctx context.Context, d *dev, l load) (done, error) {
 	var acknowledged atomic.Int64
 	defer b.progress(l.row, l.runs, &acknowledged)()
@@ -130,7 +130,7 @@ func (b *bench) run(ctx context.Context, d *dev, l load) (done, error) {
 	var left atomic.Int64
 	left.Store(int64(l.runs))
 	var mu sync.Mutex
-	did := done{ids: make([]runID, 0, l.runs)} // that it grows is not to be measured
+	did := done{ids: make([]runID, 0, l.runs)} // allocated before the measurement
 	var last, lastJob string
 	begin := time.Now()
 	group, ctx2 := errgroup.WithContext(ctx)
@@ -196,8 +196,8 @@ func (d *dev) lists(ctx context.Context, job, id string) (bool, error) {
 	return false, nil
 }
 
-// check makes sure that the acknowledged runs are as many as have succeeded
-// since, each with an id of its own, and looks at some of them.
+// check checks that the number of acknowledged runs equals the number of runs that
+// succeeded since before, that their IDs are distinct, and reads some of the runs.
 func (d *dev) check(ctx context.Context, before *sdk.Overview, ids []runID) error {
 	after, err := d.Overview(ctx, "")
 	if err != nil {
@@ -224,11 +224,11 @@ func (d *dev) check(ctx context.Context, before *sdk.Overview, ids []runID) erro
 	return nil
 }
 
-// history is the rows about what has ended.
+// history lists the rows about ended runs.
 var history = []string{"history/id/p99", "history/page/p99", "history/bytes"}
 
-// fill puts more of a load on the server, until the history is as long as it is
-// to be measured at. It returns ids of runs that are in it, those given among them.
+// fill puts more load on the server until its history is as long as the size ended. It
+// returns IDs of runs in the history, including the given ones.
 func (b *bench) fill(ctx context.Context, d *dev, l load, ids []runID) ([]runID, error) {
 	const piece = 1_000_000
 	for {
@@ -249,8 +249,8 @@ func (b *bench) fill(ctx context.Context, d *dev, l load, ids []runID) ([]runID,
 	}
 }
 
-// history measures how long it takes to read one run, and a page of a list, of
-// those that have ended.
+// history measures how long it takes to read one ended run, and a page of a list of ended
+// runs.
 func (b *bench) history(ctx context.Context, d *dev, ids []runID) error {
 	const asks = 200
 	b.note("read the history: %d times each", asks)
@@ -263,7 +263,7 @@ func (b *bench) history(ctx context.Context, d *dev, ids []runID) error {
 		_, err := d.Run(ctx, "", ids[r.IntN(len(ids))].String())
 		return err
 	}
-	// What the pages of the console ask for.
+	// These are the queries of the console's pages.
 	queries := []func() sdk.RunQuery{
 		func() sdk.RunQuery { return sdk.RunQuery{} },
 		func() sdk.RunQuery { return sdk.RunQuery{Job: stored(r.IntN(b.size.stored))} },

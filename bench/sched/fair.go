@@ -19,8 +19,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// computeModule never ends and calls nothing; sleepModule sleeps for an hour. The timeout
-// of the job ends both, so that it says how long a run takes.
+// computeModule never ends and makes no calls. sleepModule sleeps for an hour. The
+// timeout of the job stops both, so it determines how long a run takes.
 var (
 	//go:embed testdata/compute.wasm
 	computeModule []byte
@@ -43,8 +43,8 @@ const (
 	goalOthers = 1000 // ms
 )
 
-// fair measures how late runs of one app start beside a flood of another one, and what
-// priorities and deadlines are worth behind one.
+// fair measures the start delays of runs of one app beside a flood of runs of another
+// app, and the effect of priorities and deadlines behind a flood.
 func (b *bench) fair(ctx context.Context) error {
 	for _, kind := range []string{"compute", "sleep"} {
 		for _, known := range []bool{false, true} {
@@ -61,7 +61,8 @@ func (b *bench) fair(ctx context.Context) error {
 	return nil
 }
 
-// crowded starts a dev of four slots with the modules of floods in the app of the flood.
+// crowded starts a dev with four slots and pushes the modules of the floods to the
+// default app.
 func (b *bench) crowded(ctx context.Context, name string) (*dev, error) {
 	d, err := b.start(ctx, name, "--slots", fairSlots)
 	if err != nil {
@@ -77,8 +78,8 @@ func (b *bench) crowded(ctx context.Context, name string) (*dev, error) {
 	return d, nil
 }
 
-// flood is 60 long runs of one app on a host with 4 slots, beside a job of another app that
-// fires five times a second.
+// flood measures 60 long runs of one app on a host with 4 slots, beside a job of another
+// app that fires five times a second.
 func (b *bench) flood(ctx context.Context, kind string, known bool) (err error) {
 	name := "fair/flood/" + kind + "/unknown"
 	if known {
@@ -104,7 +105,7 @@ func (b *bench) flood(ctx context.Context, kind string, known bool) (err error) 
 			return err
 		}
 	}
-	if err := await(ctx, time.After(time.Second)); err != nil { // the tick is there
+	if err := await(ctx, time.After(time.Second)); err != nil { // until the tick job runs
 		return err
 	}
 	begin := time.Now()
@@ -133,8 +134,8 @@ func (d *dev) trigger(ctx context.Context, job string, n int) error {
 	return nil
 }
 
-// begun returns how late the runs of an app started that were planned since, sorted. One
-// that has not started counts as if it did now.
+// begun returns the start delays of the runs of an app that were planned since a time,
+// sorted. A run that has not started counts as if it started now.
 func (d *dev) begun(ctx context.Context, app string, since time.Time) ([]time.Duration, error) {
 	return begun(ctx, d.Client, app, since)
 }
@@ -161,7 +162,7 @@ func begun(ctx context.Context, c *sdk.Client, app string, since time.Time) (lag
 	return lags, nil
 }
 
-// priority is a run of priority 10 behind 40 runs of 700 ms and priority -5.
+// priority measures a run of priority 10 behind 40 runs of 700 ms and priority -5.
 func (b *bench) priority(ctx context.Context) (err error) {
 	b.note("fair/priority")
 	d, err := b.crowded(ctx, "priority")
@@ -191,7 +192,8 @@ func (b *bench) priority(ctx context.Context) (err error) {
 	return nil
 }
 
-// startDeadline is 40 runs with a deadline of a second, of which 4 slots do ten in that time.
+// startDeadline measures 40 runs with a deadline of one second, of which 4 slots can
+// start ten in that time.
 func (b *bench) startDeadline(ctx context.Context) (err error) {
 	b.note("fair/deadline")
 	d, err := b.crowded(ctx, "deadline")
@@ -225,8 +227,8 @@ func (b *bench) startDeadline(ctx context.Context) (err error) {
 	return nil
 }
 
-// fleet is 1000 triggers of long runs on the three hosts of a cluster, beside six other
-// apps.
+// fleet measures 1000 triggers of long runs on the three hosts of a cluster, beside six
+// other apps.
 func (b *bench) fleet(ctx context.Context) (err error) {
 	b.note("fair/fleet: %d runs of %v on three hosts of a cluster", fleetRuns, b.size.fleet)
 	if err := b.build(ctx); err != nil {
@@ -243,7 +245,7 @@ func (b *bench) fleet(ctx context.Context) (err error) {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	defer func() { // the handlers that still run are ended, or killed with it
+	defer func() { // handlers that still run are stopped or killed with the cluster
 		err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM))
 		_ = cmd.Wait() // ended by a signal
 	}()
@@ -278,7 +280,7 @@ func (b *bench) fleet(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := await(ctx, time.After(5*time.Second)); err != nil { // the modules are compiled, the hosts divided
+	if err := await(ctx, time.After(5*time.Second)); err != nil { // until modules are compiled and hosts are assigned
 		return err
 	}
 	begin := time.Now()
@@ -293,7 +295,7 @@ func (b *bench) fleet(ctx context.Context) (err error) {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := await(ctx, time.After(max(b.size.fleet, 2*fleetTick))); err != nil { // each of the others fired
+	if err := await(ctx, time.After(max(b.size.fleet, 2*fleetTick))); err != nil { // until each of the other jobs has fired
 		return err
 	}
 	var worst time.Duration

@@ -13,11 +13,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// neighbours are the jobs of the other app, each due every second.
+// neighbours is the number of jobs of the other app, each due every second.
 const neighbours = 20
 
-// herd measures what becomes of very many jobs that are due in the same second,
-// and of an app beside them.
+// herd measures very many jobs that are due in the same second, and the jobs of another
+// app at that time.
 func (b *bench) herd(ctx context.Context) (err error) {
 	d, err := b.start(ctx, "herd")
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) herd(ctx context.Context) (err error) {
 	return b.count(ctx, d, n, due)
 }
 
-// count reads every run of the herd, and those of the other app meanwhile.
+// count reads all runs of the herd, and the runs of the other app in the same time.
 func (b *bench) count(ctx context.Context, d *dev, n int, due time.Time) error {
 	b.note("count the runs")
 	seen := make([]int, n)
@@ -91,7 +91,7 @@ func (b *bench) count(ctx context.Context, d *dev, n int, due time.Time) error {
 		}
 	}
 	over := end
-	if second := due.Add(time.Second); second.After(over) { // in which each of the neighbours is due once
+	if second := due.Add(time.Second); second.After(over) { // each of the neighbours is due once in it
 		over = second
 	}
 	others, err := d.beside(ctx, due, over)
@@ -122,8 +122,8 @@ func (b *bench) count(ctx context.Context, d *dev, n int, due time.Time) error {
 	return nil
 }
 
-// beside returns the lags of the runs of the other app that are planned between
-// two times, when all of them have started.
+// beside returns the lags of the runs of the other app that are planned between two
+// times, once all of them have started.
 func (d *dev) beside(ctx context.Context, from, until time.Time) (lags []time.Duration, err error) {
 	if err := await(ctx, time.After(time.Until(until))); err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func (d *dev) beside(ctx context.Context, from, until time.Time) (lags []time.Du
 	return lags, err
 }
 
-// lag is the time from when a run was planned until its handler started, to a
-// millisecond. Server and host have one clock here.
+// lag is the time from the planned time of a run to the start of its handler, with a
+// resolution of a millisecond. Server and host have the same clock here.
 func lag(run *sdk.Run) time.Duration {
 	started := run.GetStartedAt()
 	if a := run.GetAttempts(); len(a) > 0 && a[0].GetStartedAt() != nil {

@@ -17,11 +17,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
-// singly measures single runs of an idle server, one at a time. When a handler
-// starts is told by a function of this process, which is a worker of the server:
-// what a guest is shown of the clock has steps of a millisecond, and a call of a
-// guest is a microsecond more (see ./runtime). How long a whole run takes is
-// measured with a guest.
+// singly measures single runs of an idle server, one at a time. A function of this
+// process, which is a worker of the server, reports when a handler starts: the clock of a
+// guest has steps of a millisecond, and a call of a guest takes a microsecond longer (see
+// ./runtime). The duration of whole runs is measured with a guest.
 func (b *bench) singly(ctx context.Context) (err error) {
 	b.note("%d runs, one at a time", b.size.singles)
 	d, err := b.start(ctx, "idle")
@@ -58,9 +57,9 @@ func (b *bench) singly(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// awake is a pause as that of the prototype which the goals come from: the machine
-// does not fall asleep in it. dozing is longer: then processors, disk and what is
-// beneath a virtual machine have to wake up first, at each step of a run's way.
+// awake returns a pause as in the prototype from which the goals come. The machine does
+// not go to sleep in it. dozing returns a longer pause, after which processors, the disk
+// and the layers below a virtual machine must wake up at each step of a run.
 func awake() time.Duration { return time.Duration(200+rand.IntN(800)) * time.Microsecond }
 
 func dozing() time.Duration { return 10 * time.Millisecond }
@@ -83,9 +82,10 @@ func (b *bench) singles(ctx context.Context, d *dev, started <-chan time.Time) e
 	return b.syncs(ctx)
 }
 
-// latencies measures so many runs of each kind, sorted.
+// latencies measures the given number of runs of each kind, and returns the latencies
+// sorted.
 func (d *dev) latencies(ctx context.Context, runs int, pause func() time.Duration, started <-chan time.Time) (starts, ends []time.Duration, err error) {
-	warmUp := min(runs, 50) // the module is compiled, the connections are open
+	warmUp := min(runs, 50) // until the module is compiled and the connections are open
 	for i := range warmUp + runs {
 		time.Sleep(pause())
 		begin := time.Now()
@@ -113,8 +113,8 @@ func (d *dev) latencies(ctx context.Context, runs int, pause func() time.Duratio
 	return starts, ends, nil
 }
 
-// syncs measures what the disk alone takes of such a latency: writing a page and
-// syncing it, with the same two pauses.
+// syncs measures the share of the disk in such a latency: writing a page and syncing it,
+// with the same two pauses.
 func (b *bench) syncs(ctx context.Context) error {
 	f, err := os.CreateTemp(b.dir, "sync-")
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *bench) syncs(ctx context.Context) error {
 	defer f.Close()           //nolint:errcheck // nothing of it is needed
 	page := make([]byte, 4<<10)
 	pages := b.size.singles / 4
-	for range 2 * pages { // room that was written before, as the journal has it
+	for range 2 * pages { // space that was written before, as in the journal
 		if _, err := f.Write(page); err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func (b *bench) syncs(ctx context.Context) error {
 	return nil
 }
 
-// single returns what one run took from before the producer's call until the
-// producer was told that its end is durable.
+// single returns the duration of one run, from before the producer's call until the
+// producer learns that its end is durable.
 func (d *dev) single(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	run, err := d.TriggerAndWait(ctx, sdk.Trigger{Job: "guest"})

@@ -17,25 +17,24 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/wheel/alarm"
 )
 
-// lead is the time between the start of a round and its first deadline, in which
-// the timers are added.
+// lead is the time from the start of a round to its first deadline. The timers are added
+// in it.
 const lead = 150 * time.Millisecond
 
-// racer is a store of timers that holds some that are far away, and sets off
-// others.
+// racer is a store of timers that holds many timers far in the future and fires others.
 type racer struct {
 	name string
-	// race sets timers to go off at times after now, in order, and returns how
-	// late each was.
+	// race sets timers to the given times after now, which are sorted, and returns how
+	// late each fired.
 	race func(due []time.Duration) []time.Duration
-	// close takes back the timers that are far away.
+	// close cancels the timers far in the future.
 	close func()
 }
 
-// far is when the i-th of the other timers is due.
+// far returns the due time of the i-th timer far in the future.
 func far(i int) time.Duration { return time.Hour + time.Duration(i)*3*time.Millisecond }
 
-// deadlines returns random ones in order.
+// deadlines returns random deadlines, sorted.
 func deadlines(rate int, window time.Duration, seed uint64) []time.Duration {
 	r := rand.New(rand.NewPCG(7, seed))
 	due := make([]time.Duration, int(float64(rate)*window.Seconds()))
@@ -46,7 +45,7 @@ func deadlines(rate int, window time.Duration, seed uint64) []time.Duration {
 	return due
 }
 
-// late measures how late timers go off, at two rates.
+// late measures how late timers fire, at two rates.
 func (b *bench) late(ctx context.Context) error {
 	var racers []racer
 	for _, enter := range []func(live int) racer{raceFloor, raceOurs, raceAfterFunc, raceRussellLuo} {
@@ -101,8 +100,8 @@ func (b *bench) late(ctx context.Context) error {
 	return nil
 }
 
-// against adds a row with a quantile of the round in which its ratio to that of
-// another racer was the median: what else the machine did met both.
+// against adds a row with a quantile of ours and of another racer, from the round whose
+// ratio of both is the median. Other activity on the machine affected both in that round.
 func (b *bench) against(row string, rounds []map[string][]time.Duration, q float64, other string, goal *report.Goal) {
 	type pair struct{ ours, theirs float64 }
 	var all []pair
@@ -114,13 +113,14 @@ func (b *bench) against(row string, rounds []map[string][]time.Duration, q float
 	b.report.AddRatio(row, m.ours, "ms", other, m.theirs, goal)
 }
 
-// quantile is in ms, and at least the nanosecond below which nothing is measured.
+// quantile returns a quantile in ms, at least a nanosecond, because shorter times are not
+// measurable.
 func quantile(sorted []time.Duration, q float64) float64 {
 	return max(float64(sorted[int(q*float64(len(sorted)-1))]), 1) / 1e6
 }
 
-// raceFloor is what the kernel can do: a thread of its own that sleeps to each
-// deadline and keeps nothing.
+// raceFloor shows the limit of the kernel: a locked thread sleeps until each deadline and
+// holds no timers.
 func raceFloor(int) racer {
 	return racer{"nanosleep", func(dues []time.Duration) []time.Duration {
 		runtime.LockOSThread()
@@ -130,7 +130,7 @@ func raceFloor(int) racer {
 		for i, due := range dues {
 			for d := due - time.Since(start); d > 0; d = due - time.Since(start) {
 				ts := unix.NsecToTimespec(int64(d))
-				_ = unix.Nanosleep(&ts, nil) // interrupted: the loop looks again
+				_ = unix.Nanosleep(&ts, nil) // if interrupted, the loop sleeps again
 			}
 			late[i] = time.Since(start) - due
 		}
@@ -138,8 +138,8 @@ func raceFloor(int) racer {
 	}, nothing}
 }
 
-// raceOurs drives the wheel as the scheduler's loop does: one goroutine that
-// waits for the alarm. Its unit is a nanosecond here.
+// raceOurs drives the wheel as the scheduler's loop does: one goroutine waits for the
+// alarm. A tick of the wheel is a nanosecond here.
 func raceOurs(live int) racer {
 	w := wheel.New[int32](0)
 	for i := range live {
@@ -185,7 +185,7 @@ func raceRussellLuo(live int) racer {
 	return racer{"timingwheel", raceFuncs(func(d time.Duration, f func()) { w.AfterFunc(d, f) }), others.close}
 }
 
-// raceFuncs is the race of a store that calls a function for each timer.
+// raceFuncs returns the race function of a store that calls a function for each timer.
 func raceFuncs(after func(time.Duration, func())) func([]time.Duration) []time.Duration {
 	return func(dues []time.Duration) []time.Duration {
 		late := make([]time.Duration, len(dues))
@@ -203,14 +203,14 @@ func raceFuncs(after func(time.Duration, func())) func([]time.Duration) []time.D
 	}
 }
 
-// early counts the timers that go off before their time, among many: each that
-// goes off sets another one, at any nanosecond of the next tenth of a second.
+// early counts the timers that fire too early, among many. Each timer that fires sets
+// another one at a random nanosecond of the next 100 ms.
 func (b *bench) early(ctx context.Context) error {
 	b.note("%d timers, none early", b.size.fires)
 	live := min(b.size.fires, 100_000)
 	r := rand.New(rand.NewPCG(3, 3))
 	w := wheel.New[uint32](0)
-	due := make([]time.Duration, live) // what was asked for
+	due := make([]time.Duration, live) // requested due times
 	start := time.Now()
 	set := func(i uint32) {
 		due[i] = time.Since(start) + time.Duration(r.Int64N(int64(100*time.Millisecond)))

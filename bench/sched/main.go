@@ -1,6 +1,6 @@
-// Command sched measures the scheduler: its timers beside those of others, the
-// whole server under many jobs, and runs from end to end beside River and Asynq.
-// docs/benchmarks.md says what each row means.
+// Command sched measures the scheduler: its timers compared with other stores of timers,
+// the whole server with many jobs, and runs from end to end compared with River and
+// Asynq. docs/benchmarks.md explains each row.
 //
 //	go run ./sched [-o json] [--short] [--dir DIR] [--only REGEXP] [--profile FILE] [--postgres DSN] [--redis HOST:PORT]
 package main
@@ -35,28 +35,28 @@ func main() {
 	}
 }
 
-// sizes say how much work the rows are measured over.
+// sizes are the amounts of work behind the rows.
 type sizes struct {
-	timers int           // that are live in each row
-	costs  int           // rounds of each cost; the least time counts, and the median of the memory
-	rounds int           // of each lateness; the parties take turns
-	window time.Duration // over which the deadlines of a round lie
-	fires  int           // that none may be early of
+	timers int           // live timers in each row
+	costs  int           // rounds of each cost; the minimum of times counts, and the median of the memory
+	rounds int           // rounds of each lateness; the racers take turns to be first
+	window time.Duration // interval that holds the deadlines of a round
+	fires  int           // timers of which none may fire early
 
-	jobs    int           // that are made and changed
-	settle  time.Duration // before the memory of the server is read
-	rest    time.Duration // before it is read once more
+	jobs    int           // jobs that are created and updated
+	settle  time.Duration // time before the memory of the server is read
+	rest    time.Duration // time before it is read again
 	herd    int           // jobs that are due in one second
 	singles int           // runs, one at a time
-	stored  int           // jobs of the server that runs from end to end
-	runs    int           // of e2e/batch100
-	ended   int           // runs that are in the history when it is read, at least
+	stored  int           // stored jobs of the end-to-end server
+	runs    int           // runs of e2e/batch100
+	ended   int           // least number of runs in the history when it is read
 	waiting int           // runs of e2e/waiting1024
-	peers   int           // runs on a peer that takes them one by one
-	batches int           // runs in batches on a peer that takes those: as many as ours
-	flood   time.Duration // that a run of a flood takes
-	watch   time.Duration // over which runs beside a flood are measured
-	fleet   time.Duration // that a run of the flood of a cluster takes
+	peers   int           // runs on a peer, one by one
+	batches int           // runs on a peer in batches: as many as on Wheelwork
+	flood   time.Duration // duration of a run of a flood
+	watch   time.Duration // time in which runs beside a flood are measured
+	fleet   time.Duration // duration of a run of the flood of a cluster
 }
 
 var (
@@ -74,17 +74,17 @@ var (
 	}
 )
 
-// options are what the command line chooses.
+// options holds the choices of the command line.
 type options struct {
 	size     sizes
-	full     bool           // the goals of memory and time that only hold for so many are judged
-	only     *regexp.Regexp // of the names of the rows
-	profile  string         // file that the profile of the servers goes to; none is taken without
+	full     bool           // apply the goals for memory and time that hold only for the full sizes
+	only     *regexp.Regexp // selects rows by name
+	profile  string         // file for the profile of the servers; "": no profile
 	postgres string         // DSN
 	redis    string         // host:port
 }
 
-// The databases that `task peers` starts.
+// These are the addresses of the databases that `task peers` starts.
 const (
 	postgresDefault = "postgres://postgres@127.0.0.1:15432/postgres?sslmode=disable"
 	redisDefault    = "127.0.0.1:16379"
@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
-	// What was measured before something failed is told too.
+	// Rows that were measured before a failure are reported too.
 	r, err := measure(ctx, o, *parent, notes)
 	if r == nil {
 		return err
@@ -131,13 +131,13 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	return errors.Join(err, r.WriteTable(out))
 }
 
-// part is a piece of the benchmark that can be left out.
+// part is a selectable piece of the benchmark.
 type part struct {
-	rows []string // that it makes, all of them
+	rows []string // all rows that it adds
 	run  func(*bench, context.Context) error
 }
 
-// parts run one after another, so that none disturbs another.
+// parts run one after another, so that they do not disturb each other.
 var parts = []part{
 	{[]string{
 		"timer/insert/1e6", "timer/insert/1e6/timingwheel", "timer/cancel/1e6", "timer/cancel/1e6/timingwheel", "timer/gc",
@@ -169,8 +169,8 @@ var parts = []part{
 	}, (*bench).fair},
 }
 
-// measure runs the parts in a directory of its own below parent. With an error
-// it returns what was measured before it, if anything was.
+// measure runs the parts in a new directory below parent. With an error, it returns the
+// rows measured before, or nil if there are none.
 func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ *report.Report, err error) {
 	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
@@ -214,18 +214,18 @@ func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ 
 type bench struct {
 	options
 	dir    string // absolute, on the disk to measure
-	binary string // once it is built
+	binary string // empty until it is built
 	notes  io.Writer
 	report *report.Report
 
-	profiles []*profile.Profile // of processes that have ended
+	profiles []*profile.Profile // profiles of processes that have ended
 }
 
-// wants reports whether one of the rows is to be measured.
+// wants reports whether one of the rows is selected.
 func (b *bench) wants(rows ...string) bool { return slices.ContainsFunc(rows, b.only.MatchString) }
 
-// atFull is a goal that was set for the numbers of the full form. Of fewer it
-// would say nothing.
+// atFull returns the goal in the full form, and nil in the short form, for which the goal
+// has no meaning.
 func (b *bench) atFull(g *report.Goal) *report.Goal {
 	if !b.full {
 		return nil

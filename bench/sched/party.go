@@ -8,21 +8,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
-// party is a store of timers. Its timers are numbered as they are added.
+// party is a store of timers. Timers are numbered in the order of their addition.
 type party interface {
 	name() string
-	// reserve makes room for what a party's user keeps for n timers.
+	// reserve allocates what a user of the store holds for n timers.
 	reserve(n int)
-	// add sets timer i to go off after d, which does nothing.
+	// add sets timer i to fire after d. The timer does nothing.
 	add(i int, d time.Duration)
-	// cancel takes timer i back.
+	// cancel cancels timer i.
 	cancel(i int)
-	// close ends what is left.
+	// close stops the store.
 	close()
 }
 
-// ours is the wheel with an owner as the scheduler's loop is one: it knows which
-// timers hold, here by a number for each, and sweeps when half may be stale.
+// ours is the wheel with an owner like the scheduler's loop. The owner knows which timers
+// are valid, here by a generation for each, and sweeps when half of them may be stale.
 type ours struct {
 	w     *wheel.Wheel[timer]
 	gens  []uint32
@@ -58,7 +58,7 @@ func (o *ours) holds(e []wheel.Entry[timer], holds []bool) {
 
 func (o *ours) close() { o.w, o.gens = nil, nil }
 
-// afterFunc is the runtime's own timers.
+// afterFunc is a store of runtime timers.
 type afterFunc struct{ timers []*time.Timer }
 
 func nothing() {}
@@ -75,7 +75,7 @@ func (a *afterFunc) close() {
 	a.timers = nil
 }
 
-// russellLuo is RussellLuo/timingwheel as its page shows it: 1 ms a tick.
+// russellLuo is RussellLuo/timingwheel as its README shows it: a tick of 1 ms.
 type russellLuo struct {
 	w      *timingwheel.TimingWheel
 	timers []*timingwheel.Timer

@@ -9,29 +9,29 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// peer is a queue of others that runs on a database. Its handlers are functions
-// in this process: they have no isolation, and no module to load.
+// peer is another job queue that uses a database. Its handlers are functions in this
+// process: they have no isolation and load no module.
 type peer struct {
 	name, note string
-	batches    bool // it takes many pieces of work at once
+	batches    bool // it accepts many pieces of work at once
 	open       func(ctx context.Context, address string) (queue, error)
 }
 
-// queue is an open peer, with its workers running.
+// queue is an open peer with running workers.
 type queue interface {
-	// work does a load and returns how long it took until the database says that
-	// all of it has ended.
+	// work runs a load and returns the time until the database shows that all of it has
+	// ended.
 	work(ctx context.Context, l load) (time.Duration, error)
-	// close stops the workers and removes what was written.
+	// close stops the workers and removes the written data.
 	close() error
 }
 
-// missing is the reason why a peer cannot be measured here.
+// missing is the reason why a peer cannot be measured on this machine.
 type missing string
 
 func (m missing) Error() string { return string(m) }
 
-// peers puts the loads on the peers and compares.
+// peers puts the loads on the peers and compares the rates.
 func (b *bench) peers(ctx context.Context, ours map[string]float64) error {
 	for _, l := range b.loads() {
 		rate, ok := ours[l.row]
@@ -45,7 +45,7 @@ func (b *bench) peers(ctx context.Context, ours map[string]float64) error {
 			row := l.row + "/vs-" + p.name
 			rows := []versus{{row, b.size.peers, l.versus}}
 			if p.batches && l.batch > 1 {
-				// It is quicker while its tables are small, which the second row shows.
+				// The second row shows that a peer is faster while its tables are small.
 				rows = []versus{{row, b.size.batches, l.versus}, {row + "/brief", b.size.peers, nil}}
 			}
 			for _, v := range rows {
@@ -58,7 +58,7 @@ func (b *bench) peers(ctx context.Context, ours map[string]float64) error {
 	return nil
 }
 
-// versus is a row that compares with a peer that does so many runs.
+// versus is a comparison with a peer over the given number of runs.
 type versus struct {
 	row  string
 	runs int

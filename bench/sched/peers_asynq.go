@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// asynqPeer works in a database that has to be empty, and is emptied.
+// asynqPeer uses a database that must be empty, and empties it at the end.
 var asynqPeer = peer{name: "asynq", note: "Redis, appendfsync always; it has no batches", open: openAsynq}
 
 type asynqQueue struct {
@@ -22,11 +22,11 @@ type asynqQueue struct {
 	inspector *asynq.Inspector
 	server    *asynq.Server
 	worked    atomic.Int64 // handlers that have returned
-	ended     int64        // of the loads before
+	ended     int64        // runs of the earlier loads
 }
 
 const (
-	asynqDB    = 15 // the last one of a Redis with default settings
+	asynqDB    = 15 // the last database of a Redis with default settings
 	asynqConns = 64
 )
 
@@ -76,7 +76,7 @@ func (q *asynqQueue) work(ctx context.Context, l load) (time.Duration, error) {
 	task := asynq.NewTask("trivial", []byte(strings.Repeat("x", 16)))
 	begin := time.Now()
 	group, producing := errgroup.WithContext(ctx)
-	for range min(l.producers*l.batch, 1024) { // what is not acknowledged; more only queue for a connection
+	for range min(l.producers*l.batch, 1024) { // the unacknowledged work, at most 1024: more would only wait for a connection
 		group.Go(func() error {
 			for left.Add(-1) >= 0 {
 				if _, err := q.client.EnqueueContext(producing, task, asynq.Retention(0)); err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// riverPeer works in a schema of its own, which is dropped.
+// riverPeer uses its own schema, which it drops at the end.
 var riverPeer = peer{name: "river", note: "PostgreSQL, InsertManyFast for a batch", batches: true, open: openRiver}
 
 type riverQueue struct {
@@ -26,7 +26,7 @@ type riverQueue struct {
 	schema string
 	client *river.Client[pgx.Tx]
 	worked atomic.Int64 // handlers that have returned
-	ended  int64        // of the loads before
+	ended  int64        // runs of the earlier loads
 }
 
 type riverArgs struct {
@@ -35,7 +35,7 @@ type riverArgs struct {
 
 func (riverArgs) Kind() string { return "trivial" }
 
-// riverConns is the connections of producers, workers and River itself.
+// riverConns is the number of connections for producers, workers and River itself.
 const riverConns = 32
 
 func openRiver(ctx context.Context, dsn string) (_ queue, err error) {
@@ -135,7 +135,7 @@ func (q *riverQueue) work(ctx context.Context, l load) (time.Duration, error) {
 	want := q.ended + int64(l.runs)
 	q.ended = want
 	return awaitPeer(ctx, begin, func() (bool, error) {
-		if q.worked.Load() < want { // counting rows is dear: only when it may be over
+		if q.worked.Load() < want { // counting rows is expensive, so only when the work may be complete
 			return false, nil
 		}
 		var n int64

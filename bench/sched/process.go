@@ -22,15 +22,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// trivialModule does nothing, successfully. The host gives each run a clean instance.
+// trivialModule does nothing and succeeds. The host gives each run a clean instance.
 //
 //go:embed testdata/trivial.wasm
 var trivialModule []byte
 
-// trivial is the module in each app that uses it.
+// trivial is the module reference in each app that uses it.
 const trivial = "trivial@1"
 
-// build makes the binary as a release is made, unless it was made before.
+// build builds the binary like a release, once.
 func (b *bench) build(ctx context.Context) error {
 	if b.binary != "" {
 		return nil
@@ -50,22 +50,21 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// dev is a process of `wheelwork dev`, nameserver, server and one host, and a
-// client of it.
+// dev is a process of `wheelwork dev` (nameserver, server and one host), with a client.
 type dev struct {
 	*sdk.Client
 	cmd       *exec.Cmd
-	says      bytes.Buffer // its standard error; complete when the process has ended
+	says      bytes.Buffer // standard error; complete after the process has ended
 	url       string
 	pprof     string // HOST:PORT
-	token     string // of the administrator
+	token     string // administrator token
 	hostToken string
-	took      time.Duration // from its execution until it was ready
+	took      time.Duration // from the start of the process until it is ready
 	ended     bool
-	unwatch   func() // ends its profile, if one is taken
+	unwatch   func() // stops its profile, if one is taken
 }
 
-// start starts a dev on the data directory of that name, with these flags beside the usual ones.
+// start starts a dev on the data directory of that name, with additional flags.
 func (b *bench) start(ctx context.Context, data string, flags ...string) (*dev, error) {
 	if err := b.build(ctx); err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (b *bench) start(ctx context.Context, data string, flags ...string) (*dev, 
 	return d, nil
 }
 
-// freeAddress returns an address of this machine that nobody listens on now.
+// freeAddress returns a local address without a listener.
 func freeAddress() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,8 +115,8 @@ func freeAddress() (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// end ends the process, in order or not, and waits for it. An end by SIGKILL is
-// no error.
+// end sends the signal to the process and waits for its end. An end by SIGKILL is not an
+// error.
 func (d *dev) end(how syscall.Signal) error {
 	if d.ended {
 		return nil
@@ -125,9 +124,9 @@ func (d *dev) end(how syscall.Signal) error {
 	d.ended = true
 	d.unwatch()
 	if d.Client != nil {
-		_ = d.Close() // every answer has come, or nobody waits for it any more
+		_ = d.Close() // every answer has arrived or is no longer needed
 	}
-	// A process that has ended already has its reason told by Wait.
+	// If the process has already ended, Wait reports why.
 	if err := d.cmd.Process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -137,11 +136,10 @@ func (d *dev) end(how syscall.Signal) error {
 	return nil
 }
 
-// stop ends the process in order. It is for a defer: it adds its error to the
-// function's.
+// stop stops the process with SIGTERM. It is for a defer: it joins its error to *err.
 func (d *dev) stop(err *error) { *err = errors.Join(*err, d.end(syscall.SIGTERM)) }
 
-// resident returns the bytes of memory that the process holds.
+// resident returns the resident memory of the process in bytes.
 func (d *dev) resident() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
 	if err != nil {
@@ -150,13 +148,13 @@ func (d *dev) resident() (int64, error) {
 	return report.Kilobytes(status, "VmRSS"), nil
 }
 
-// cpu returns the processor time that the process has used, to 10 ms.
+// cpu returns the processor time of the process, with a resolution of 10 ms.
 func (d *dev) cpu() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name of the program is in brackets and may hold anything.
+	// The name of the program is in parentheses and may contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/PID/stat: %q", stat)
@@ -172,16 +170,16 @@ func (d *dev) cpu() (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-// push uploads a module to an app; "" is the default one.
+// push uploads a module to an app; "" is the default app.
 func (d *dev) push(ctx context.Context, app, name string, code []byte) error {
 	_, _, err := d.PushModule(ctx, sdk.Upload{App: app, Name: name, Version: "1", Code: code})
 	return err
 }
 
-// patience is how long nothing may move before a part gives up.
+// patience is the longest time without progress before a part gives up.
 const patience = time.Minute
 
-// awaitEnds returns when that many runs of an app have ended since its data was new.
+// awaitEnds returns when want runs of an app have ended since its data was created.
 func (d *dev) awaitEnds(ctx context.Context, app string, want int64) error {
 	var last int64
 	moved := time.Now()
@@ -201,7 +199,7 @@ func (d *dev) awaitEnds(ctx context.Context, app string, want int64) error {
 	})
 }
 
-// poll asks until the answer is yes.
+// poll calls ask until it returns true or an error.
 func poll(ctx context.Context, every time.Duration, ask func() (bool, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -224,7 +222,7 @@ func await(ctx context.Context, c <-chan time.Time) error {
 	}
 }
 
-// progress tells every few seconds how far something is, until it is stopped.
+// progress prints the number of completed items every 5 s until stop is called.
 func (b *bench) progress(what string, of int, done *atomic.Int64) (stop func()) {
 	b.note("%s: %d", what, of)
 	quit := make(chan struct{})

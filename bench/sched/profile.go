@@ -12,7 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// profile takes a profile of what the process does for some seconds.
+// profile takes a CPU profile of the process for the given seconds.
 func (d *dev) profile(ctx context.Context, seconds int) (*profile.Profile, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+patience)
 	defer cancel()
@@ -27,13 +27,13 @@ func (d *dev) profile(ctx context.Context, seconds int) (*profile.Profile, error
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // says why
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the reason
 		return nil, fmt.Errorf("%s: %s", resp.Status, text)
 	}
 	return profile.Parse(resp.Body)
 }
 
-// watch profiles a process, second by second, until it is told to end.
+// watch takes one-second profiles of a process until end is called.
 func (b *bench) watch(ctx context.Context, d *dev) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -53,7 +53,7 @@ func (b *bench) watch(ctx context.Context, d *dev) (end func()) {
 	return func() { cancel(); <-over }
 }
 
-// writeProfile writes what was taken of all processes to the file that was asked for.
+// writeProfile writes the merged profiles of all processes to the file of --profile.
 func (b *bench) writeProfile() (err error) {
 	if b.profile == "" {
 		return nil

@@ -20,16 +20,16 @@ import (
 
 const retentionRow = "retention/segment"
 
-// fewSegments is how many segments the shorter history has, about. Those of the
-// longer one are as large, and more.
+// fewSegments is the approximate number of segments of the shorter history. The longer
+// one has more segments of the same size.
 const fewSegments = 16
 
-// retention measures what it takes to drop the oldest runs of a history, a
-// segment, as a server does: of one with all the runs, and of one with a tenth.
+// retention measures dropping the oldest segment of a history, as a server does: in a
+// history with all runs, and in one with a tenth of them.
 func (b *bench) retention(ctx context.Context) error {
-	const each = 256 // bytes of a run in the history, about
+	const each = 256 // approximate bytes of a run in the history
 	size := int64(max(b.size.ended/10*each/fewSegments, 4<<10))
-	var took [2]float64 // of the shorter, of the longer
+	var took [2]float64 // of the shorter history, then of the longer one
 	var dropped [2]int
 	for i, runs := range []int{b.size.ended / 10, b.size.ended} {
 		b.note("a history of %d runs", runs)
@@ -51,7 +51,8 @@ func (b *bench) retention(ctx context.Context) error {
 	return nil
 }
 
-// fillHistory makes a store with so many finished runs, so many in each commit.
+// fillHistory makes a store with the given number of ended runs. The parameter each is
+// the size of a commit in runs.
 func fillHistory(ctx context.Context, dir string, runs int, segmentBytes int64, each int) (err error) {
 	s, err := store.Open(store.Config{Dir: dir, SegmentBytes: segmentBytes})
 	if err != nil {
@@ -60,7 +61,7 @@ func fillHistory(ctx context.Context, dir string, runs int, segmentBytes int64, 
 	defer func() { err = errors.Join(err, s.Close()) }()
 	r := rand.New(rand.NewPCG(6, 6))
 	value := make([]byte, 170)
-	from := time.Now().UnixMilli() // one ends each millisecond
+	from := time.Now().UnixMilli() // one run ends in each millisecond
 	batch := make([]store.Finished, 0, each)
 	for n := 0; n < runs; n += len(batch) {
 		if err := ctx.Err(); err != nil {
@@ -82,8 +83,8 @@ func fillHistory(ctx context.Context, dir string, runs int, segmentBytes int64, 
 	return nil
 }
 
-// dropHistory drops the segments of a history, the oldest first, and returns what
-// processor time each of them took.
+// dropHistory drops the segments of a history, the oldest first, and returns the
+// processor time of each.
 func dropHistory(ctx context.Context, dir string, runs int, segmentBytes int64) (took []time.Duration, err error) {
 	l, err := segment.Open(dir, segment.Options{Kind: "history", SegmentBytes: segmentBytes, Length: segment.Tail})
 	if err != nil {
@@ -98,8 +99,8 @@ func dropHistory(ctx context.Context, dir string, runs int, segmentBytes int64) 
 		oldest = b.Min
 		break
 	}
-	// So small a step that it never is a segment's worth. The last of them is left,
-	// which is not sealed.
+	// The step is so small that it never spans a whole segment. The last segment remains,
+	// because it is not sealed.
 	step := max(int64(runs)/(fewSegments*10*4), 1)
 	for before := oldest; l.Bytes() > 2*segmentBytes; before += step {
 		if err := ctx.Err(); err != nil {
@@ -131,7 +132,7 @@ func dropHistory(ctx context.Context, dir string, runs int, segmentBytes int64) 
 	return took, nil
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

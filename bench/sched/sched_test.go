@@ -18,7 +18,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// tiny is the whole benchmark over next to nothing. The peers are where nobody is.
+// tiny returns options with the smallest amounts of work. Nothing listens at the
+// addresses of the peers.
 func tiny(t *testing.T, only string) options {
 	t.Helper()
 	return options{
@@ -32,7 +33,7 @@ func tiny(t *testing.T, only string) options {
 	}
 }
 
-// disk is a directory that is on a disk if the sources are.
+// disk returns a directory that is on a disk if the sources are.
 func disk(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(".", "test-")
@@ -49,8 +50,8 @@ func disk(t *testing.T) string {
 	return dir
 }
 
-// TestMeasure runs every part: its own checks hold, it makes the rows that it
-// says, and the JSON has their form.
+// TestMeasure runs every part: its own checks must pass, it must add the rows that it
+// declares, and the JSON must have their form.
 func TestMeasure(t *testing.T) {
 	r, err := measure(t.Context(), tiny(t, ""), disk(t), t.Output())
 	if err != nil {
@@ -83,9 +84,9 @@ func TestMeasure(t *testing.T) {
 	for _, p := range parts {
 		want = append(want, p.rows...)
 	}
-	mayBeNothing := append(where(), // so little work has hardly a sample
+	mayBeNothing := append(where(), // so little work yields few samples
 		"early", "timer/idle", "herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/other/p99",
-		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known", "fair/fleet", // in ms
+		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known", "fair/fleet", // in ms, which may round to 0
 	)
 	for _, row := range got.Rows {
 		names = append(names, row.Name)
@@ -134,7 +135,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestPeers puts a load on each peer that is there.
+// TestPeers puts a load on each peer that is running.
 func TestPeers(t *testing.T) {
 	for _, p := range []struct {
 		peer
@@ -192,7 +193,8 @@ func TestFixturesMatchTheirSources(t *testing.T) {
 	}
 }
 
-// Each party does what it is measured for: of the timers of a round, all go off.
+// TestParties checks that each racer fires all timers of a round and none early, and the
+// cost functions of the wheel.
 func TestParties(t *testing.T) {
 	due := deadlines(10_000, 10*time.Millisecond, 1)
 	for _, r := range []racer{raceFloor(100), raceOurs(100), raceAfterFunc(100)} {

@@ -12,14 +12,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// calm is an hour: what is only stored during a part fires after it.
+// calm is one hour. Jobs that a part only stores fire after the part has ended.
 const calm = time.Hour
 
-// stored is the name of the i-th stored job.
+// stored returns the name of the i-th stored job.
 func stored(i int) string { return "job-" + strconv.Itoa(i) }
 
-// apply applies n jobs through the client's one stream and returns how long it
-// took until each was durable.
+// apply applies n jobs through the one stream of the client, and returns the time until
+// all of them were durable.
 func (b *bench) apply(ctx context.Context, d *dev, what string, n int, job func(i int) *sdk.Job) (time.Duration, error) {
 	var answered atomic.Int64
 	defer b.progress(what, n, &answered)()
@@ -44,7 +44,7 @@ func (b *bench) apply(ctx context.Context, d *dev, what string, n int, job func(
 	return took, err
 }
 
-// store applies n jobs whose schedules spread over a day that begins at a time.
+// store applies n jobs whose schedules spread over the day that begins at from.
 func (b *bench) store(ctx context.Context, d *dev, n int, from time.Time, input string) (time.Duration, error) {
 	step := 24 * time.Hour / time.Duration(n)
 	took, err := b.apply(ctx, d, "apply jobs", n, func(i int) *sdk.Job {
@@ -63,8 +63,8 @@ func (b *bench) store(ctx context.Context, d *dev, n int, from time.Time, input 
 	return took, err
 }
 
-// server measures what it takes to make, change and keep many jobs, and to come
-// back with them after a crash.
+// server measures creating, updating and holding many jobs, and the restart with them
+// after a crash.
 func (b *bench) server(ctx context.Context) (err error) {
 	n := b.size.jobs
 	d, err := b.start(ctx, "server")
@@ -91,8 +91,8 @@ func (b *bench) server(ctx context.Context) (err error) {
 	return b.restart(ctx, d)
 }
 
-// memory measures what a server keeps of the machine's when nobody asks it anything:
-// soon, when what the last work took is on its way back, and at rest.
+// memory measures the resident memory of an idle server: first shortly after the last
+// work, while memory is being returned to the system, and then at rest.
 func (b *bench) memory(ctx context.Context, d *dev, row string) error {
 	for _, at := range []struct {
 		row  string
@@ -112,8 +112,8 @@ func (b *bench) memory(ctx context.Context, d *dev, row string) error {
 	return nil
 }
 
-// restart kills the server before a job is due and measures how long a new one
-// takes until that job has run.
+// restart kills the server before a job is due, and measures how long a new server takes
+// until that job has run.
 func (b *bench) restart(ctx context.Context, d *dev) (err error) {
 	b.note("kill the server and start it again")
 	due := time.Now().Add(250 * time.Millisecond).UTC()

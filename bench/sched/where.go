@@ -8,15 +8,15 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// A stage is a share of what the server's process does for a run.
+// stage is a share of the processor time of the server's process.
 type stage struct {
 	row  string
-	what []string // parts of the names of functions; the first stage that has one of a sample's gets it
+	what []string // parts of function names; the first stage with a match in a sample gets the sample
 }
 
-// stages are in the order in which a sample is judged: first what belongs to no
-// other, then what the loop decides, then what serves it. Memory that is made is
-// counted where it is made, what it takes to collect it on its own.
+// stages are in matching order: first garbage collection and the stages below the loop,
+// then the decisions of the loop, then the rest. Allocation counts for the stage that
+// allocates, and garbage collection is a stage of its own.
 var stages = []stage{
 	{"collect", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge"}},
 	{"journal", []string{"wheelwork/journal", "wheelwork/mq"}},
@@ -31,11 +31,11 @@ var stages = []stage{
 }
 
 const (
-	others = "others" // the stage of what is in none
-	asleep = "sleep"  // of looking for something to do, and waiting for it
+	others = "others" // stage of samples that match no other
+	asleep = "sleep"  // stage of looking for work and waiting for it
 )
 
-// stageOf judges a sample by its functions, the innermost first.
+// stageOf returns the stage of a sample from its functions, the innermost first.
 func stageOf(functions []string) string {
 	for _, s := range stages {
 		for _, f := range functions {
@@ -54,7 +54,7 @@ func stageOf(functions []string) string {
 	return others
 }
 
-// where are the rows that say where the microseconds of a run go.
+// where returns the rows for the distribution of processor time over the stages.
 func where() (rows []string) {
 	for _, s := range stages {
 		rows = append(rows, whereRow(s.row))
@@ -64,8 +64,8 @@ func where() (rows []string) {
 
 func whereRow(stage string) string { return "e2e/batch100/cpu/" + stage }
 
-// profiled runs a load once more with the profiler of the server on, and shares
-// its processor time between the stages.
+// profiled runs a load again with a CPU profile of the server, and distributes its
+// processor time over the stages.
 func (b *bench) profiled(ctx context.Context, d *dev, l load) error {
 	l.row = "where the time goes"
 	taken := make(chan error, 1)
@@ -74,7 +74,7 @@ func (b *bench) profiled(ctx context.Context, d *dev, l load) error {
 	if err != nil {
 		return err
 	}
-	seconds := max(int(float64(l.runs)/200_000), 1) // less than the load takes
+	seconds := max(int(float64(l.runs)/200_000), 1) // shorter than the load
 	go func() {
 		var err error
 		p, err = d.profile(ctx, seconds)

@@ -14,7 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// story is everything a run lets one see.
+// story is the observable result of a run.
 type story struct {
 	Outcome  runtime.Outcome
 	Output   string
@@ -23,18 +23,18 @@ type story struct {
 	Progress []string
 }
 
-// teller is a sink that writes a story.
+// teller is a sink that records the log and the progress in a story.
 type teller struct{ s *story }
 
 func (t teller) Log(_ runtime.Level, line []byte) { t.s.Log = append(t.s.Log, string(line)) }
 
 func (t teller) Progress(done, total int64, message string) {
-	if done == 0 || done == total { // what is between depends on how fast it was
+	if done == 0 || done == total { // the number of calls between depends on speed
 		t.s.Progress = append(t.s.Progress, message)
 	}
 }
 
-// tell runs a module for each input.
+// tell runs a module once for each input.
 func tell(t *testing.T, code []byte, inputs ...string) []story {
 	t.Helper()
 	info, err := wasm.Inspect(code)
@@ -82,7 +82,7 @@ func TestPrebuilt(t *testing.T) {
 	}
 }
 
-// TestRebuilt compiles greet.c with the recipe of the README.
+// TestRebuilt compiles greet.c with the command in the README.
 func TestRebuilt(t *testing.T) {
 	for _, tool := range []string{"clang", "wasm-ld"} {
 		if _, err := exec.LookPath(tool); err == nil {

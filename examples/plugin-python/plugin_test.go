@@ -26,7 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// The messages in the program are those of plugin.proto.
+// TestProto checks that the messages in the program are those of plugin.proto.
 func TestProto(t *testing.T) {
 	text, err := os.ReadFile("plugin.py")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestProto(t *testing.T) {
 	}
 }
 
-// python returns the folder of a Python that has what the plugin needs.
+// python returns the directory of a Python that has the packages of the plugin.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {

@@ -21,10 +21,10 @@ func main() {
 	})
 }
 
-// count counts lines, words and bytes of a text.
+// count counts the lines, words and bytes of a text.
 func count(_ context.Context, t *plugin.Task) ([]byte, error) {
 	if !utf8.Valid(t.Input) {
-		// The same input will not be a text the next time.
+		// A retry has the same input, so it cannot succeed.
 		return nil, plugin.Permanent(errors.New("the input is no text in UTF-8"))
 	}
 	words := len(bytes.Fields(t.Input))
@@ -32,8 +32,8 @@ func count(_ context.Context, t *plugin.Task) ([]byte, error) {
 	return json.Marshal(map[string]int{"lines": bytes.Count(t.Input, []byte("\n")), "words": words, "bytes": len(t.Input)})
 }
 
-// wait takes as long as the input says and shows how far it is. It ends at once
-// when the run is cancelled or its timeout has passed.
+// wait takes as long as the input says and reports its progress. It returns at once when
+// the run is cancelled or its timeout has passed.
 func wait(ctx context.Context, t *plugin.Task) ([]byte, error) {
 	total, err := time.ParseDuration(string(bytes.TrimSpace(t.Input)))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command producer shows how a program owns jobs by the ten thousand: it
-// creates, changes and deletes them through the SDK and checks after
-// each step that the server holds what it should.
+// Command producer shows how a program owns ten thousand jobs: it creates, changes and
+// deletes them through the SDK, and checks after each step that the server has the
+// expected jobs.
 //
 //	go run ./examples/producer --url http://127.0.0.1:7700 --token TOKEN --jobs 10000
 package main
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run is the whole program; its jobs are gone again when it returns without an error.
+// run is the whole program. When it returns without an error, it has deleted its jobs.
 func run(ctx context.Context, out io.Writer, address, token string, jobs int) error {
 	client, err := sdk.Dial(ctx, address, sdk.Options{Token: token})
 	if err != nil {
@@ -37,7 +37,7 @@ func run(ctx context.Context, out io.Writer, address, token string, jobs int) er
 	}
 	defer client.Close() //nolint:errcheck // every answer has come
 
-	// The jobs need code to refer to. Pushing the same bytes again changes nothing.
+	// The jobs need a module. Pushing the same bytes again changes nothing.
 	if _, _, err := client.PushModule(ctx, sdk.Upload{Name: "producer-example", Version: "1", Code: greet.Module}); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func run(ctx context.Context, out io.Writer, address, token string, jobs int) er
 		name  string
 		each  send
 		want  sdk.Result
-		after int // how many jobs there are then
+		after int // number of jobs after the step
 	}{
 		{"create", p.apply("1h"), sdk.Created, jobs},
 		{"apply again", p.apply("1h"), sdk.Unchanged, jobs},
@@ -77,7 +77,7 @@ const prefix = "producer-example-"
 
 func name(i int) string { return fmt.Sprintf("%s%06d", prefix, i) }
 
-// send begins one command.
+// send starts one command.
 type send func(i int) *sdk.Pending
 
 func (p producer) apply(every string) send {
@@ -95,7 +95,7 @@ func (p producer) remove(i int) *sdk.Pending {
 	return p.client.DeleteAsync(p.ctx, sdk.DefaultApp, name(i))
 }
 
-// clear deletes what an interrupted run of this program left behind.
+// clear deletes the jobs that an interrupted run of this program left behind.
 func (p producer) clear() error {
 	for job, err := range p.client.Jobs(p.ctx, sdk.JobQuery{Prefix: prefix}) {
 		if err != nil {
@@ -108,10 +108,9 @@ func (p producer) clear() error {
 	return nil
 }
 
-// step sends one command for each job and checks the answers as they come. It
-// does not wait in between: the client packs the commands, and holds the loop
-// back when the server is slower than it. So the step needs the memory of the
-// commands under way, not of all.
+// step sends one command for each job and checks the answers as they arrive. It does not
+// wait in between: the client packs the commands into messages, and blocks the loop when
+// the server is slower. So the step needs memory for the commands in flight, not for all.
 func (p producer) step(what string, each send, want sdk.Result) error {
 	start := time.Now()
 	failed := make(chan error, 1) // the first failure; the functions below must not block
@@ -127,7 +126,7 @@ func (p producer) step(what string, each send, want sdk.Result) error {
 			}
 			select {
 			case failed <- err:
-			default: // not the first
+			default: // not the first failure
 			}
 		})
 	}
@@ -144,7 +143,7 @@ func (p producer) step(what string, each send, want sdk.Result) error {
 	return nil
 }
 
-// count lists the jobs of this program and compares their number.
+// count lists the jobs of this program and compares their number with want.
 func (p producer) count(want int) error {
 	n := 0
 	for _, err := range p.client.Jobs(p.ctx, sdk.JobQuery{Prefix: prefix}) {

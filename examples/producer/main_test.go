@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestProducer runs the program twice against a server of its own, the second
-// time after an interrupted run left a job behind.
+// TestProducer runs the program twice against a server of its own, the second time with a
+// job that an interrupted run has left behind.
 func TestProducer(t *testing.T) {
 	ready := start(t)
 	var out strings.Builder
@@ -43,7 +43,7 @@ func leave(t *testing.T, ready node.Ready, job string) {
 	}
 }
 
-// start runs a server until the end of the test.
+// start runs a server until the test ends.
 func start(t *testing.T) node.Ready {
 	t.Helper()
 	dir := t.TempDir() // first, so that it is removed last
@@ -64,7 +64,7 @@ func start(t *testing.T) node.Ready {
 	case r := <-ready:
 		return r
 	case err := <-ended:
-		ended <- nil // for the clean-up
+		ended <- nil // for the cleanup
 		t.Fatal(err)
 		return node.Ready{}
 	}

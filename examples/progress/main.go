@@ -1,8 +1,8 @@
 //go:build wasip1
 
-// Progress is a handler that works through a number of steps, says in the log
-// what it does and reports how far it is. The input is the number of steps, by
-// default 10; the job's environment may set STEP_MS, the time one step takes.
+// Progress is a handler that works through a number of steps, logs them and reports
+// progress. The input is the number of steps, 10 by default. The job's environment may
+// set STEP_MS, the time of one step in milliseconds.
 package main
 
 import (

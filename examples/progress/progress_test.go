@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// recorder is a sink that remembers. It calls onLog, when set, for each line.
+// recorder is a sink that records its calls. It calls onLog, if set, for each line.
 type recorder struct {
 	lines  []string
 	levels []runtime.Level
@@ -36,7 +36,7 @@ func (r *recorder) Progress(done, total int64, message string) {
 	r.last, r.text = [2]int64{done, total}, message
 }
 
-// build compiles the example and returns an engine that has it, and its digest.
+// build compiles the example and returns an engine that has loaded it, and its digest.
 func build(t *testing.T) (*wasm.Engine, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "progress.wasm")
@@ -68,7 +68,7 @@ func build(t *testing.T) (*wasm.Engine, string) {
 func TestProgress(t *testing.T) {
 	engine, digest := build(t)
 	t.Run("works through its steps", func(t *testing.T) {
-		for range 2 { // the second task gets the same instance, set back
+		for range 2 { // the second task gets the same instance after a reset
 			sink := &recorder{}
 			r := engine.Run(context.Background(), runtime.Task{Digest: digest, Input: []byte("3\n"), Attempt: 2}, sink)
 			if r.Outcome != runtime.Succeeded || string(r.Output) != "3 steps done\n" {
@@ -94,7 +94,7 @@ func TestProgress(t *testing.T) {
 	})
 	t.Run("stops when it is cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		sink := &recorder{onLog: cancel} // as soon as it has started
+		sink := &recorder{onLog: cancel} // cancels once the handler has started
 		start := time.Now()
 		r := engine.Run(ctx, runtime.Task{Digest: digest, Input: []byte("1000000"), Env: map[string]string{"STEP_MS": "10"}}, sink)
 		if r.Outcome != runtime.Stopped || time.Since(start) > 5*time.Second {

@@ -1,9 +1,9 @@
 //go:build wasip1
 
-// Rates is a handler that fetches the exchange rates of some currencies, keeps
-// them in a bucket and starts a job for each one that moved. The input is a list
-// of currencies, such as "EUR USD CHF". It goes on where an earlier attempt
-// stopped, and running it twice changes nothing twice.
+// Rates is a handler that fetches exchange rates, stores them in a bucket and starts a
+// job for each rate that moved. The input is a list of currencies, such as "EUR USD CHF".
+// A retry continues where the earlier attempt stopped. A second run with the same rates
+// starts no job.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func init() {
 	guest.Handle("main", fetch)
-	// What it asks for; the owner of the app grants it, or less.
+	// The requested capabilities; the owner of the app grants all or some of them.
 	guest.Describe(`{
 		"handlers": [{"name": "main", "timeout_ms": 60000, "idempotent": true}],
 		"capabilities": {
@@ -60,7 +60,7 @@ func fetch(ctx guest.Context) error {
 	return err
 }
 
-// resume returns how many currencies an earlier attempt of this run did.
+// resume returns the number of currencies that earlier attempts of this run completed.
 func resume(ctx guest.Context) (int, error) {
 	text, err := ctx.Checkpoint()
 	if errors.Is(err, guest.ErrNoEntry) {
@@ -72,8 +72,7 @@ func resume(ctx guest.Context) (int, error) {
 	return strconv.Atoi(string(text))
 }
 
-// ask fetches a rate. The key is put into the header by the host: this module
-// never sees it.
+// ask fetches a rate. The host puts the key into the header; this module never sees it.
 func ask(ctx guest.Context, currency string) (float64, error) {
 	res, err := ctx.Send(guest.Request{
 		URL:    "https://rates.example.com/v1/" + currency,
@@ -100,8 +99,8 @@ func ask(ctx guest.Context, currency string) (float64, error) {
 	return rate, nil
 }
 
-// keep sets the rate in the bucket, unless somebody else sets it meanwhile, and
-// starts a job if it moved by more than a percent.
+// keep stores the rate in the bucket by compare-and-swap, and starts a job if the rate
+// moved by more than a percent.
 func keep(ctx guest.Context, currency string, rate float64) error {
 	bucket := ctx.Bucket("rates")
 	for {
@@ -111,7 +110,7 @@ func keep(ctx guest.Context, currency string, rate float64) error {
 		}
 		_, err = bucket.Swap(currency, strconv.AppendFloat(nil, rate, 'f', -1, 64), version)
 		if errors.Is(err, guest.ErrConflict) {
-			continue // look again at what the other one has set
+			continue // another run has changed the rate: compare with the new one
 		}
 		if err != nil {
 			return err

@@ -16,9 +16,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// server answers requests for rates.
+// server answers the requests of the handler.
 type server struct {
-	rates map[string]string // by path; "" for a currency means 503
+	rates map[string]string // by currency; "" means status 503
 	asked []string
 }
 
@@ -40,8 +40,8 @@ type lines []string
 func (l *lines) Log(_ runtime.Level, line []byte) { *l = append(*l, string(line)) }
 func (l *lines) Progress(int64, int64, string)    {}
 
-// build compiles the example, packs it with what it says of itself and returns an
-// engine that has it.
+// build compiles the example, packs it with its manifest and returns an engine that has
+// loaded it.
 func build(t *testing.T, services runtime.Services) (*wasm.Engine, wasm.Info) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rates.wasm")
@@ -90,12 +90,12 @@ func TestRates(t *testing.T) {
 	}
 	asked := &info.Manifest.Capabilities
 
-	// One server is down: the run fails, and has kept what it did.
+	// One request fails with 503: the run fails and keeps its progress.
 	r, _ := run("r1", "EUR USD CHF", asked)
 	if r.Outcome != runtime.Retryable || r.Code != "rates_down" || !strings.Contains(r.Error, "USD") {
 		t.Fatalf("first attempt: %+v", r)
 	}
-	// The next attempt goes on from there.
+	// The next attempt continues from there.
 	s.rates["USD"] = "1"
 	s.asked = nil
 	if r, _ = run("r1", "EUR USD CHF", asked); r.Outcome != runtime.Succeeded || string(r.Output) != "3 rates\n" {
@@ -105,7 +105,7 @@ func TestRates(t *testing.T) {
 	if diff := cmp.Diff(want, s.asked); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	// Another run finds that one has moved.
+	// Another run finds one rate that has moved.
 	s.rates["EUR"] = "1.20"
 	r, log := run("r2", "EUR USD", asked)
 	if r.Outcome != runtime.Succeeded || !cmp.Equal(log, lines{"moved currency=EUR from=1.1 to=1.2"}) {
@@ -120,11 +120,11 @@ func TestRates(t *testing.T) {
 	if n := services.Value("rates_moved"); n != 1 {
 		t.Errorf("counted %v", n)
 	}
-	// What cannot get better.
+	// Errors that a retry cannot fix.
 	if r, _ := run("r3", "ZZZ", asked); r.Outcome != runtime.Permanent || r.Code != "unknown_currency" {
 		t.Errorf("no such currency: %+v", r)
 	}
-	// Without grants it does nothing.
+	// Without grants the handler fails.
 	r, log = run("r4", "EUR", nil)
 	if r.Outcome != runtime.Retryable || len(log) != 1 || !strings.Contains(log[0], "was not granted this") {
 		t.Errorf("without grants: %+v %q", r, log)

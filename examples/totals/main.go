@@ -2,8 +2,8 @@
 // quantity and price from standard input and writes totals per customer, as
 // JSON, to standard output.
 //
-// It is a plain Go program: nothing in it knows of Wheelwork. Compiled for
-// WASI it is a handler, compiled for this machine a command.
+// It is a plain Go program without any reference to Wheelwork. Compiled for WASI it is a
+// handler; compiled for the local machine it is a command.
 package main
 
 import (
@@ -18,14 +18,14 @@ import (
 	"strconv"
 )
 
-// exitData is the exit code for input that will never be right (EX_DATAERR of
-// sysexits.h): Wheelwork does not try such a run again.
+// exitData is the exit code for invalid input (EX_DATAERR in sysexits.h): Wheelwork does
+// not retry such a run.
 const exitData = 65
 
 type summary struct {
 	Orders    int        `json:"orders"`
 	Cents     int64      `json:"cents"`
-	Customers []customer `json:"customers"` // the largest total first
+	Customers []customer `json:"customers"` // by total, largest first
 }
 
 type customer struct {
@@ -93,7 +93,7 @@ func total(in io.Reader) (summary, error) {
 	return s, nil
 }
 
-// orderCents multiplies a quantity with a price such as 12.50.
+// orderCents multiplies a quantity by a price such as 12.50 and returns cents.
 func orderCents(quantity, price string) (int64, error) {
 	n, err := strconv.ParseInt(quantity, 10, 32)
 	if err != nil {

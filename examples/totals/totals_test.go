@@ -42,13 +42,13 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-// logLines is a sink that keeps the log.
+// logLines is a sink that records the log.
 type logLines []string
 
 func (l *logLines) Log(_ runtime.Level, line []byte) { *l = append(*l, string(line)) }
 func (l *logLines) Progress(int64, int64, string)    {}
 
-// TestAsHandler builds the program for WASI and runs it as a host would.
+// TestAsHandler builds the program for WASI and runs it as a host does.
 func TestAsHandler(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "totals.wasm")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, ".")

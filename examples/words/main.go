@@ -1,9 +1,9 @@
 //go:build wasip1
 
-// Words counts words by map and reduce. Its first part cuts the input into
-// lines and maps them; each further part counts the words of one line; the last
-// one adds the counts up, keeps the total in the bucket "words", enqueues a run
-// of the job "words-report", and reads a secret if there is one.
+// Words counts words by map and reduce. Its first part splits the input into lines and
+// maps them. Each further part counts the words of one line. The last part adds the
+// counts, updates the total in the bucket "words" and enqueues a run of the job
+// "words-report", which reads a secret.
 package main
 
 import (
@@ -30,7 +30,7 @@ func init() {
 
 func main() {}
 
-// count is the handler of every part but the last.
+// count is the handler of all parts except the last.
 func count(ctx guest.Context) error {
 	role, _ := ctx.Param("role")
 	if role != "root" {
@@ -45,10 +45,10 @@ func count(ctx guest.Context) error {
 	return ctx.Map(lines...)
 }
 
-// sum is the handler of the part that reduces. Its input has a line of JSON for
-// each part before it.
+// sum is the handler of the part that reduces. Its input has a line of JSON for each
+// earlier part.
 func sum(ctx guest.Context) error {
-	// A retry goes on from here, and adds nothing twice.
+	// After the checkpoint is set, a retry must not add to the total again.
 	if done, err := ctx.Checkpoint(); err == nil {
 		_, err := ctx.Write(done)
 		return err
@@ -84,7 +84,7 @@ func add(input []byte) (total, lines int, err error) {
 		if err := json.Unmarshal(scan.Bytes(), &part); err != nil {
 			return 0, 0, err
 		}
-		if part.Part == 0 { // the one that mapped the others
+		if part.Part == 0 { // the part that mapped the others
 			continue
 		}
 		n, err := strconv.Atoi(part.Output)
@@ -97,8 +97,8 @@ func add(input []byte) (total, lines int, err error) {
 	return total, lines, scan.Err()
 }
 
-// keep adds to the total of all runs. Runs that do so at once do not lose each
-// other's words: who comes second looks again.
+// keep adds n to the total of all runs by compare-and-swap. If another run changed the
+// total meanwhile, it reads the new total and tries again.
 func keep(words guest.Bucket, n int) error {
 	for {
 		total := 0
@@ -118,7 +118,7 @@ func keep(words guest.Bucket, n int) error {
 	}
 }
 
-// report logs what it was given, and whether it knows the secret.
+// report logs its input and the secret.
 func report(ctx guest.Context) error {
 	token, err := ctx.Secret("words-token")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command worker shows a program whose own functions are handlers of jobs: no
-// module is pushed, and the functions reach whatever the program reaches.
+// Command worker shows a program whose own functions are handlers of jobs: no module is
+// pushed, and the functions use the state and the connections of the program.
 //
 //	go run ./examples/worker --url http://127.0.0.1:7700 --token-file wheelwork-data/host-token
 package main
@@ -29,7 +29,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	// The first signal drains the worker, the second one ends it.
+	// The first signal drains the worker, the second one stops it at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	err = run(ctx, worker.Options{Address: *address, Token: strings.TrimSpace(string(token)), Dir: *data})
@@ -43,7 +43,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// run works until ctx ends.
+// run executes tasks until ctx ends.
 func run(ctx context.Context, opt worker.Options) error {
 	bank := &bank{accounts: map[string]int{"alice": 100, "bob": 20}, booked: map[string]bool{}}
 	return worker.Run(
@@ -53,8 +53,8 @@ func run(ctx context.Context, opt worker.Options) error {
 	)
 }
 
-// bank stands for what a program has and a module cannot reach: its memory, its
-// database, its clients of other services.
+// bank is an example of state that a program has and a module cannot reach: its memory,
+// its database, its clients of other services.
 type bank struct {
 	mu       sync.Mutex
 	accounts map[string]int
@@ -68,7 +68,7 @@ type transfer struct {
 
 type balances map[string]int
 
-// transfer books each run once, however often it is tried.
+// transfer books each run once, even if the run is retried.
 func (b *bank) transfer(_ context.Context, t *worker.Task, in transfer) (balances, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (b *bank) transfer(_ context.Context, t *worker.Task, in transfer) (balance
 	return balances{in.From: b.accounts[in.From], in.To: b.accounts[in.To]}, nil
 }
 
-// audit takes its time, says how far it is, and stops when it is asked to.
+// audit takes a second, reports its progress, and stops when ctx ends.
 func (b *bank) audit(ctx context.Context, t *worker.Task) ([]byte, error) {
 	const steps = 10
 	for i := range steps {

@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
-// TestWorker runs the program beside a server of its own, whose host runs
+// TestWorker runs the program beside a server of its own. The server's host executes
 // modules and gets none of its runs.
 func TestWorker(t *testing.T) {
 	ready := start(t)
@@ -57,7 +57,7 @@ func TestWorker(t *testing.T) {
 		}
 	}
 
-	// The token is for workers alone, and the administrator's is not.
+	// A worker needs a token for workers, and the administrator's token is not one.
 	err = run(t.Context(), worker.Options{Address: ready.URL, Token: ready.Token, Logger: quiet})
 	if err == nil || !strings.Contains(err.Error(), "lacks the permission work") {
 		t.Errorf("with the administrator's token: %v", err)
@@ -72,7 +72,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// start runs a server until the end of the test.
+// start runs a server until the test ends.
 func start(t *testing.T) node.Ready {
 	t.Helper()
 	dir := t.TempDir() // first, so that it is removed last
@@ -93,7 +93,7 @@ func start(t *testing.T) node.Ready {
 	case r := <-ready:
 		return r
 	case err := <-ended:
-		ended <- nil // for the clean-up
+		ended <- nil // for the cleanup
 		t.Fatal(err)
 		return node.Ready{}
 	}

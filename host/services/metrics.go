@@ -13,13 +13,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// maxMetrics bounds the metrics of all handlers of a host: each is a time series
-// that somebody has to store.
+// maxMetrics bounds the metrics of all handlers of a host, because each is a time series
+// that must be stored.
 const maxMetrics = 200
 
 var metricName = regexp.MustCompile(`^[a-z][a-z0-9_.]{0,62}$`)
 
-// instruments are the metrics that handlers have named.
+// instruments are the metrics that handlers have recorded, by name.
 type instruments struct {
 	meter  metric.Meter
 	mu     sync.Mutex

@@ -14,36 +14,37 @@ import (
 )
 
 const (
-	// leastRedacted is the length of the shortest secret that is taken out of a
-	// text: a shorter one is in too many words.
+	// leastRedacted is the length in bytes of the shortest secret that is removed from a
+	// text: shorter ones occur in too many words.
 	leastRedacted = 4
-	// leastForm is the length of the shortest line, encoded form and rest of a
-	// secret that is taken out: it is not the secret itself, and what is shorter
-	// may well be something else.
+	// leastForm is the length in bytes of the shortest line, encoded form and cut-off
+	// part of a secret that is removed. These are not the secret itself, and a shorter
+	// one may well be unrelated text.
 	leastForm = 8
 )
 
-// redacted stands in a text in the place of a secret.
+// redacted replaces a secret in a text.
 var redacted = []byte("[secret]")
 
-// forms are how secrets may stand in a text. They are never changed in place.
+// forms are the byte sequences in which secrets may occur in a text. They are never
+// changed in place.
 type forms struct {
-	plain   [][]byte // as they are, and their lines: what escapes may stand for
+	plain   [][]byte // secrets and their lines, without encoding; also searched behind escapes
 	encoded [][]byte // in base64 and hexadecimal
 }
 
-// formsOf returns how a secret is likely to stand in a text by accident; nothing
-// for what is too short.
+// formsOf returns the forms in which a secret is likely to occur in a text by accident;
+// none if the secret is too short.
 func formsOf(secret []byte) (f forms) {
 	if len(secret) < leastRedacted {
 		return f
 	}
 	plain := func(form []byte, least int) { f.plain = withForm(f.plain, form, least) }
 	plain(bytes.Clone(secret), leastRedacted)
-	plain(bytes.TrimSpace(bytes.Clone(secret)), leastRedacted) // a log has lines: the last line break is never in one
+	plain(bytes.TrimSpace(bytes.Clone(secret)), leastRedacted) // log lines lack the final line break of a secret
 	if lines := bytes.Split(secret, []byte{'\n'}); len(lines) > 1 {
 		for _, line := range lines {
-			if line = bytes.TrimSpace(line); !bytes.HasPrefix(line, []byte("-----")) { // that is the same in every key
+			if line = bytes.TrimSpace(line); !bytes.HasPrefix(line, []byte("-----")) { // such lines are the same in every key
 				plain(bytes.Clone(line), leastForm)
 			}
 		}
@@ -62,7 +63,7 @@ func formsOf(secret []byte) (f forms) {
 	return f
 }
 
-// withForm adds a form to others, unless it is there or too short.
+// withForm adds a form, unless it is already present or too short.
 func withForm(to [][]byte, form []byte, least int) [][]byte {
 	if len(form) < least || slices.ContainsFunc(to, func(o []byte) bool { return bytes.Equal(o, form) }) {
 		return to
@@ -70,8 +71,8 @@ func withForm(to [][]byte, form []byte, least int) [][]byte {
 	return append(to, form)
 }
 
-// within returns what is the same of a secret in the base64 of every text that
-// holds it behind as many bytes as that, of three.
+// within returns the characters that the base64 of every text has in common if the text
+// contains the secret after before bytes, modulo 3.
 func within(e *base64.Encoding, secret []byte, before int) string {
 	all := e.EncodeToString(append(make([]byte, before, before+len(secret)), secret...))
 	first, last := (8*before+5)/6, 8*(before+len(secret))/6
@@ -80,7 +81,7 @@ func within(e *base64.Encoding, secret []byte, before int) string {
 
 func (f forms) none() bool { return len(f.plain) == 0 }
 
-// and returns the forms of both.
+// and returns the forms of both f and more.
 func (f forms) and(more forms) forms {
 	all := forms{slices.Clone(f.plain), slices.Clone(f.encoded)}
 	for _, form := range more.plain {
@@ -92,9 +93,9 @@ func (f forms) and(more forms) forms {
 	return all
 }
 
-// takeOut puts a mark into the place of each form, and of a beginning or an end of
-// one that is cut off at an end of the text: texts have limits. It returns text
-// itself when there is nothing.
+// takeOut replaces each form in a text by redacted, and also a form that an end of the
+// text cuts off, because texts have a maximum length. It returns text itself if it
+// contains none.
 func (f forms) takeOut(text []byte) []byte {
 	var found []span
 	for _, list := range [][][]byte{f.plain, f.encoded} {
@@ -118,7 +119,7 @@ func (f forms) takeOut(text []byte) []byte {
 	}
 	slices.SortFunc(found, func(a, b span) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
 	out := make([]byte, 0, len(text))
-	at := 0 // all before it is in out
+	at := 0 // text[:at] is in out
 	for _, s := range found {
 		if s.start >= at {
 			out = append(append(out, text[at:s.start]...), redacted...)
@@ -131,7 +132,8 @@ func (f forms) takeOut(text []byte) []byte {
 // A span is a part of a text.
 type span struct{ start, end int }
 
-// appendSpans adds where a form stands in a text, whole or cut off by its ends.
+// appendSpans appends the spans in which a form occurs in a text, whole or cut off by an
+// end of the text.
 func appendSpans(to []span, text, form []byte) []span {
 	for at := 0; ; {
 		i := bytes.Index(text[at:], form)
@@ -144,11 +146,11 @@ func appendSpans(to []span, text, form []byte) []span {
 	return appendCutOff(to, text, form)
 }
 
-// cutTries bounds the work for a text that is made of nothing but beginnings.
+// cutTries bounds the work for a text that consists of nothing but beginnings of a form.
 const cutTries = 64
 
-// appendCutOff adds the end of the text that is the beginning of a form, and the
-// beginning that is the end of one.
+// appendCutOff appends the end of the text if it is the beginning of a form, and the
+// beginning of the text if it is the end of a form.
 func appendCutOff(to []span, text, form []byte) []span {
 	if len(form) <= leastForm || len(text) < leastForm {
 		return to
@@ -176,20 +178,20 @@ func appendCutOff(to []span, text, form []byte) []span {
 	return to
 }
 
-// An escape is a way to write one character as several.
+// An escape is an encoding of one character as several.
 type escape struct {
-	marks string // what it begins with
-	// read returns what an escape at the beginning of the text stands for, and how
-	// long it is; 0: it is none.
+	marks string // the characters with which it begins
+	// read decodes the escape at the beginning of the text and returns its length; 0: it
+	// is no escape.
 	read func(text []byte) (plain []byte, n int)
 }
 
-// escapes are those of addresses, with and without the plus of forms, of the
-// strings of programming languages and JSON, and of HTML.
+// escapes are those of URLs, without and with + for a space, of string literals of
+// programming languages and JSON, and of HTML.
 var escapes = []escape{{"%", readPercent}, {"%+", readForm}, {`\`, readBackslash}, {"&", readEntity}}
 
-// decode returns what a text stands for, and for each byte of that and for its end
-// where it comes from; ok is false when there is no escape in it.
+// decode decodes the escapes in a text. from is the index in the text for each byte of
+// plain, and for its end. ok is false if the text has no escape.
 func (e escape) decode(text []byte) (plain []byte, from []int, ok bool) {
 	if !bytes.ContainsAny(text, e.marks) {
 		return nil, nil, false
@@ -224,7 +226,7 @@ func readForm(text []byte) ([]byte, int) {
 	return readPercent(text)
 }
 
-// number reads hexadecimal digits.
+// number parses hexadecimal digits.
 func number(digits []byte, n int, as func(uint64) []byte) ([]byte, int) {
 	v, err := strconv.ParseUint(string(digits), 16, 32)
 	if err != nil {
@@ -235,7 +237,7 @@ func number(digits []byte, n int, as func(uint64) []byte) ([]byte, int) {
 
 func character(v uint64) []byte { return utf8.AppendRune(nil, rune(v)) }
 
-// plainEscapes are what one letter behind a backslash stands for.
+// plainEscapes are pairs: the letter after a backslash, and its meaning.
 const plainEscapes = "n\nt\tr\rb\bf\fa\av\v0\x00\"\"''\\\\//``"
 
 func readBackslash(text []byte) ([]byte, int) {
@@ -272,7 +274,7 @@ func readBackslash(text []byte) ([]byte, int) {
 	return nil, 0
 }
 
-// longestEntity is that of one that people write; there are longer ones.
+// longestEntity is the length of the longest entity in common use; longer ones exist.
 const longestEntity = 12
 
 func readEntity(text []byte) ([]byte, int) {

@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestFormsAreTakenOut says a secret in every way in which a program says one by
-// accident. Nothing of it may be left, and what stands around it stays.
+// TestFormsAreTakenOut checks each form in which programs write a secret by accident. No
+// part of the secret may be left, and the text around it stays.
 func TestFormsAreTakenOut(t *testing.T) {
 	const password = `pa<ss>"w\o+r/d & é#7`
 	quoted, err := json.Marshal(map[string]string{"token": password})
@@ -67,7 +67,8 @@ func TestFormsAreTakenOut(t *testing.T) {
 			t.Errorf("%s: the text itself was changed to %q", tt.name, text)
 		}
 	}
-	// Basic authentication and the like: base64 of a text around it, of any length.
+	// Basic authentication and similar: the base64 of a longer text, with any length
+	// before and after the secret.
 	for before := range 7 {
 		for after := range 4 {
 			text := strings.Repeat("u", before) + "s3cr3t-t0ken" + strings.Repeat("x", after)
@@ -75,7 +76,7 @@ func TestFormsAreTakenOut(t *testing.T) {
 				said := "Basic " + e.EncodeToString([]byte(text))
 				got := string(formsOf([]byte("s3cr3t-t0ken")).takeOut([]byte(said)))
 				head, tail, ok := strings.Cut(got, "[secret]")
-				// What is left of the characters that hold bits of what is around it.
+				// The rest are characters with bits of the text around the secret.
 				if !ok || len(head) > len("Basic ")+(8*before+5)/6 || len(tail) > (8*after+5)/6+3 {
 					t.Errorf("%q became %q", said, got)
 				}
@@ -84,7 +85,7 @@ func TestFormsAreTakenOut(t *testing.T) {
 	}
 }
 
-// TestFormsOfSeveral: the longer one is taken out first, whichever was told first.
+// TestFormsOfSeveral: the longer secret is removed first, whichever was received first.
 func TestFormsOfSeveral(t *testing.T) {
 	short, long := formsOf([]byte("token")), formsOf([]byte("token-of-the-app"))
 	for _, f := range []forms{short.and(long), long.and(short), long.and(short).and(long)} {
@@ -97,7 +98,7 @@ func TestFormsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestTakingOutIsQuick: who chooses both secret and text makes no host busy.
+// TestTakingOutIsQuick: a user who chooses both secret and text cannot keep a host busy.
 func TestTakingOutIsQuick(t *testing.T) {
 	secret := append(bytes.Repeat([]byte("a"), 60<<10), 'b')
 	text := bytes.Repeat([]byte("a"), 16<<10)
@@ -106,7 +107,8 @@ func TestTakingOutIsQuick(t *testing.T) {
 	for range 10 {
 		f.takeOut(text)
 	}
-	// 64 tries at each end of some forms; without that bound it is more than a minute.
+	// Up to 64 tries at each end for some forms; without that bound it takes more than a
+	// minute.
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("ten lines took %v", took)
 	}

@@ -1,13 +1,12 @@
-// Package services answers what handlers ask of the world outside their memory:
+// Package services serves the requests of handlers for state outside their memory:
 // it implements [runtime.Services] with calls to the server that sent the task.
 //
-// A call names the attempt and is fenced there: the server refuses it when the
-// attempt is not the current one of its run on this host any more. While no
-// server is reachable a call is made again for some time; each gives the same
-// result then, however often it arrives.
+// A call names the attempt and is fenced: the server refuses it when the attempt is no
+// longer the current one of its run on this host. While no server is reachable, a call is
+// repeated for some time; the repetitions are idempotent.
 //
-// Secrets that an attempt was told are taken out of what it says, also where they
-// stand there encoded.
+// The package removes the secrets that an attempt has received from its texts, encoded
+// forms included.
 package services
 
 import (
@@ -32,40 +31,41 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Link is the host as its handlers need it.
+// Link gives services access to the host.
 type Link interface {
-	// Caller names an attempt that the host runs now. It reports false for any other.
+	// Caller returns the identity of an attempt that the host runs now. It returns false
+	// for any other attempt.
 	Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool)
-	// ConnOf is the connection to the server that an attempt came from, which may be
-	// another one for each unit of a cluster; nil: there is none now.
+	// ConnOf returns the connection to the server that an attempt came from, which may
+	// differ between the partitions of a cluster; nil: there is none now.
 	ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface
 }
 
-// Config is what services are made of. A zero value means the default named
-// beside the field.
+// Config configures services. A zero value means the default that the comment of the
+// field gives.
 type Config struct {
-	// Send sends a request that leaves the host under the grants, and puts in the
-	// secrets that it names. Default: there is no way out.
+	// Send sends a request of a handler to the network, within the grants g, and fills in
+	// the secrets that the request names. Default: no request may be sent.
 	Send func(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error)
-	// Patience is how long a call is made again while no server is reachable.
-	// Default: 30 s.
+	// Patience is how long a call is repeated while no server is reachable; the default
+	// is 30 s.
 	Patience time.Duration
-	Meter    metric.Meter // of the metrics of handlers; default: none
+	Meter    metric.Meter // for the metrics of handlers; default: none
 }
 
-// Secrets finds the value of a secret for the attempt that sends a request.
+// Secrets returns the value of a secret for the attempt that sends a request.
 type Secrets = func(ctx context.Context, name string) ([]byte, error)
 
-// Services implements [runtime.Services].
+// Services implements [runtime.Services]. It is safe for concurrent use.
 type Services struct {
 	cfg  Config
 	link atomic.Pointer[Link]
 
 	meter instruments
 
-	told  atomic.Int64 // attempts in secrets; spares the lock while there are none
+	told  atomic.Int64 // number of attempts in known; saves the lock while it is 0
 	mu    sync.Mutex
-	known map[attempt]forms // of the secrets that an attempt was told; never changed in place
+	known map[attempt]forms // of the secrets that an attempt has received; an entry is replaced, not changed
 }
 
 var _ runtime.Services = (*Services)(nil)
@@ -75,7 +75,7 @@ type attempt struct {
 	number   int
 }
 
-// New returns services that answer [runtime.ErrUnavailable] until they are attached.
+// New returns services that fail with [runtime.ErrUnavailable] until Attach is called.
 func New(cfg Config) *Services {
 	cfg.Patience = cmp.Or(cfg.Patience, 30*time.Second)
 	if cfg.Meter == nil {
@@ -84,18 +84,20 @@ func New(cfg Config) *Services {
 	return &Services{cfg: cfg, known: map[attempt]forms{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
 }
 
-// Attach names the host. An engine is made with its services before its host is.
+// Attach sets the host. It exists because an engine needs its services before its host
+// exists.
 func (s *Services) Attach(l Link) { s.link.Store(&l) }
 
 const (
 	firstWait   = 20 * time.Millisecond
 	longestWait = time.Second
-	// tryFor bounds one call: a server that hangs is as good as none.
+	// tryFor bounds one attempt of a call, so that a hanging server counts as
+	// unreachable.
 	tryFor = 10 * time.Second
 )
 
-// call makes a call for an attempt, again while no server can answer. again
-// says that an earlier try may have been heard.
+// call makes a call for an attempt of a run and repeats it while no server answers. again
+// is true if an earlier try may have reached a server.
 func (s *Services) call(ctx context.Context, t *runtime.Task, f func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error) error {
 	id, err := job.ParseRunID(t.RunID)
 	if err != nil {
@@ -108,7 +110,7 @@ func (s *Services) call(ctx context.Context, t *runtime.Task, f func(ctx context
 		tried, err := s.try(ctx, t, id, again, f)
 		switch code := status.Code(err); {
 		case code == codes.Unavailable:
-		case (code == codes.DeadlineExceeded || code == codes.Canceled) && ctx.Err() == nil: // not by us: a server that ends cancels what it does
+		case (code == codes.DeadlineExceeded || code == codes.Canceled) && ctx.Err() == nil: // a server that ends cancels its calls
 		default:
 			return translate(err)
 		}
@@ -145,7 +147,7 @@ func (s *Services) try(ctx context.Context, t *runtime.Task, id job.RunID, again
 	return true, f(ctx, apiv1.NewGuestClient(conn), who, again)
 }
 
-// translate turns the server's words into those of the runtime.
+// translate converts a gRPC error of the server to an error of the runtime.
 func translate(err error) error {
 	var word error
 	switch status.Code(err) {
@@ -164,7 +166,7 @@ func translate(err error) error {
 	case codes.Unimplemented:
 		word = runtime.ErrNoService
 	case codes.FailedPrecondition:
-		word = runtime.ErrUnavailable // to this attempt; the next one may be answered
+		word = runtime.ErrUnavailable // for this attempt; a later attempt may succeed
 	case codes.Canceled:
 		return context.Canceled
 	case codes.DeadlineExceeded:
@@ -196,8 +198,8 @@ func (s *Services) SetCheckpoint(ctx context.Context, t *runtime.Task, data []by
 	})
 }
 
-// checkText refuses a key that is no text. To send another one in its place would
-// make one entry, or one run, of what are two.
+// checkText refuses a key that is not UTF-8. A replacement of invalid bytes could map two
+// keys to one entry, or to one run.
 func checkText(key string) error {
 	if !utf8.ValidString(key) {
 		return fmt.Errorf("%w: the key is not UTF-8: encode it, as base64 does", runtime.ErrInvalid)
@@ -218,7 +220,7 @@ func (s *Services) Get(ctx context.Context, t *runtime.Task, bucket, key string)
 	return value, version, err
 }
 
-// expected is how a request says which version it replaces.
+// expected converts the expected version of a write for its request.
 func expected(version uint64) *uint64 {
 	if version == runtime.AnyVersion {
 		return nil
@@ -251,7 +253,7 @@ func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key stri
 	return s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error {
 		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: key, Expect: expected(expect)})
 		if again && status.Code(err) == codes.NotFound {
-			return nil // the try before, whose answer was lost, deleted it
+			return nil // an earlier try, whose answer was lost, deleted it
 		}
 		return err
 	})
@@ -282,7 +284,8 @@ func (s *Services) Enqueue(ctx context.Context, t *runtime.Task, sub runtime.Sub
 	return run, err
 }
 
-// Map implements [runtime.Services]. More than one call can carry goes in several.
+// Map implements [runtime.Services]. It splits inputs that exceed one call over several
+// calls.
 func (s *Services) Map(ctx context.Context, t *runtime.Task, first int, inputs [][]byte) error {
 	for len(inputs) > 0 {
 		n, size := 0, 0
@@ -346,8 +349,8 @@ func (s *Services) remember(t *runtime.Task, value []byte) {
 	s.known[k] = known.and(f)
 }
 
-// Redact takes the secrets that an attempt was told out of what it says. It
-// returns text itself when none is in it.
+// Redact removes the secrets that an attempt has received from a text. It returns text
+// itself if it contains none.
 func (s *Services) Redact(t *runtime.Task, text []byte) []byte {
 	if s.told.Load() == 0 {
 		return text
@@ -358,7 +361,7 @@ func (s *Services) Redact(t *runtime.Task, text []byte) []byte {
 	return known.takeOut(text)
 }
 
-// Done forgets what an attempt that has ended was told.
+// Done drops the secrets of an attempt that has ended.
 func (s *Services) Done(t *runtime.Task) {
 	if s.told.Load() == 0 {
 		return

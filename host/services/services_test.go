@@ -26,17 +26,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// server answers calls as a test wants.
+// server gives the answers that a test chooses.
 type server struct {
 	apiv1.UnimplementedGuestServer
 	mu     sync.Mutex
-	errs   []error // of the next calls; then none
+	errs   []error // of the next calls; later calls succeed
 	puts   []*apiv1.GuestPutEntryRequest
 	maps   []*apiv1.GuestMapRequest
 	last   *apiv1.GuestEnqueueRequest
 	caller *apiv1.Caller
 	calls  int
-	hang   chan struct{} // not nil: calls wait for it
+	hang   chan struct{} // if not nil, calls wait for it
 }
 
 func (s *server) next(ctx context.Context, who *apiv1.Caller) error {
@@ -150,7 +150,7 @@ func with(t *testing.T, cfg Config, f func(t *testing.T, s *Services, srv *serve
 	})
 }
 
-// calls are the services that are a call.
+// calls are the services that make a call.
 var calls = map[string]func(ctx context.Context, s *Services) error{
 	"checkpoint": func(ctx context.Context, s *Services) error {
 		data, err := s.Checkpoint(ctx, task)
@@ -249,14 +249,14 @@ func TestCallsAreMadeAgain(t *testing.T) {
 		if took := time.Since(begun); took < 29*time.Second || took > 31*time.Second {
 			t.Errorf("it was patient for %s", took)
 		}
-		// So does the task.
+		// The task ends.
 		srv.fail(forever...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if err := calls["get"](ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the task's end: %v", err)
 		}
 		cancel()
-		// A server that hangs is as good as none.
+		// A hanging server counts as unreachable.
 		srv.fail()
 		srv.mu.Lock()
 		srv.hang = make(chan struct{})
@@ -349,7 +349,7 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// TestMapIsCut sends lists that one call cannot carry.
+// TestMapIsCut sends lists that exceed one call.
 func TestMapIsCut(t *testing.T) {
 	with(t, Config{}, func(t *testing.T, s *Services, srv *server, _ *link) {
 		many := make([][]byte, 25_000)
@@ -400,8 +400,8 @@ func TestSecretsAreRedacted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.remember(task, []byte("value of long")) // a part of another one
-		s.remember(task, []byte("and"))           // too short to be told from words
+		s.remember(task, []byte("value of long")) // a part of another secret
+		s.remember(task, []byte("and"))           // too short to be distinguished from words
 		if got := string(s.Redact(task, line)); got != "[secret] and [secret]" {
 			t.Errorf("redacted: %s", got)
 		}

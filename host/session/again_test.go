@@ -16,8 +16,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestAsksAgainSoon: a worker that is refused because its unit is another server's
-// now asks again before long; one that finds nobody asks ever more seldom.
+// TestAsksAgainSoon: a host that is refused because another server owns the partition
+// tries again soon. A host that finds no server waits longer each time.
 func TestAsksAgainSoon(t *testing.T) {
 	moved := func(a *apiv1.Assignment) error {
 		s, err := status.New(codes.FailedPrecondition, "it is elsewhere").WithDetails(a)

@@ -2,8 +2,8 @@ package session
 
 import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 
-// Caller names an attempt that runs now, for calls to its server on its behalf.
-// It reports false for any other.
+// Caller returns the identity of an attempt that runs now, for calls to its server on its
+// behalf. It returns false for any other attempt.
 func (w *Worker) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

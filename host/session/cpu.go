@@ -2,18 +2,20 @@ package session
 
 import "time"
 
-// cpuMeter tells how busy the processors are that this process may use: those of the
-// machine, whichever programs use them, and those of its control group if that has a
-// limit. Commands, plugins and neighbours count: a run that is sent here shares with them.
+// cpuMeter measures the load of the processors that this process may use: those of the
+// machine, whichever programs use them, and those of its control group if the group has a
+// limit. The load includes commands, plugins and other programs, because a run on this
+// host shares the processors with them.
 type cpuMeter struct {
 	read func(now time.Time) cpuTimes
 	last cpuTimes
 }
 
-// cpuTimes are counters, read at one moment. What the system does not tell is zero.
+// cpuTimes are counters, read at one time. A counter that the system does not provide is
+// zero.
 type cpuTimes struct {
 	at        time.Time
-	busy, all uint64        // of all processors of the machine together, in a unit of the system's
+	busy, all uint64        // of all processors of the machine together, in a unit of the operating system
 	used      time.Duration // by the control group
 	limit     float64       // processors that the control group may use; 0: no limit
 }
@@ -22,7 +24,7 @@ func newCPUMeter(now time.Time) *cpuMeter {
 	return &cpuMeter{read: readCPU, last: readCPU(now)}
 }
 
-// share returns the share of the processors that was used since the last call, 0 to 1.
+// share returns the used share of the processors since the last call, 0 to 1.
 func (m *cpuMeter) share(now time.Time) float64 {
 	was, is := m.last, m.read(now)
 	m.last = is

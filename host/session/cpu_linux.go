@@ -32,9 +32,9 @@ func readCPU(now time.Time) cpuTimes {
 	return t
 }
 
-// parseStat reads the first line of /proc/stat: cpu user nice system idle iowait irq
-// softirq steal … Time that other machines of the hypervisor had (steal) is not there
-// for this one, so it counts as busy.
+// parseStat parses the first line of /proc/stat: cpu user nice system idle iowait irq
+// softirq steal … Steal is time that the hypervisor gave to other machines. This machine
+// cannot use it, so it counts as busy.
 func parseStat(stat []byte) (busy, all uint64) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := strings.Fields(string(line))
@@ -55,7 +55,7 @@ func parseStat(stat []byte) (busy, all uint64) {
 	return busy, all
 }
 
-// groupOf returns the path in /proc/self/cgroup of the one hierarchy of version 2.
+// groupOf returns the path of the version 2 hierarchy in /proc/self/cgroup.
 func groupOf(groups []byte) string {
 	for lines := bufio.NewScanner(bytes.NewReader(groups)); lines.Scan(); {
 		if path, ok := strings.CutPrefix(lines.Text(), "0::"); ok {
@@ -65,7 +65,8 @@ func groupOf(groups []byte) string {
 	return ""
 }
 
-// parseLimit reads cpu.max: the time that the group may use, or max, in a period.
+// parseLimit parses cpu.max, the time that the group may use in a period ("max": no
+// limit), and returns the limit in processors; 0: none.
 func parseLimit(text []byte) float64 {
 	fields := strings.Fields(string(text))
 	if len(fields) != 2 {
@@ -79,7 +80,7 @@ func parseLimit(text []byte) float64 {
 	return quota / period
 }
 
-// parseUsage reads usage_usec of cpu.stat.
+// parseUsage parses usage_usec of cpu.stat.
 func parseUsage(stat []byte) time.Duration {
 	for lines := bufio.NewScanner(bytes.NewReader(stat)); lines.Scan(); {
 		if n, ok := strings.CutPrefix(lines.Text(), "usage_usec "); ok {

@@ -32,7 +32,7 @@ func TestReadCPU(t *testing.T) {
 	}
 }
 
-// TestChildrenCount: what a command of this process uses is in the share of the machine.
+// TestChildrenCount: the processor time of a child process counts for the machine.
 func TestChildrenCount(t *testing.T) {
 	was := readCPU(time.Now())
 	if was.all == 0 {
@@ -43,7 +43,7 @@ func TestChildrenCount(t *testing.T) {
 		t.Skip("there is no sh")
 	}
 	for begin := time.Now(); ; {
-		if is := readCPU(time.Now()); is.busy > was.busy+10 { // 10 ms each, as Linux counts
+		if is := readCPU(time.Now()); is.busy > was.busy+10 { // in units of 10 ms on Linux
 			break
 		}
 		if time.Since(begin) > time.Minute {

@@ -4,5 +4,5 @@ package session
 
 import "time"
 
-// readCPU reads nothing here: the share is reported as 0.
+// readCPU reads nothing on this system: the reported share is 0.
 func readCPU(now time.Time) cpuTimes { return cpuTimes{at: now} }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestCPUMeter: the share is that of the machine, or of a limited control group if that is
-// nearer to its limit, and nothing that the system says makes it anything but 0 to 1.
+// TestCPUMeter: the share is the higher one of the machine and of a limited control
+// group, and it is between 0 and 1 whatever the system reports.
 func TestCPUMeter(t *testing.T) {
 	start := time.Now()
 	at := func(s float64, c cpuTimes) cpuTimes {

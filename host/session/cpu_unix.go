@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// began makes wall time a counter.
+// began is the origin of the wall time counter.
 var began = time.Now()
 
-// readCPU reads the processor time of this process and of its children that have ended:
-// the system does not tell that of the machine in a way that needs no C.
+// readCPU reads the processor time of this process and of its ended children, because the
+// processor time of the machine is not available without C.
 func readCPU(now time.Time) cpuTimes {
 	t := cpuTimes{at: now, all: uint64(now.Sub(began)) * uint64(goruntime.NumCPU())}
 	for _, of := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {

@@ -11,8 +11,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestTasksAreFreed: the task of an attempt is given back once, when its Run has
-// returned and not before, also when it had its result before that.
+// TestTasksAreFreed: Free gets the task of an attempt once, and only after its Run has
+// returned, even if the attempt had its result earlier.
 func TestTasksAreFreed(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		m := &apiv1.Task{Run: make([]byte, 16), App: "a", Job: "j", Attempt: 1, Epoch: 7}
@@ -59,8 +59,8 @@ func TestTasksAreFreed(t *testing.T) {
 	}
 }
 
-// TestResultsAreFreed: a result is given back once, when the server has said that it
-// has it, unless the spool has it too: that one goes on to hold it.
+// TestResultsAreFreed: FreeResults gets a result once, when the server has acknowledged
+// it, unless the result is in the spool, which still holds it.
 func TestResultsAreFreed(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		m := &apiv1.Task{Run: make([]byte, 16), App: "a", Job: "j", Attempt: 1}

@@ -5,9 +5,10 @@ import (
 	"iter"
 )
 
-// held are the tasks of a session by their keys. It is an open-addressing hash table of
-// pointers: each run needs a lookup, an insertion and a removal, and in a Go map of keys
-// the waits for memory take as long as all other work on a task. The zero value is empty.
+// held has the tasks of all sessions by their keys. It is an open-addressing hash table
+// of pointers: each run needs a lookup, an insertion and a removal, and in a Go map of
+// keys the cache misses take as long as all other work on a task. The zero value is
+// empty.
 type held struct {
 	// cells has a power of two of entries, or none. A task is in the cell of its hash or in
 	// a later one, without an empty cell between.
@@ -21,7 +22,7 @@ type cell struct {
 	task *task
 }
 
-// heldSeed keeps a server from choosing run ids that collide.
+// heldSeed is random, so that a server cannot choose run ids that collide.
 var heldSeed = maphash.MakeSeed()
 
 func hashOf(k *key) uint64 { return maphash.Bytes(heldSeed, k.run[:]) }

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestHeld does the same to the table and to a map.
+// TestHeld applies the same random operations to the table and to a map.
 func TestHeld(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var h held
 	want := map[key]*task{}
-	some := func() key { // few runs with several attempts in several apps, so that hashes are the same
+	some := func() key { // few runs, with several attempts in several apps, so that hashes collide
 		k := key{app: []string{"a", "b"}[r.IntN(2)], attempt: int32(r.IntN(3))}
 		k.run[15] = byte(r.IntN(100))
 		return k
@@ -21,10 +21,10 @@ func TestHeld(t *testing.T) {
 			t.Fatalf("step %d: %v has the task %v, want %v", i, k, got, want[k])
 		}
 		switch {
-		case r.IntN(5) < 2+i/10_000%2: // grows and shrinks
+		case r.IntN(5) < 2+i/10_000%2: // it grows and shrinks
 			if held := want[k]; held != nil {
 				h.remove(held)
-				h.remove(held) // nothing happens
+				h.remove(held) // no effect
 			}
 			delete(want, k)
 		default:
@@ -48,7 +48,7 @@ func TestHeld(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("all leaves out %v", want)
 	}
-	for got := range h.all() { // whoever has enough may stop
+	for got := range h.all() { // the caller may stop early
 		h.remove(got)
 		break
 	}

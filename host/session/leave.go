@@ -6,18 +6,19 @@ import (
 	"sync"
 )
 
-// Attendance is what the closer of a connection to a unit may be as well: it
-// knows whether the worker has anything to do for the unit. One that has not opens
-// no stream on the connection, and ends the one that it has in order: it says
-// that it leaves, gets nothing more, brings what it was sent, and is let go by the
-// server.
+// Attendance is an optional interface of the closer of a connection to a partition's
+// owner. It reports whether the partition needs the host. A host that is not needed opens
+// no stream on the connection, and leaves an open stream in order: it announces that it
+// leaves, gets no more tasks, delivers the results of its tasks, and then the server ends
+// the stream.
 type Attendance interface {
-	// Needed reports whether the worker is to have a session, and returns a channel
-	// that is closed when that is to be asked again.
+	// Needed reports whether the host should have a session, and returns a channel that
+	// is closed when Needed must be called again.
 	Needed() (needed bool, changed <-chan struct{})
 }
 
-// Notice is an [Attendance] that is told. Its zero value says that the worker is needed.
+// Notice is an [Attendance] that is set by Tell. The zero value means that the host is
+// needed.
 type Notice struct {
 	mu      sync.Mutex
 	away    bool
@@ -34,7 +35,7 @@ func (n *Notice) Needed() (needed bool, changed <-chan struct{}) {
 	return !n.away, n.changed
 }
 
-// Tell says whether the worker is needed.
+// Tell sets whether the host is needed.
 func (n *Notice) Tell(needed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,13 +50,13 @@ func (n *Notice) Tell(needed bool) {
 }
 
 var (
-	// errLeft ends a session that is not needed any more.
+	// errLeft ends the session of a host that is no longer needed.
 	errLeft = errors.New("the worker has nothing to do for the unit now")
-	// errBack ends one that was about to be left.
+	// errBack ends a session that was leaving when the host was needed again.
 	errBack = errors.New("the worker is needed again")
 )
 
-// awaitNeed waits until the worker is needed, or has something to bring.
+// awaitNeed waits until the host is needed, or holds a task or a result of the link.
 func (l *link) awaitNeed(ctx context.Context, a Attendance) error {
 	for {
 		needed, changed := a.Needed()
@@ -70,7 +71,7 @@ func (l *link) awaitNeed(ctx context.Context, a Attendance) error {
 	}
 }
 
-// holds reports whether the worker holds a task that came over the link.
+// holds reports whether the host holds a task that came over the link.
 func (l *link) holds() bool {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -82,9 +83,9 @@ func (l *link) holds() bool {
 	return false
 }
 
-// attend says on the session's stream that the worker leaves once it is not needed
-// any more. When it is needed again before it has left, it ends the session, so
-// that another one begins: a server believes one who leaves.
+// attend announces on the stream that the host leaves once it is no longer needed. If it
+// is needed again before it has left, attend ends the session, so that another one
+// begins: the server does not withdraw an announced leave.
 func (l *link) attend(ctx context.Context, a Attendance, end context.CancelCauseFunc) {
 	for left := false; ; {
 		needed, changed := a.Needed()
@@ -104,8 +105,8 @@ func (l *link) attend(ctx context.Context, a Attendance, end context.CancelCause
 	}
 }
 
-// left reports whether the session that has ended was one to leave, and in order:
-// nothing is held of it.
+// left reports whether the session that has ended was leaving and ended in order, with no
+// task held.
 func (l *link) left() bool {
 	if l.holds() {
 		return false
@@ -120,7 +121,7 @@ func (l *link) sayLeaving() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l.leaving = true
-	for app, home := range w.homes { // others know the app as well
+	for app, home := range w.homes { // other servers also know the app
 		if home == l {
 			delete(w.homes, app)
 		}

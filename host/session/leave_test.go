@@ -10,8 +10,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// attended is the closer of a connection to a unit that the worker may have
-// nothing to do for.
+// attended is the closer of a connection to the owner of a partition that may not need
+// the host.
 type attended struct {
 	*Notice
 	closed func()
@@ -22,10 +22,10 @@ func (a attended) Close() error {
 	return nil
 }
 
-// TestWorkerLeavesAUnit: a worker has no session with the owner of a unit that it
-// has nothing to do for, but to bring a result; it leaves one in order, with the
-// results of what it was sent, also of what came while it left; and when it is
-// needed before it has left, or later, it comes back.
+// TestWorkerLeavesAUnit: a host opens no session with the owner of a partition that does
+// not need it, except to deliver a result. It leaves a session in order, with the results
+// of all its tasks, including those that arrive while it leaves. It returns when it is
+// needed, before or after it has left.
 func TestWorkerLeavesAUnit(t *testing.T) {
 	owners := map[string]*owner{"u0": newOwner(t), "u1": newOwner(t)}
 	notices := map[string]*Notice{"u0": {}, "u1": {}}
@@ -65,7 +65,7 @@ func TestWorkerLeavesAUnit(t *testing.T) {
 		}
 	})
 
-	// It leaves with a task under way, and one that comes while it leaves.
+	// It leaves with a running task, and another task arrives while it leaves.
 	long := taskOf("a", 1, 5)
 	long.Job = "long"
 	a.send(t, long)
@@ -85,7 +85,7 @@ func TestWorkerLeavesAUnit(t *testing.T) {
 			t.Errorf("one that leaves grants %d credits in session %d", a.credits, a.joined)
 		}
 	})
-	// It is needed again: another session, which knows of the long task.
+	// It is needed again: a new session begins, and its hello has the long task.
 	notices["u0"].Tell(true)
 	a.until(t, "it to come back", func() bool { return a.joined == 2 && a.credits > 0 })
 	a.note(func() {
@@ -106,7 +106,7 @@ func TestWorkerLeavesAUnit(t *testing.T) {
 	if w.Conn("a") != nil {
 		t.Error("it has a connection, and no session")
 	}
-	// Later.
+	// It is needed again after it has left.
 	notices["u1"].Tell(true)
 	b.until(t, "it to come to the other unit", func() bool { return b.joined == 2 && b.credits > 0 })
 	b.send(t, taskOf("b", 3, 1))

@@ -19,7 +19,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
-// owner is the owner of a unit, as a worker meets it.
+// owner is the owner of a partition, as a host sees it.
 type owner struct {
 	apiv1.UnimplementedWorkerServer
 	conn *grpc.ClientConn
@@ -31,9 +31,9 @@ type owner struct {
 	credits uint32
 	results []*apiv1.TaskResult
 	sent    int
-	leaving bool          // the worker said so in this session; it is let go when it has brought what it was sent
+	leaving bool          // the host announced it in this session, which ends when the results of all its tasks have arrived
 	joined  int           // sessions
-	silent  bool          // it acknowledges nothing
+	silent  bool          // it sends no acknowledgements
 	changed chan struct{} // capacity 1
 }
 
@@ -89,7 +89,7 @@ func (o *owner) letsGo() bool {
 	return o.leaving && len(o.results) >= o.sent
 }
 
-// lookAgain has until ask once more though nothing has changed here.
+// lookAgain makes until check its condition again without a change of the owner.
 func (o *owner) lookAgain() bool {
 	select {
 	case o.changed <- struct{}{}:
@@ -146,7 +146,7 @@ func taskOf(app string, n byte, epoch uint64) *apiv1.Task {
 	return &apiv1.Task{App: app, Run: append(make([]byte, 15), n), Attempt: 1, Epoch: epoch}
 }
 
-// memory is a spool of a test.
+// memory is a spool in memory.
 type memory struct {
 	mu   sync.Mutex
 	kept []*apiv1.TaskResult
@@ -180,15 +180,15 @@ type nothing struct{}
 
 func (nothing) Close() error { return nil }
 
-// TestOwnersOfSeveralUnits: a worker has a session with the owner of each unit.
-// Tasks share its slots; a result, and what it says of itself when it comes back,
-// goes to the owner that it concerns; one that is away holds up nobody.
+// TestOwnersOfSeveralUnits: a host has a session with the owner of each partition. Their
+// tasks share its slots. Each owner gets only its own results and running tasks, and an
+// owner that is away does not delay the others.
 func TestOwnersOfSeveralUnits(t *testing.T) {
 	owners := map[string]*owner{"u0": newOwner(t), "u1": newOwner(t), "u2": newOwner(t)}
 	started, release := make(chan struct{}), make(chan struct{})
 	spool := &memory{kept: []*apiv1.TaskResult{
 		{App: "b", Run: taskOf("b", 90, 0).Run, Attempt: 1, Unit: "u1"},
-		{App: "old", Run: taskOf("old", 91, 0).Run, Attempt: 1}, // of a host that knew of no units
+		{App: "old", Run: taskOf("old", 91, 0).Run, Attempt: 1}, // of an older host that did not know partitions
 	}}
 	var mu sync.Mutex
 	away := map[string]bool{"u2": true}
@@ -246,8 +246,8 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 		t.Error("the long task does not run")
 	}
 
-	// The unit of the long task goes to another owner: that is told of it, the
-	// others are not.
+	// Another server takes over the partition of the long task. Its hello has the long
+	// task, those of the others do not.
 	next := newOwner(t)
 	mu.Lock()
 	owners["u0"], away["u2"] = next, false
@@ -257,12 +257,12 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	if r := next.hello.Running; len(r) != 1 || r[0].App != "a" || r[0].Epoch != 5 {
 		t.Errorf("the new owner was told of %v", r)
 	}
-	next.send(t, taskOf("a", 4, 4)) // of an ownership before that of the long task
+	next.send(t, taskOf("a", 4, 4)) // of an earlier ownership than that of the long task
 	c.until(t, "the owner that was away", func() bool { return c.hello != nil && c.credits > 0 })
 	if len(c.hello.Running) != 0 {
 		t.Errorf("it was told of %v", c.hello.Running)
 	}
-	c.send(t, taskOf("a", 7, 1)) // the app is split: epochs of another unit say nothing here
+	c.send(t, taskOf("a", 7, 1)) // the app is split: epochs of another partition do not matter here
 	c.until(t, "its result", func() bool { return len(c.results) == 1 && c.results[0].Run[15] == 7 })
 	c.note(func() { c.results = nil })
 	close(release)
@@ -271,7 +271,7 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	})
 	c.send(t, taskOf("c", 5, 1))
 	c.until(t, "a result of the third", func() bool { return len(c.results) == 1 })
-	// What is not acknowledged is written down with its unit.
+	// An unacknowledged result is stored with its partition.
 	c.note(func() { c.silent = true })
 	c.send(t, taskOf("c", 6, 1))
 	c.until(t, "a result that nobody acknowledges", func() bool { return len(c.results) == 2 })

@@ -9,36 +9,36 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Bounds of one message to the server.
+// The bounds of one message to the server.
 const (
 	maxResults     = 256
 	maxResultBytes = 2 << 20
 	maxLogBytes    = 512 << 10
-	// maxLogHeld bounds the log lines that wait; what comes on top is dropped and
-	// counted: a log must not stop a handler.
+	// maxLogHeld bounds the log lines that wait, in bytes. Further lines are dropped and
+	// counted, because logging must not block a handler.
 	maxLogHeld = 8 << 20
 )
 
-// levelWarn is the level of a log line that tells of others.
+// levelWarn is the level of the log line about dropped lines.
 const levelWarn = 2
 
-// outgoing collects what goes up. Anyone may put in; the session's sender takes
-// out.
+// outgoing collects the messages to the server. Any goroutine may add to it; only the
+// sender of the session removes from it.
 type outgoing struct {
-	kick chan struct{} // capacity 1: there is something
+	kick chan struct{} // capacity 1: there is something to send
 
 	mu        sync.Mutex
-	results   []*task // to be sent
+	results   []*task // with results to be sent
 	unacked   []batch // sent, oldest first
 	batch     uint64
-	drainSaid bool // the server knows that the host is ending
+	drainSaid bool // the server knows that the host is draining or leaving
 	latest    map[key]*apiv1.TaskProgress
 	states    map[key]*apiv1.TaskState
 	modules   map[string]*apiv1.ModuleState // by digest
-	abi       *apiv1.Abilities              // nil: they did not change
+	abi       *apiv1.Abilities              // nil: unchanged since the hello or the last message
 	logs      []*apiv1.TaskLog
 	logBytes  int
-	dropped   map[key]int // lines that found no room
+	dropped   map[key]int // lines that were dropped
 }
 
 type batch struct {
@@ -60,7 +60,7 @@ func (o *outgoing) signal(ch chan struct{}) {
 	}
 }
 
-// restart forgets what was sent on the stream before.
+// restart drops the state of the former stream.
 func (o *outgoing) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *outgoing) progress(k key, done, total int64, message string) {
 	o.signal(o.kick)
 }
 
-// state tells the state of a task that has no result.
+// state queues the state of a task that has no result.
 func (o *outgoing) state(k key, state *apiv1.TaskState) {
 	o.mu.Lock()
 	o.states[k] = state
@@ -125,7 +125,7 @@ func (o *outgoing) pending() bool {
 	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules)+len(o.states) > 0 || o.abi != nil
 }
 
-// next builds a message; nil when there is nothing to say. more says that not
+// next returns the next message; nil: there is nothing to send. more reports that not
 // everything fitted.
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
@@ -149,7 +149,7 @@ func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bo
 	}
 	clear(o.modules)
 	if len(o.logs) > 0 {
-		return m, true // lines before results: an ended run's log is whole
+		return m, true // log lines before results, so that the log of an ended run is complete
 	}
 	n, size := 0, 0
 	for n < len(o.results) && n < maxResults && size < maxResultBytes {
@@ -189,7 +189,8 @@ func (o *outgoing) takeLogsLocked(m *apiv1.WorkUp) {
 	o.logBytes -= size
 }
 
-// take returns the tasks whose results are acknowledged with a batch.
+// take returns the tasks whose results are acknowledged by the acknowledgement of a
+// batch.
 func (o *outgoing) take(upTo uint64) []*task {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,8 +202,8 @@ func (o *outgoing) take(upTo uint64) []*task {
 	return done
 }
 
-// Module tells the server what became of a module. It is told anew on each
-// stream by Config.Modules.
+// Module reports the state of a module to all servers. Config.Modules reports it again on
+// each new stream.
 func (w *Worker) Module(m *apiv1.ModuleState) {
 	w.mu.Lock()
 	links := w.links

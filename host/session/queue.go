@@ -44,7 +44,7 @@ func (t *task) lane() int {
 
 func (q *queue) len() int { return q.n }
 
-// timed reports whether the result of take depends on its argument now.
+// timed reports whether the result of take depends on its argument age now.
 func (q *queue) timed() bool {
 	return slices.ContainsFunc(q.levels, func(lv *level) bool { return len(lv.lanes[slowLane].apps) > 0 })
 }

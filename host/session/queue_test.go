@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestQueue: tasks of one app keep their order, apps are served in turn, and whatever
-// is put in comes out once, unless it was removed.
+// TestQueue: tasks of one app keep their order, apps take turns, and each pushed task is
+// taken once, unless it was removed.
 func TestQueue(t *testing.T) {
 	var s slots
 	waits := func(app string, n int) *task {

@@ -21,102 +21,110 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Config is what a worker is made of. A zero value means the default named
-// beside the field; ID, Connect and Run are required.
+// Config configures a [Worker]. A zero value means the default that the comment of the
+// field gives; ID, Connect and Run are required.
 type Config struct {
-	ID      string // stable over restarts of whoever has the spool
-	Name    string // for people; default: ID
+	ID      string // stable over restarts with the same spool
+	Name    string // for display; default: ID
 	Version string
 	Labels  map[string]string
-	Apps    []string // which it serves; default: all
-	ABI     []string // what it runs at first, see Hello.abi and [Worker.Abilities]
+	Apps    []string // the apps that the host serves; default: all
+	ABI     []string // what the host can run at first, see Hello.abi and [Worker.Abilities]
 
-	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
-	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
+	Slots   int // execution slots: tasks that run at once; default: GOMAXPROCS, at least 4
+	Credits int // tasks that the host holds at most, queued ones included; default 8192, at least Slots
 	// MaxSleeping bounds the tasks that sleep without a slot, see [Attempt.Sleep].
 	// Default: 16 for each slot; negative: none.
 	MaxSleeping int
 
-	// Connect returns a connection to the server that serves this worker now. It is
-	// called before every session and may block until there is one.
+	// Connect returns a connection to the server of this host. It is called before every
+	// session and may block until there is a server.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
-	// Units returns the units of a cluster: the worker has a session with the owner
-	// of each, and ConnectUnit connects to it. It is called once, and may block until
-	// it is known. None, or no Units: there is one session, and Connect connects it.
+	// Units returns the partitions of a cluster. The host has a session with the owner of
+	// each partition, and ConnectUnit connects to that owner. Units is called once and
+	// may block until the partitions are known. If it is nil or returns none, there is
+	// one session, for which Connect is called.
 	Units       func(ctx context.Context) ([]string, error)
 	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
 
-	// Final says of an error of Connect or of a session that another try cannot
-	// help: Run ends with it. Default: none is.
+	// Final reports whether an error of Connect, or of the attempt to join a session,
+	// cannot be cured by another attempt: Run then returns the error. Final is called
+	// until the host has joined its first session. Default: no error is final.
 	Final func(error) bool
 
-	// Run executes an attempt and returns its result, of which the run and the
-	// attempt are filled in. It heeds ctx, whose cause is [ErrCancelled] or
-	// [ErrDrained] when somebody ends the attempt. It is called by as many
-	// goroutines as there are slots.
+	// Run executes an attempt and returns its result; the Worker fills in the run and the
+	// attempt of the result. Run must return soon after ctx ends; the cause of ctx is
+	// [ErrCancelled] or [ErrDrained] if the attempt was stopped. As many goroutines as
+	// there are slots call it, and one more for each sleeping task.
 	Run func(ctx context.Context, a *Attempt) *apiv1.TaskResult
 
-	// Prefetch takes what the server asks to have loaded ahead, and Modules returns
-	// what to tell a new stream of modules; see [Worker.Module]. Default: the worker
-	// runs none.
+	// Prefetch receives the modules that the server wants to have loaded before their
+	// first task. Modules returns the module states to report on a new stream; see
+	// [Worker.Module]. Default: the host has no modules.
 	Prefetch func([]*apiv1.Prefetch)
 	Modules  func() []*apiv1.ModuleState
-	// Unload takes the digests of modules that nothing refers to any more. Default: nothing is done.
+	// Unload receives the digests of modules that no job refers to. Default: they are
+	// ignored.
 	Unload func(digests []string)
 
-	// RunBatch, when set, is Run for attempts of which Together has said that each may
-	// go in one call with the one before it: it returns when each has ended, and has
-	// set the result of each. Together is asked under a lock and must not block.
+	// RunBatch, when set, is Run for several attempts in one call: it returns when all
+	// have ended and has set the result of each. Together reports whether a task may go
+	// into one call with the task before it. It is called under a lock and must not
+	// block.
 	Together func(before, t *apiv1.Task) bool
 	RunBatch func(batch []*Batched)
 
-	// Free, when set, gets the task of each attempt whose Run, or RunBatch, has returned: nobody uses it any more.
+	// Free, when set, receives the task of each attempt after its Run, or RunBatch, has
+	// returned. The Worker no longer refers to it.
 	Free func(*apiv1.Task)
-	// FreeResults, when set, gets the results of attempts that the server has and the spool has not: nobody uses them
-	// any more.
+	// FreeResults, when set, receives results that the server has acknowledged and that
+	// are not in the spool. The Worker no longer refers to them.
 	FreeResults func([]*apiv1.TaskResult)
 
-	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
+	Spool Spool // default: none; unacknowledged results are lost with the process, and their runs are executed again
 
-	DrainTimeout time.Duration // how long running tasks may go on when the worker ends; default 10 s
+	DrainTimeout time.Duration // how long running tasks may continue after ctx of Run has ended; default 10 s
 	Logger       *slog.Logger  // default: discard
 }
 
-// Spool keeps results over a restart. Its calls come one at a time.
+// Spool stores results over a restart. The Worker calls its methods one at a time.
 type Spool interface {
-	// Kept returns what an earlier process could not deliver. It is called once, first.
+	// Kept returns the results that an earlier process could not deliver. It is called
+	// once, before all other methods.
 	Kept() ([]*apiv1.TaskResult, error)
-	// Keep writes results down. What it keeps is not changed afterwards.
+	// Keep stores results. The Worker does not change them afterwards.
 	Keep([]*apiv1.TaskResult) error
-	// Forget takes back one that was kept: the server has it.
+	// Forget removes a stored result: the server has acknowledged it.
 	Forget(*apiv1.TaskResult) error
-	// Sync returns when all that was kept is durable.
+	// Sync returns when all stored results are durable.
 	Sync() error
 }
 
-// Why an attempt is ended, as the cause of its context.
+// The reasons for which an attempt is stopped, as the cause of its context.
 var (
 	ErrCancelled = errors.New("cancelled")
 	ErrDrained   = errors.New("the host is shutting down")
 )
 
-// Worker holds tasks. It is made by [New].
+// Worker is the host side of the Work protocol: it holds tasks and executes them. It is
+// made by [New].
 type Worker struct {
 	cfg     Config
 	born    time.Time
 	session string
-	acked   chan struct{} // capacity 1: something was acknowledged
-	left    chan struct{} // closed when the worker ends and every task has its result
+	acked   chan struct{} // capacity 1: a result was acknowledged
+	left    chan struct{} // closed after the end of ctx of Run, when every task has its result
 
-	keeping sync.Mutex // held while the spool is called; locked before mu
+	keeping sync.Mutex // held during calls of the spool; locked before mu
 
 	mu    sync.Mutex
 	held  held
 	queue queue // Invariant: each task in it is in state queued, or waking
 	slots slots
-	// runners execute tasks, each by a goroutine of its own. Invariant until closed: there
-	// are at least as many as slots and sleeping tasks, so that one is idle if a slot is.
+	// runners is the number of goroutines that execute tasks. Invariant until closed: it
+	// is at least the number of slots and sleeping tasks, so that a goroutine is idle if
+	// a slot is.
 	runners   int
 	executing sync.WaitGroup  // of runners
 	handlers  context.Context // of runners, set by Run
@@ -125,31 +133,30 @@ type Worker struct {
 	rest      *sync.Cond // busy is 0
 	closed    bool
 	busy      int              // held tasks that are not finished
-	stuck     int              // slots whose task has a result and whose handler goes on
-	homes     map[string]*link // by app: over which its last task came
-	links     []*link          // the first is there from the beginning; it only grows
-	joined    bool             // there was a session
-	abi       []string         // what it runs now: see Abilities
-	mean      time.Duration    // decaying, of the handlers' run time
+	stuck     int              // slots whose task has a result, but whose handler has not returned
+	homes     map[string]*link // by app: the link of its last task
+	links     []*link          // the first exists from the start; links are only added
+	joined    bool             // there has been a session
+	abi       []string         // what the host can run now: see Abilities
+	mean      time.Duration    // decaying mean of the run time of handlers
 }
 
-// age is a moment, as the time since the worker was made: a time that takes little room.
+// age converts a time to the time since the Worker was made, which takes less memory.
 func (w *Worker) age(at time.Time) time.Duration { return at.Sub(w.born) }
 
-// link is what goes to and fro between the worker and one server at a time: the
-// owner of a unit, or the one server that there is. Slots and queue are all
-// links' together.
+// link is the message exchange with one server at a time: the owner of a partition, or
+// the only server. All links share the slots and the queue.
 type link struct {
 	w    *Worker
-	unit string // "": there is but one link
+	unit string // the partition; "": there is only one link
 	out  *outgoing
 
 	// Guarded by Worker.mu.
-	granted int                      // credits that the server has and did not use
+	granted int                      // credits that the server has and has not used
 	conn    grpc.ClientConnInterface // of the current session; nil: none
-	leaving bool                     // the worker is not needed any more: this session ends when nothing is held of it
-	saidABI []string                 // what the hello of this session said of what the worker runs
-	epochs  map[string]uint64        // the highest seen by app; a lower one is refused. Those of different units do not compare
+	leaving bool                     // the host is not needed by the partition: the session ends when it holds no task of it
+	saidABI []string                 // the abilities in the hello of this session
+	epochs  map[string]uint64        // the highest by app; a lower one is refused. Not comparable across partitions
 }
 
 func newLink(w *Worker, unit string) *link {
@@ -171,29 +178,29 @@ const (
 	finished
 )
 
-// task is an attempt that the worker holds.
+// task is an attempt that the host holds.
 type task struct {
 	key    key
-	hash   uint64      // of its run: its place in the table of what is held
-	link   *link       // over which it came, and over which its result goes
+	hash   uint64      // of key.run: selects the cell of the task in held
+	link   *link       // the link on which the task arrived and on which its result goes out
 	msg    *apiv1.Task // nil when finished
 	state  state
-	tenant *tenant // of its app
-	// As the server said, and also when msg is nil.
+	tenant *tenant // the accounting of its app
+	// As in msg, but also valid when msg is nil.
 	pace     apiv1.Pace
 	priority int32
 
 	sleep  sleep                   // while its state is running
-	joins  bool                    // it goes in one call with the task before it
-	told   bool                    // the server knows that its handler has started
+	joins  bool                    // runs in one call with the task before it
+	told   bool                    // the server knows that the handler has started
 	kept   bool                    // the result is in the spool
-	cancel context.CancelCauseFunc // nil until its handler begins
+	cancel context.CancelCauseFunc // nil until the handler starts
 	result *apiv1.TaskResult       // when finished
-	// arrived is when it came, or woke up last, as an age of the worker.
+	// arrived is the age of the Worker when the task arrived, or last woke up.
 	arrived time.Duration
 	doneAt  time.Time
 
-	attempt Attempt // once its handler begins
+	attempt Attempt // valid once the handler starts
 }
 
 func (t *task) named(k key) *task {
@@ -201,7 +208,7 @@ func (t *task) named(k key) *task {
 	return t
 }
 
-// New returns a worker that holds the results of the spool.
+// New returns a Worker that holds the results in the spool.
 func New(cfg Config) (*Worker, error) {
 	if cfg.ID == "" || cfg.Connect == nil || cfg.Run == nil {
 		return nil, errors.New("ID, Connect and Run are required")
@@ -231,7 +238,7 @@ func New(cfg Config) (*Worker, error) {
 		}
 		for _, r := range kept {
 			k := key{r.App, [16]byte(r.Run), r.Attempt}
-			if before := w.held.get(k); before != nil { // of two the later one counts
+			if before := w.held.get(k); before != nil { // the later of two results counts
 				w.held.remove(before)
 			}
 			t := &task{link: w.links[0], state: finished, result: r, kept: true}
@@ -241,17 +248,18 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends, then lets running tasks finish (DrainTimeout), ends
-// the others and brings back their results; what cannot be brought back is in
-// the spool for the next start.
+// Run executes tasks until ctx ends. Then it lets running tasks finish for at most
+// DrainTimeout, stops the others and delivers the results. Results that it cannot deliver
+// are in the spool for the next start.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSessions()
 	var keepers sync.WaitGroup
-	// A handler ends through its own context: sessions end after all of them, and
-	// an entry there for each task would be made and removed for nothing.
+	// A handler is stopped through its own context. Its parent therefore has no
+	// cancellation: otherwise each task would add an entry to the parent and remove it,
+	// without need.
 	w.mu.Lock()
 	w.handlers = context.WithoutCancel(sessions)
 	for range w.cfg.Slots {
@@ -278,9 +286,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(err, w.spoolAll())
 }
 
-// Conn returns a connection to a server that knows an app: that of the session
-// over which its tasks came, or of any that there is when none came yet; nil: there
-// is none now. It may break at any moment.
+// Conn returns a connection to a server that knows an app: that of the session of its
+// last task, or of any session if no task of the app has arrived; nil: there is none now.
+// The connection may break at any time.
 func (w *Worker) Conn(app string) grpc.ClientConnInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -295,8 +303,8 @@ func (w *Worker) Conn(app string) grpc.ClientConnInterface {
 	return nil
 }
 
-// ConnOf returns a connection to the server that an attempt came from: it knows
-// the run. nil: there is none now.
+// ConnOf returns a connection to the server that an attempt came from, which knows its
+// run; nil: there is none now.
 func (w *Worker) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -306,8 +314,8 @@ func (w *Worker) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConn
 	return nil
 }
 
-// connectAll keeps a session going with the owner of each unit. It returns an
-// error that is final.
+// connectAll maintains a session with the owner of each partition. It returns only final
+// errors.
 func (w *Worker) connectAll(ctx context.Context) error {
 	if w.cfg.Units == nil {
 		return w.links[0].connect(ctx)
@@ -328,8 +336,9 @@ func (w *Worker) connectAll(ctx context.Context) error {
 		w.links = append(w.links, newLink(w, unit))
 	}
 	links := slices.Clone(w.links)
-	// Results of an earlier process. Those of the time before the cluster had units
-	// are the first one's: it has what was there then.
+	// Assign the results of an earlier process to their links. Results without a
+	// partition are older than the partitions of the cluster. They go to the first
+	// partition, which took over all state of that time.
 	for t := range w.held.all() {
 		if i := slices.IndexFunc(links, func(l *link) bool { return l.unit == t.result.GetUnit() }); i > 0 {
 			t.link = links[i]
@@ -351,11 +360,11 @@ func (w *Worker) connectAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// connect keeps a session going. It returns an error that is final.
+// connect maintains a session. It returns only final errors.
 func (l *link) connect(ctx context.Context) error {
 	w := l.w
-	// Who is told that the server is not the right one any more is soon told which
-	// one is: it asks again before long.
+	// A host that a server has redirected soon learns of the right server, so it tries
+	// again soon.
 	const first, soon, longest = 50 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second
 	wait := first
 	for ctx.Err() == nil {
@@ -388,7 +397,7 @@ func (l *link) connect(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere reports whether a server has refused because another one is to be asked.
+// elsewhere reports whether a server has refused the host and named another server.
 func elsewhere(err error) bool {
 	s, ok := status.FromError(err)
 	return ok && s.Code() == codes.FailedPrecondition && slices.ContainsFunc(s.Details(), func(d any) bool {
@@ -403,22 +412,22 @@ func (w *Worker) hasJoined() bool {
 	return w.joined
 }
 
-// signalLocked has every link look what there is to say; w.mu must be held.
+// signalLocked makes every link check for messages to send; w.mu must be held.
 func (w *Worker) signalLocked() {
 	for _, l := range w.links {
 		l.out.signal(l.out.kick)
 	}
 }
 
-// drain gives back what has not begun, and ends what runs too long, unless stop
-// is called before.
+// drain gives back the tasks that have not started and, after DrainTimeout, stops the
+// tasks that still run, unless stop is called before.
 func (w *Worker) drain() (stop func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 	w.giveBackLocked(ErrDrained.Error(), "drained")
 	w.ready.Broadcast()
-	w.signalLocked() // the servers must know before they have the results
+	w.signalLocked() // the servers must know of the drain before they get the results
 	return time.AfterFunc(w.cfg.DrainTimeout, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -428,7 +437,8 @@ func (w *Worker) drain() (stop func() bool) {
 	}).Stop
 }
 
-// giveBackLocked lets the server send what has not started elsewhere; w.mu must be held.
+// giveBackLocked ends the tasks that have not started, so that the server can send them
+// to other hosts; w.mu must be held.
 func (w *Worker) giveBackLocked(why, code string) {
 	for _, t := range w.queue.fresh() {
 		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code}, time.Now())
@@ -444,13 +454,13 @@ func (w *Worker) settled() {
 	}
 }
 
-// flush waits a little for the acknowledgements of the last results.
+// flush waits for the acknowledgements of the last results, at most 2 s.
 func (w *Worker) flush() {
 	const patience = 2 * time.Second
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		w.mu.Lock()
-		open := 0 // results that a server is there for
+		open := 0 // results whose server is connected
 		for t := range w.held.all() {
 			if t.link != nil && t.link.conn != nil {
 				open++
@@ -467,11 +477,11 @@ func (w *Worker) flush() {
 	}
 }
 
-// tasksAtOnce is how many tasks of a message are made together. They are in memory
+// tasksAtOnce is how many tasks of one message share an allocation, which stays in memory
 // until the last of them has ended.
 const tasksAtOnce = 16
 
-// accept takes tasks from the server.
+// accept queues tasks from the server.
 func (l *link) accept(tasks []*apiv1.Task) {
 	w := l.w
 	w.mu.Lock()
@@ -497,7 +507,7 @@ func (l *link) accept(tasks []*apiv1.Task) {
 		}
 		t := spare[0].named(k)
 		if !w.held.put(t) {
-			continue // sent twice: its result is on the way
+			continue // sent twice: its result will be sent
 		}
 		spare = spare[1:]
 		t.link, t.msg, t.arrived, t.tenant, t.pace, t.priority = l, m, age, w.slots.tenant(m.App), m.Pace, m.Priority
@@ -512,14 +522,14 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	case w.stuck == w.cfg.Slots:
 		w.giveBackLocked(allStuck, "host_stuck")
 	}
-	for range min(w.queue.len(), w.cfg.Slots) { // for a single task one is woken, and not all
+	for range min(w.queue.len(), w.cfg.Slots) { // a single task wakes one goroutine, not all
 		w.ready.Signal()
 	}
 }
 
 const allStuck = "every slot of the host is taken by a handler that does not return"
 
-// stop ends an attempt because the server asks for it.
+// stop stops an attempt at the request of the server.
 func (w *Worker) stop(c *apiv1.TaskCancel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -530,8 +540,8 @@ func (w *Worker) stop(c *apiv1.TaskCancel) {
 	}
 }
 
-// stopLocked ends a task: a running one through its context, another at once.
-// w.mu must be held.
+// stopLocked stops a task: a running one through its context, any other at once. w.mu
+// must be held.
 func (w *Worker) stopLocked(t *task, why error, code string) {
 	switch {
 	case t.state == finished:
@@ -543,10 +553,12 @@ func (w *Worker) stopLocked(t *task, why error, code string) {
 	}
 }
 
-// settleLocked makes t finished, about when it was done; w.mu must be held.
+// settleLocked gives a task its result, at the approximate time doneAt; w.mu must be
+// held.
 func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 	r.Run, r.App, r.Attempt, r.Epoch = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch()
-	// A text that is not UTF-8 does not encode: it would end this stream and all after it.
+	// A text that is not UTF-8 cannot be encoded: it would break this stream and all
+	// later ones.
 	for _, s := range []*string{&r.Error, &r.Code, &r.Trace} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
@@ -557,12 +569,12 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 		w.rest.Broadcast()
 	}
 	t.link.out.result(t)
-	if len(w.links) > 1 { // there is room again, for the others too
+	if len(w.links) > 1 { // the other links have room again, too
 		w.signalLocked()
 	}
 }
 
-// ack forgets the results of a batch and of all before it.
+// ack forgets the results of a batch and of all earlier batches.
 func (l *link) ack(batch uint64) {
 	w := l.w
 	var kept, free []*apiv1.TaskResult
@@ -575,7 +587,7 @@ func (l *link) ack(batch uint64) {
 		case w.cfg.FreeResults != nil:
 			free = append(free, t.result)
 		}
-		t.result = nil // an attempt that goes on refers to t
+		t.result = nil // a running attempt may still refer to t
 	}
 	w.mu.Unlock()
 	if len(free) > 0 {
@@ -588,10 +600,10 @@ func (l *link) ack(batch uint64) {
 	}
 }
 
-// spareLocked returns the credits to grant now; w.mu must be held. Each link may
-// have as many as the worker wants in all: who has work must not wait for those
-// who have none. So a worker holds more than it wants when several fill it at
-// once, up to what it wants for each.
+// spareLocked returns the credits to grant now; w.mu must be held. Each link may grant as
+// many credits as the host wants in all, so that a server with tasks does not wait for
+// the credits of servers without tasks. So if several servers use their credits at once,
+// the host holds more tasks than it wants, up to the wanted number for each link.
 func (l *link) spareLocked() int {
 	if l.w.closed || l.leaving {
 		return 0
@@ -600,16 +612,15 @@ func (l *link) spareLocked() int {
 }
 
 const (
-	// ahead is how much work a worker holds: enough not to run dry on the way to the
-	// server and back, and no more, so that slow tasks do not queue here while
-	// another host is idle.
+	// ahead is how much work a host holds: enough for one round trip to the server, and
+	// no more, so that slow tasks do not queue here while another host is idle.
 	ahead = 100 * time.Millisecond
-	// unknownAhead is the tasks for each slot while nothing is known of how long
-	// they take, and the least.
+	// unknownAhead is the wanted number of tasks for each slot while the run time of
+	// handlers is unknown. Later it is at least 2.
 	unknownAhead = 16
 )
 
-// wantedLocked returns how many tasks the worker wants to hold; w.mu must be held.
+// wantedLocked returns how many tasks the host wants to hold; w.mu must be held.
 func (w *Worker) wantedLocked() int {
 	slots := w.cfg.Slots - w.stuck
 	want := unknownAhead * slots

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// sleep is whether the handler of a task sleeps.
+// sleep is the sleep state of the handler of a task.
 type sleep uint8
 
 const (
 	awake  sleep = iota
-	asleep       // its slot is free for another task
+	asleep       // its slot is free for other tasks
 	waking       // it waits for a slot, in the queue
 )
 
-// nap is the sleep of a handler.
+// nap describes the sleep of a handler.
 type nap struct {
-	slept time.Duration // without a slot
-	since time.Time     // while it has none
-	woken chan struct{} // while it waits for one; closed when it has one
+	slept time.Duration // total time without a slot
+	since time.Time     // since when it has no slot
+	woken chan struct{} // set by Wake while it waits for a slot; closed when it has one
 }
 
 // slept returns how long the handler slept without a slot.
@@ -29,9 +29,9 @@ func (a *Attempt) slept() time.Duration {
 	return a.nap.slept
 }
 
-// Sleep frees the slot of an attempt whose handler is about to sleep; the handler must
-// call Wake before it goes on. It reports false, and the attempt keeps its slot, when the
-// worker has as many sleeping tasks as it may have.
+// Sleep frees the slot of an attempt whose handler is about to sleep. The handler must
+// call Wake before it continues. Sleep returns false, and the attempt keeps its slot,
+// when the maximum number of tasks sleeps.
 func (a *Attempt) Sleep() bool {
 	w, t := a.w, a.t
 	w.mu.Lock()
@@ -56,9 +56,9 @@ func (a *Attempt) Sleep() bool {
 	return true
 }
 
-// Wake waits until an attempt that has slept has a slot again: it waits among the tasks
-// that came meanwhile. When ctx ends it has one at once, in addition to those of the
-// worker, to end.
+// Wake waits until an attempt that has slept has a slot again. The attempt waits in the
+// queue with the other tasks. If ctx ends, the attempt gets a slot at once, beyond the
+// number of slots, so that it can end.
 func (a *Attempt) Wake(ctx context.Context) {
 	w, t := a.w, a.t
 	w.mu.Lock()
@@ -94,7 +94,7 @@ func (a *Attempt) Wake(ctx context.Context) {
 	}
 }
 
-// resumeLocked gives a task that has slept a slot; w.mu must be held.
+// resumeLocked gives a slot to a task that has slept; w.mu must be held.
 func (w *Worker) resumeLocked(t *task) {
 	a := &t.attempt
 	w.slots.asleep--
@@ -103,6 +103,6 @@ func (w *Worker) resumeLocked(t *task) {
 	w.slots.occupy(a.r, t)
 	close(a.nap.woken)
 	if w.closed && w.queue.len() == 0 {
-		w.ready.Broadcast() // the runners that are idle end
+		w.ready.Broadcast() // idle runners end
 	}
 }

@@ -15,8 +15,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// A bench is a worker without a server: its handlers are functions by the names of jobs
-// ("" for all others), and what it would send is taken from its link.
+// A bench is a Worker without a server. Its handlers are functions by the name of the job
+// ("" for all other jobs), and the test takes the outgoing messages from its link.
 type bench struct {
 	*Worker
 	end  context.CancelFunc
@@ -28,8 +28,8 @@ type bench struct {
 	started []string
 }
 
-// handler is what a task does; it calls enter and leave around the time in which it uses
-// its slot.
+// handler is the handler of a task. bench calls enter and leave around it; sleeps calls
+// them around a sleep without a slot.
 type handler func(ctx context.Context, a *Attempt, b *bench)
 
 func (b *bench) enter() {
@@ -54,7 +54,8 @@ func works(d time.Duration) handler {
 	}
 }
 
-// sleeps works for one second, sleeps for d, and works for another one.
+// sleeps returns a handler that works for 1 s, sleeps for d, and works for another
+// second.
 func sleeps(d time.Duration) handler {
 	return func(ctx context.Context, a *Attempt, b *bench) {
 		works(time.Second)(ctx, a, b)
@@ -108,7 +109,7 @@ func newBench(t *testing.T, cfg Config, handlers map[string]handler) *bench {
 	return b
 }
 
-// close ends the worker, and its handlers.
+// close ends the Worker and its handlers.
 func (b *bench) close() {
 	b.end()
 	<-b.done
@@ -124,7 +125,7 @@ func (b *bench) give(tasks ...*apiv1.Task) {
 	synctest.Wait()
 }
 
-// says returns what the worker sends now.
+// says returns the message that the Worker would send now.
 func (b *bench) says() *apiv1.WorkUp {
 	synctest.Wait()
 	m, _ := b.links[0].out.next(0, false)
@@ -146,8 +147,9 @@ func quickTask(app, name string) *apiv1.Task {
 	return m
 }
 
-// TestSleepingHandlersFreeTheirSlots: while handlers sleep others use their slots, and no
-// more than there are slots run at any time. The server is told of each step.
+// TestSleepingHandlersFreeTheirSlots: while handlers sleep, other handlers use their
+// slots, and never do more handlers run than there are slots. The server gets a report of
+// each step.
 func TestSleepingHandlersFreeTheirSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 2}, map[string]handler{"sleeps": sleeps(10 * time.Second), "works": works(5 * time.Second)})
@@ -159,7 +161,7 @@ func TestSleepingHandlersFreeTheirSlots(t *testing.T) {
 		if m := b.says(); len(m.States) != 2 || m.States[0].Sleeping || m.States[0].WaitedUs != 0 {
 			t.Errorf("after half a second: %v", m.States)
 		}
-		b.wait(3 * time.Second) // three pairs of one second each
+		b.wait(3 * time.Second) // three pairs, one second each
 		m := b.says()
 		if load := b.loadNow(); load.Sleeping != 6 || load.Running != 0 || load.Queued != 0 {
 			t.Errorf("all sleep: %v", load)
@@ -172,7 +174,7 @@ func TestSleepingHandlersFreeTheirSlots(t *testing.T) {
 		}
 		b.give(slowTask("b", "works"), slowTask("b", "works"))
 		b.wait(8 * time.Second)
-		b.give(slowTask("b", "works"), slowTask("b", "works")) // as the first sleepers wake up
+		b.give(slowTask("b", "works"), slowTask("b", "works")) // when the first sleepers wake up
 		b.wait(time.Minute)
 		ended := map[string]int{}
 		for _, r := range b.says().Results {
@@ -190,7 +192,7 @@ func TestSleepingHandlersFreeTheirSlots(t *testing.T) {
 	})
 }
 
-// TestSleepingIsBounded: a handler that would be one too many keeps its slot.
+// TestSleepingIsBounded: beyond the bound, a sleeping handler keeps its slot.
 func TestSleepingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 2, MaxSleeping: 3}, map[string]handler{"sleeps": sleeps(time.Minute)})
@@ -205,8 +207,8 @@ func TestSleepingIsBounded(t *testing.T) {
 	})
 }
 
-// TestSleepingHandlersEnd: one that sleeps, or waits to go on, ends when it is cancelled,
-// and the worker ends when all have.
+// TestSleepingHandlersEnd: a handler that sleeps, or waits for a slot after a sleep, ends
+// when it is cancelled, and the Worker ends when all handlers have ended.
 func TestSleepingHandlersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1, DrainTimeout: time.Second}, map[string]handler{"sleeps": sleeps(10 * time.Second), "works": works(time.Hour)})
@@ -231,7 +233,7 @@ func TestSleepingHandlersEnd(t *testing.T) {
 	})
 }
 
-// TestDrainWaitsForSleepers: the worker ends when those that sleep have ended.
+// TestDrainWaitsForSleepers: the Worker ends when the sleeping handlers have ended.
 func TestDrainWaitsForSleepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1, DrainTimeout: time.Hour}, map[string]handler{"sleeps": sleeps(10 * time.Second)})
@@ -247,7 +249,7 @@ func TestDrainWaitsForSleepers(t *testing.T) {
 	})
 }
 
-// TestRecall: what has not started is given back, what has started goes on.
+// TestRecall: a recall gives back the tasks that have not started; the others continue.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1}, map[string]handler{"works": works(time.Minute)})
@@ -266,7 +268,7 @@ func TestRecall(t *testing.T) {
 	})
 }
 
-// TestStartDeadline: a handler that would start too late does not.
+// TestStartDeadline: a handler does not start after its start deadline.
 func TestStartDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1}, map[string]handler{"works": works(time.Second)})
@@ -286,8 +288,8 @@ func TestStartDeadline(t *testing.T) {
 	})
 }
 
-// TestStartsAreTold: of a handler that runs for 100 ms, once, and again on a new stream; of a
-// shorter one with its result.
+// TestStartsAreTold: the start of a handler that runs for 100 ms is reported once, and
+// again on a new stream. The start of a shorter one is reported with its result.
 func TestStartsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1}, map[string]handler{"short": works(90 * time.Millisecond), "long": works(time.Second)})
@@ -315,8 +317,8 @@ func TestStartsAreTold(t *testing.T) {
 	})
 }
 
-// TestSlowTasksLeaveSlots: tasks of slow jobs leave the last slot to another app, also
-// when they come from several servers, and have it when they are alone.
+// TestSlowTasksLeaveSlots: tasks of slow jobs leave the last slot to another app, and use
+// it when there is no other app.
 func TestSlowTasksLeaveSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 4}, map[string]handler{"slow": works(time.Hour), "quick": works(time.Millisecond)})
@@ -339,7 +341,7 @@ func TestSlowTasksLeaveSlots(t *testing.T) {
 			t.Errorf("started beside the flood: %v", b.started)
 		}
 		b.wait(2 * time.Minute)
-		b.loadNow() // the heartbeat
+		b.loadNow() // as the heartbeat does
 		synctest.Wait()
 		if load := b.loadNow(); load.Running != 4 || load.Queued != 4 {
 			t.Errorf("alone: %v", load)
@@ -347,7 +349,8 @@ func TestSlowTasksLeaveSlots(t *testing.T) {
 	})
 }
 
-// TestOrderOfWaitingTasks: by priority, then quick jobs, which pass slow ones for 100 ms.
+// TestOrderOfWaitingTasks: the order is by priority, then quick jobs before slow ones,
+// which they pass for at most 100 ms.
 func TestOrderOfWaitingTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handlers := map[string]handler{"first": works(time.Second), "": works(20 * time.Millisecond)}

@@ -8,39 +8,40 @@ import (
 )
 
 const (
-	// reservedShare is the part of the slots that tasks of slow jobs leave to others, 1 of
-	// so many, and at least one. The server keeps the same rule for what it sends; the
-	// worker keeps it for the tasks of several servers, and for those that wake up.
+	// reservedShare determines the slots that tasks of slow jobs leave to other tasks: 1
+	// of every reservedShare slots, and at least one. The server applies the same rule to
+	// the tasks that it sends. The host applies it to the tasks of all servers together,
+	// and to tasks that wake up.
 	reservedShare = 4
-	// sharedFor is how long a task of another app is a sign of more.
+	// sharedFor is how long after a task of another app the host expects more of them.
 	sharedFor = time.Minute
 	// maxSleepingPerSlot is the default of Config.MaxSleeping for each slot.
 	maxSleepingPerSlot = 16
 )
 
-// slots counts what uses the slots of a worker. It is guarded by Worker.mu.
+// slots counts the use of a host's execution slots. It is guarded by Worker.mu.
 type slots struct {
 	all    int
-	used   int // by goroutines that execute tasks
-	slow   int // of used: with a task of a slow job
-	asleep int // tasks whose handlers sleep, or wait to go on, without a slot
-	limit  int // of asleep
+	used   int // used slots: in use by goroutines that execute tasks
+	slow   int // those of used with a task of a slow job
+	asleep int // tasks whose handlers sleep, or wait for a slot after a sleep
+	limit  int // bound of asleep
 
 	tenants map[string]*tenant
-	last    *tenant // the one that was seen last
-	other   *tenant // the one that was seen last before it
+	last    *tenant // the app whose task came or ended last
+	other   *tenant // the last app before it
 }
 
-// tenant is what an app has, and had, at a worker.
+// tenant is the accounting of one app in a host.
 type tenant struct {
 	app   string
 	held  int           // its tasks without a result
 	slow  int           // slots that its tasks of slow jobs use
-	seen  time.Duration // the age of the worker when a task came or ended last
-	quick time.Duration // likewise, of a quick job; 0: none has
+	seen  time.Duration // the age of the Worker when a task last came or ended
+	quick time.Duration // the same for tasks of quick jobs; 0: there was none
 }
 
-// tenant returns that of an app of which something is at the worker.
+// tenant returns the accounting of an app, and creates it if needed.
 func (s *slots) tenant(app string) *tenant {
 	if s.last != nil && s.last.app == app {
 		return s.last
@@ -56,7 +57,7 @@ func (s *slots) tenant(app string) *tenant {
 	return t
 }
 
-// see notes that a task came or ended.
+// see records that a task came or ended.
 func (s *slots) see(t *task, age time.Duration) {
 	x := t.tenant
 	if x.seen = age; !t.isSlow() {
@@ -67,15 +68,14 @@ func (s *slots) see(t *task, age time.Duration) {
 	}
 }
 
-// tidy forgets the apps of which nothing was at the worker for so long that it does
-// not count.
+// tidy removes the apps that have no task and whose last task is too old to count.
 func (s *slots) tidy(age time.Duration) {
 	maps.DeleteFunc(s.tenants, func(_ string, t *tenant) bool {
 		return t != s.last && t != s.other && t.held == 0 && age-t.seen > sharedFor
 	})
 }
 
-// reserved returns how many slots tasks of slow jobs leave to others.
+// reserved returns how many slots tasks of slow jobs leave to other tasks.
 func (s *slots) reserved() int {
 	if s.all < 2 {
 		return 0
@@ -83,17 +83,18 @@ func (s *slots) reserved() int {
 	return max(s.all/reservedShare, 1)
 }
 
-// admits reports whether a task may have the next free slot. Those of slow jobs get none
-// that is reserved while the worker is shared. An app without such a task in a slot may
-// have a job measured in one of these.
+// admits reports whether a task may have the next free slot. While other apps or quick
+// jobs use the host, tasks of slow jobs get no reserved slot, with one exception: an app
+// that has no slow task in a slot may run a task of an unmeasured job there, so that the
+// job is measured.
 func (s *slots) admits(t *task, age time.Duration) bool {
 	return !t.isSlow() || s.slow < s.all-s.reserved() ||
 		t.pace == apiv1.Pace_PACE_UNMEASURED && t.tenant.slow == 0 ||
 		!s.shared(t.tenant, age)
 }
 
-// shared reports whether tasks of other apps, or of quick jobs of t, are at the worker or
-// were not long ago.
+// shared reports whether tasks of other apps, or of quick jobs of t, are on the host or
+// were there within sharedFor.
 func (s *slots) shared(t *tenant, age time.Duration) bool {
 	other := s.last
 	if other == t {
@@ -105,11 +106,11 @@ func (s *slots) shared(t *tenant, age time.Duration) bool {
 // A runner is a goroutine that executes tasks, one batch after another. It is guarded by
 // Worker.mu.
 type runner struct {
-	holds bool    // a slot
-	slow  *tenant // whose slow job uses it; nil: none
+	holds bool    // has a slot
+	slow  *tenant // the app whose slow job uses the slot; nil: none
 }
 
-// occupy gives the runner a slot for a task, or for several of quick jobs.
+// occupy gives the runner a slot for one task, or for several tasks of quick jobs.
 func (s *slots) occupy(r *runner, t *task) {
 	r.holds = true
 	s.used++
@@ -120,7 +121,7 @@ func (s *slots) occupy(r *runner, t *task) {
 	}
 }
 
-// vacate takes back the runner's slot, if it has one.
+// vacate frees the runner's slot, if it has one.
 func (s *slots) vacate(r *runner) {
 	if !r.holds {
 		return

@@ -8,11 +8,11 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// spoolAfter is how long a result may be without an acknowledgement before it
-// is written down.
+// spoolAfter is how long a result may lack an acknowledgement before it is written to the
+// spool.
 const spoolAfter = 200 * time.Millisecond
 
-// keepSpool writes down results that wait for their acknowledgement.
+// keepSpool writes results that lack an acknowledgement to the spool.
 func (w *Worker) keepSpool(ctx context.Context) {
 	if w.cfg.Spool == nil {
 		return
@@ -29,7 +29,7 @@ func (w *Worker) keepSpool(ctx context.Context) {
 	}
 }
 
-// spoolAll writes down whatever is left when the worker ends.
+// spoolAll writes all results to the spool when the Worker ends.
 func (w *Worker) spoolAll() error {
 	if w.cfg.Spool == nil {
 		return nil
@@ -43,7 +43,7 @@ func (w *Worker) spoolAll() error {
 	return nil
 }
 
-// spool writes down the results that were finished before a moment.
+// spool stores the results that were finished before a time.
 func (w *Worker) spool(before time.Time) {
 	w.keeping.Lock()
 	defer w.keeping.Unlock()
@@ -52,7 +52,7 @@ func (w *Worker) spool(before time.Time) {
 	var results []*apiv1.TaskResult
 	for t := range w.held.all() {
 		if t.state == finished && !t.kept && !t.doneAt.After(before) {
-			t.kept = true // whoever is told that it is acknowledged waits for keeping
+			t.kept = true // an acknowledgement from now on waits for the lock keeping
 			tasks = append(tasks, t)
 			results = append(results, t.withUnit())
 		}
@@ -75,8 +75,8 @@ func (w *Worker) spool(before time.Time) {
 	}
 }
 
-// withUnit returns a task's result as it is written down: with its unit, by which
-// the next process finds the owner. What is on its way to that is not touched.
+// withUnit returns a task's result for the spool: with its partition, by which the next
+// process finds the owner. It copies the result, because the sender may be encoding it.
 func (t *task) withUnit() *apiv1.TaskResult {
 	if t.link.unit == "" {
 		return t.result
@@ -89,7 +89,7 @@ func (t *task) withUnit() *apiv1.TaskResult {
 	}
 }
 
-// forget takes results that were kept back from the spool: they are acknowledged.
+// forget removes acknowledged results from the spool.
 func (w *Worker) forget(kept []*apiv1.TaskResult) {
 	if len(kept) == 0 {
 		return
@@ -98,8 +98,8 @@ func (w *Worker) forget(kept []*apiv1.TaskResult) {
 	defer w.keeping.Unlock()
 	for _, r := range kept {
 		if err := w.cfg.Spool.Forget(r); err != nil {
-			// At worst the result is sent once more after a restart, and the server
-			// knows it already.
+			// At worst, the result is sent again after a restart, and the server ignores
+			// it.
 			w.cfg.Logger.Warn("the spool could not be marked", "error", err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 const heartbeat = 2 * time.Second
 
-// runSession is one stream, from hello to its end.
+// runSession runs one stream, from the hello to the end of the stream.
 func (l *link) runSession(ctx context.Context) error {
 	connect := l.w.cfg.Connect
 	if l.unit != "" {
@@ -44,7 +44,7 @@ func (l *link) runSession(ctx context.Context) error {
 		return fmt.Errorf("open the stream: %w", err)
 	}
 	if err := stream.Send(l.hello()); err != nil {
-		_, recv := stream.Recv() // says why
+		_, recv := stream.Recv() // has the reason
 		return errors.Join(recv, err)
 	}
 	first, err := stream.Recv()
@@ -77,8 +77,8 @@ func (l *link) runSession(ctx context.Context) error {
 	return errors.Join(err, sending)
 }
 
-// hello tells what the host holds. Between it and begin nothing comes in: the
-// stream before it has ended.
+// hello returns the first message, with the tasks that the host holds. No message arrives
+// between hello and begin, because the former stream has ended.
 func (l *link) hello() *apiv1.WorkUp {
 	w := l.w
 	w.mu.Lock()
@@ -102,8 +102,8 @@ func (l *link) hello() *apiv1.WorkUp {
 	return &apiv1.WorkUp{Hello: m}
 }
 
-// Abilities says what the worker runs from now on, in the words of Hello.abi. It
-// keeps abi.
+// Abilities sets what the host can run from now on, in the format of Hello.abi. It keeps
+// abi, which the caller must not change.
 func (w *Worker) Abilities(abi []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,14 +113,15 @@ func (w *Worker) Abilities(abi []string) {
 	}
 }
 
-// begin makes everything that is finished go out on the new stream.
+// begin queues for the new stream all results, all reported task states and all module
+// states.
 func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l.conn, w.joined, l.leaving = conn, true, false
 	l.out.restart()
-	if !slices.Equal(w.abi, l.saidABI) { // it changed on the way
+	if !slices.Equal(w.abi, l.saidABI) { // changed since the hello
 		l.out.abilities(w.abi)
 	}
 	holding := 0
@@ -178,7 +179,7 @@ func (l *link) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 	}
 }
 
-// send writes whatever there is to say, and a heartbeat when there is nothing.
+// send sends the queued messages, and every 2 s a heartbeat.
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
 	w := l.w
 	beat := time.NewTicker(heartbeat)
@@ -187,7 +188,8 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 	for {
 		w.mu.Lock()
 		credits := l.spareLocked()
-		// Grant in lumps: a message for each finished task would double the traffic.
+		// Grant credits in lumps: a message for each finished task would double the
+		// traffic.
 		if l.granted > 0 && credits < w.wantedLocked()/8 && !l.out.pending() {
 			credits = 0
 		}
@@ -219,7 +221,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 	}
 }
 
-// loadNow is what the heartbeat tells.
+// loadNow returns the load for the heartbeat.
 func (w *Worker) loadNow() *apiv1.HostLoad {
 	// Not runtime.ReadMemStats, which stops every goroutine of the process.
 	memory := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
@@ -228,7 +230,7 @@ func (w *Worker) loadNow() *apiv1.HostLoad {
 	defer w.mu.Unlock()
 	w.slots.tidy(w.age(time.Now()))
 	if w.queue.len() > 0 {
-		w.ready.Signal() // a slot that was reserved may not be now
+		w.ready.Signal() // a slot may no longer be reserved
 	}
 	return &apiv1.HostLoad{
 		Running: uint32(min(w.slots.used, w.slots.all)), Sleeping: uint32(w.slots.asleep - w.queue.wakers), Queued: uint32(w.queue.len()),

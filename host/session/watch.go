@@ -6,13 +6,13 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// tellAfter is how long a handler runs before the server is told that it has started.
-// The start of one that ends sooner is told with its result.
+// tellAfter is how long a handler runs before its start is reported to the server. If it
+// ends sooner, its result reports the start.
 const tellAfter = 100 * time.Millisecond
 
-// watch finds the handlers that have run for tellAfter. One timer for all is armed while
-// any runs; a timer for each would cost as much as a short handler. It is guarded by
-// Worker.mu.
+// watch finds the handlers that have run for tellAfter. A single timer is armed while any
+// handler runs; a timer for each handler would cost as much as a short handler. It is
+// guarded by Worker.mu.
 type watch struct {
 	timer *time.Timer
 	armed bool
@@ -23,7 +23,7 @@ func (x *watch) init(w *Worker) {
 	x.timer.Stop()
 }
 
-// startLocked has the handlers looked at that start now; Worker.mu must be held.
+// startLocked arms the timer for handlers that start now; Worker.mu must be held.
 func (x *watch) startLocked() {
 	if !x.armed {
 		x.armed = true
@@ -31,7 +31,7 @@ func (x *watch) startLocked() {
 	}
 }
 
-// tellStarts tells of the handlers that have run for long enough.
+// tellStarts reports the handlers that have run for tellAfter.
 func (w *Worker) tellStarts() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,8 +50,8 @@ func (w *Worker) tellStarts() {
 	}
 }
 
-// tellLocked tells the server the state of a task whose handler has started; w.mu must be
-// held.
+// tellLocked reports to the server the state of a task whose handler has started; w.mu
+// must be held.
 func (w *Worker) tellLocked(t *task) {
 	t.told = true
 	t.link.out.state(t.key, &apiv1.TaskState{
@@ -60,7 +60,7 @@ func (w *Worker) tellLocked(t *task) {
 	})
 }
 
-// recall gives back the tasks whose handlers have not started.
+// recall gives back those of the recalled tasks whose handlers have not started.
 func (w *Worker) recall(recalls []*apiv1.TaskCancel) {
 	wanted := map[[16]byte]int32{}
 	for _, c := range recalls {

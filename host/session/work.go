@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// A goroutine takes several tasks at once while handlers are this quick:
-	// waking it for each costs more than the handler.
+	// While handlers take less than quick on average, a goroutine takes up to quickTake
+	// tasks at once: waking a goroutine for each task costs more than the handler.
 	quick     = 100 * time.Microsecond
 	quickTake = 16
 )
 
-// Attempt is a task that is executed.
+// Attempt is a task whose handler is being executed.
 type Attempt struct {
-	Task *apiv1.Task // read only, and until Run or RunBatch returns
+	Task *apiv1.Task // read only, and only until Run or RunBatch returns
 
 	w         *Worker
 	t         *task
@@ -28,17 +28,17 @@ type Attempt struct {
 	preparing bool          // the handler has not started, see Prepare
 }
 
-// Prepare says that the handler does not start yet: its module has to be loaded. Start must
-// be called when it does. What is prepared counts as waiting, and ends as what never
-// started if Start is not called.
+// Prepare reports that the handler cannot start yet, because its module must be loaded
+// first. Start must be called when it can. Until then the attempt counts as waiting;
+// without a call of Start it ends as an attempt that never started.
 func (a *Attempt) Prepare() {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.preparing = true
 }
 
-// Start says that the handler starts now. It returns a result instead when that is too late
-// for the task.
+// Start reports that the handler starts now. If it is too late for the task, Start
+// returns the result of the task instead.
 func (a *Attempt) Start() *apiv1.TaskResult {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
@@ -51,7 +51,8 @@ func (a *Attempt) Start() *apiv1.TaskResult {
 	return nil
 }
 
-// tooLate returns the result of a task whose handler is too late; nil: it may.
+// tooLate returns the result of a task whose start deadline has passed at age; nil: the
+// handler may start.
 func (t *task) tooLate(age time.Duration) *apiv1.TaskResult {
 	if t.msg == nil || t.msg.StartWithinMs <= 0 || age-t.arrived <= time.Duration(t.msg.StartWithinMs)*time.Millisecond {
 		return nil
@@ -59,19 +60,20 @@ func (t *task) tooLate(age time.Duration) *apiv1.TaskResult {
 	return &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "its deadline passed before its handler could start on the host", Code: "start_deadline"}
 }
 
-// Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error.
-// It never blocks: lines that come faster than the server takes them are
-// dropped and counted.
+// Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error. It never
+// blocks: if lines arrive faster than the server accepts them, they are dropped and
+// counted.
 func (a *Attempt) Log(level int32, line []byte) { a.t.link.out.log(a.t.key, level, line) }
 
-// Progress sends the latest state of the run; total is 0 when unknown.
+// Progress sends the progress of the run, which replaces earlier progress; total is 0
+// when unknown.
 func (a *Attempt) Progress(done, total int64, message string) {
 	a.t.link.out.progress(a.t.key, done, total, strings.ToValidUTF8(message, "\uFFFD"))
 }
 
-// Settle gives the attempt its result before Run returns, for a handler that
-// does not heed its context. Its slot stays taken until Run returns; what Run
-// returns then does not count. Run should return when Left is closed.
+// Settle gives the attempt its result before Run returns, for a handler that ignores its
+// context. The slot stays occupied until Run returns, whose result is then ignored. Run
+// should return when Left is closed.
 func (a *Attempt) Settle(r *apiv1.TaskResult) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
@@ -85,12 +87,13 @@ func (a *Attempt) Settle(r *apiv1.TaskResult) {
 	}
 }
 
-// Left is closed when the worker ends and waits for nothing but its goroutines.
+// Left returns a channel that is closed when the Worker ends and all tasks have their
+// results.
 func (a *Attempt) Left() <-chan struct{} { return a.w.left }
 
 func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 	whole := time.Duration(r.DurationUs) * time.Microsecond
-	took := min(whole-a.slept(), time.Second) // one long task says little of the others
+	took := min(whole-a.slept(), time.Second) // one long task does not represent the others
 	if a.w.mean == 0 {
 		a.w.mean = took
 	}
@@ -99,16 +102,16 @@ func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 		r.StartedMs = a.start.UnixMilli()
 	}
 	r.WaitedUs, r.SleptUs = a.waited.Microseconds(), a.slept().Microseconds()
-	a.w.settleLocked(a.t, r, a.start.Add(whole)) // about now: to ask takes as long as the rest of this
+	a.w.settleLocked(a.t, r, a.start.Add(whole)) // approximate: reading the clock costs as much as all of this
 }
 
-// addRunnerLocked begins one more goroutine that executes tasks; w.mu must be held.
+// addRunnerLocked starts one more goroutine that executes tasks; w.mu must be held.
 func (w *Worker) addRunnerLocked() {
 	w.runners++
 	w.executing.Go(func() { w.work(w.handlers) })
 }
 
-// work runs tasks until the worker is drained, or has more runners than it needs.
+// work executes tasks until the Worker is drained or has more runners than it needs.
 func (w *Worker) work(ctx context.Context) {
 	var batch []*task
 	r := &runner{}
@@ -131,8 +134,8 @@ func (w *Worker) work(ctx context.Context) {
 	}
 }
 
-// next waits for a slot and for tasks, marks these running, and says which go in one
-// call. It returns none when the runner is to end.
+// next waits for a slot and for tasks, marks the tasks as running, and determines which
+// of them run in one call. It returns none when the runner must end.
 func (w *Worker) next(r *runner, batch []*task) []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,12 +161,12 @@ func (w *Worker) next(r *runner, batch []*task) []*task {
 	return batch
 }
 
-// takeLocked takes tasks for one slot that is free, and gives tasks that have slept the
-// slots before that; w.mu must be held.
+// takeLocked takes tasks for one free slot. Before that it gives free slots to the tasks
+// that have slept and are next in the queue; w.mu must be held.
 func (w *Worker) takeLocked(batch []*task) []*task {
 	n := 1
 	if w.mean > 0 && w.mean < quick {
-		// Leave a share to the runners that are idle.
+		// Leave a share to the idle runners.
 		n = min(quickTake, max(w.queue.len()/w.slots.all, 1))
 	}
 	var age time.Duration
@@ -181,8 +184,8 @@ func (w *Worker) takeLocked(batch []*task) []*task {
 	return batch
 }
 
-// take marks the start of a task's handler. It returns nil when the task was
-// stopped or recalled while it stood in a runner's batch, or comes too late.
+// take marks the start of a task's handler. It returns nil if the task was stopped or
+// recalled while it waited in a runner's batch, or if its start deadline has passed.
 func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,12 +203,12 @@ func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attem
 	return &t.attempt
 }
 
-// end gives a task the result that its handler came to.
+// end gives a task the result of its handler.
 func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 	m := a.Task
 	a.Task = nil
 	w.mu.Lock()
-	if a.t.state != running { // it was settled before
+	if a.t.state != running { // it already has a result
 		w.stuck--
 		w.signalLocked() // there is room again
 	} else {
@@ -217,7 +220,7 @@ func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 	}
 }
 
-// execute runs one task to its result.
+// execute runs one task and gives it its result.
 func (w *Worker) execute(ctx context.Context, r *runner, t *task) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -226,14 +229,14 @@ func (w *Worker) execute(ctx context.Context, r *runner, t *task) {
 	}
 }
 
-// Batched is one attempt of several that are executed in one call.
+// Batched is one of several attempts that are executed in one call.
 type Batched struct {
-	Ctx     context.Context // as of Run
+	Ctx     context.Context // as for Run
 	Attempt *Attempt
 	Result  *apiv1.TaskResult // set by RunBatch
 }
 
-// executeBatch runs tasks that go in one call.
+// executeBatch runs tasks in one call.
 func (w *Worker) executeBatch(ctx context.Context, r *runner, tasks []*task) {
 	var batch []*Batched
 	for _, t := range tasks {

@@ -1,5 +1,5 @@
-// Package conform is what every journal has to keep: the tests of the interface,
-// which each implementation runs against itself.
+// Package conform tests the contract of the journal: each implementation runs these tests
+// against itself.
 package conform
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// Open opens the journal of a test. When it is called again, after the one
-// before was closed, it opens the same one.
+// Open opens the journal of a test. A later call, after the journal was closed, opens the
+// same journal.
 type Open func(t *testing.T) journal.Journal
 
-// Run runs the tests. fresh returns what opens a journal that is new.
+// Run runs the tests. fresh returns a function that opens a new journal.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, c := range []struct {
 		name string
@@ -96,7 +96,7 @@ func appendSync(t *testing.T, j journal.Journal, recs ...journal.Record) uint64 
 	return last
 }
 
-// spoil writes over records that were appended: they are the caller's again.
+// spoil overwrites appended records, because the caller may reuse them.
 func spoil(recs []journal.Record) {
 	for i := range recs {
 		clear(recs[i].Body)
@@ -152,8 +152,8 @@ func order(t *testing.T, open Open) {
 	closeIt(t, j)
 }
 
-// answers appends from one goroutine at a time, as the order is that of the
-// appends, while others wait.
+// answers appends from many goroutines, one at a time, so that the order of the appends
+// is known, while other goroutines wait.
 func answers(t *testing.T, open Open) {
 	j := open(t)
 	const writers, each = 8, 40
@@ -230,7 +230,7 @@ func barrier(t *testing.T, open Open) {
 	closeIt(t, j)
 }
 
-// lazy appends what nobody waits for, and asks for nothing else.
+// lazy appends records without a callback and calls nothing else that would flush them.
 func lazy(t *testing.T, open Open) {
 	j := open(t)
 	r := record("a", 0, "lazy")
@@ -331,7 +331,7 @@ func trims(t *testing.T, open Open) {
 	same(t, read(t, j, 1), want)
 	full := j.Bytes()
 	const keep = 17
-	for range 2 { // again is nothing
+	for range 2 { // a repetition has no effect
 		if err := j.Trim(keep); err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +391,7 @@ func closes(t *testing.T, open Open) {
 	closeIt(t, j)
 }
 
-// orderly: a journal knows that it is new, and that it was closed.
+// orderly: a journal knows that it is new, and that it was closed in order.
 func orderly(t *testing.T, open Open) {
 	for i := range 3 {
 		j := open(t)

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxPart bounds the value of a key.
+	// maxPart bounds the value of a key, in bytes.
 	maxPart = 512 << 10
-	// maxBatch bounds what a reader puts together from parts. A unit is at most
-	// what may be staged, which is less.
+	// maxBatch bounds the batch that a reader assembles from parts, in bytes. A unit has
+	// at most maxStaged bytes, which is less.
 	maxBatch = 2 * maxStaged
 
 	partVersion = 1
@@ -25,16 +25,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // part is the value of one key:
 //
-//	| version (1) | flags (1) | crc32c of what follows and of the flags (4) | create revision of the owner's key (8) | bytes before the batch (8) | body |
+//	| version (1) | flags (1) | crc32c of the flags and of all that follows the checksum (4) | create revision of the owner key (8) | bytes before the batch (8) | body |
 //
-// The bodies of a batch's parts, one after the other, are the number of its
-// records as a uvarint, and each as
+// The concatenated bodies of the parts of a batch are the number of records as a uvarint,
+// and each record as
 //
 //	| slot index (1) | length of the app's name (1) | name | length (uvarint) | record |
 type part struct {
 	last    bool
 	created uint64
-	before  uint64 // the bytes of the journal, since it began, before this batch
+	before  uint64 // bytes of the journal before this batch, since the journal began
 	body    []byte
 }
 
@@ -74,7 +74,7 @@ func decodePart(b []byte) (part, error) {
 	return p, nil
 }
 
-// appendRecord adds a record to a unit.
+// appendRecord appends a record to the encoded records of a unit.
 func appendRecord(b []byte, r *journal.Record) []byte {
 	b = append(b, r.Slot.Index, byte(len(r.Slot.App)))
 	b = append(b, r.Slot.App...)
@@ -84,7 +84,7 @@ func appendRecord(b []byte, r *journal.Record) []byte {
 
 var errShort = errors.New("ends within a record")
 
-// takeRecord takes a record off b.
+// takeRecord decodes the first record of b and returns the rest.
 func takeRecord(b []byte) (slot journal.Slot, body, rest []byte, err error) {
 	if len(b) < 2 || len(b) < 2+int(b[1]) {
 		return slot, nil, nil, errShort
@@ -99,8 +99,8 @@ func takeRecord(b []byte) (slot journal.Slot, body, rest []byte, err error) {
 	return slot, b[:size:size], b[size:], nil
 }
 
-// uvarint is binary.Uvarint without its second ways to write a number: equal
-// batches have equal bytes.
+// uvarint is binary.Uvarint without redundant encodings, so that equal batches have equal
+// bytes.
 func uvarint(b []byte) (uint64, int) {
 	v, n := binary.Uvarint(b)
 	if n > 1 && b[n-1] == 0 {
@@ -109,8 +109,8 @@ func uvarint(b []byte) (uint64, int) {
 	return v, n
 }
 
-// decodeBatch calls fn for every record of a batch. It looks at the whole batch
-// before the first call.
+// decodeBatch calls fn for every record of a batch. It checks the whole batch before the
+// first call. With a nil fn it only checks.
 func decodeBatch(b []byte, fn func(i uint64, slot journal.Slot, body []byte) error) (n uint64, err error) {
 	n, k := uvarint(b)
 	if k <= 0 || n == 0 || n > uint64(len(b)) {
@@ -151,7 +151,7 @@ func (h head) encode() string {
 	return string(binary.BigEndian.AppendUint64(b, h.bytes))
 }
 
-// decodeHead reads the head or the mark: the same two numbers.
+// decodeHead decodes a head or a trim position, which have the same format.
 func decodeHead(b []byte) (head, error) {
 	if len(b) != 17 || b[0] != partVersion {
 		return head{}, fmt.Errorf("%x is no position in a journal: it was written by a newer version or by somebody else than a server", b)
@@ -163,19 +163,19 @@ func decodeHead(b []byte) (head, error) {
 	return h, nil
 }
 
-// assembler puts batches together from parts that come in the order of their keys.
+// assembler assembles batches from parts that arrive in the order of their keys.
 type assembler struct {
 	seq   uint64
-	parts int // seen of the batch seq
+	parts int // parts of the batch at seq so far; 0: none is open
 	first part
 	body  []byte
 }
 
-// add takes the next part; whole is true when it completes its batch, which is
+// add takes the next part. It returns true when the part completes its batch, which is
 // then in a.seq, a.first and a.body until the next call.
 func (a *assembler) add(seq uint64, index int, p part) (whole bool, err error) {
 	switch {
-	case index == 0: // whatever was begun before was given up by its owner
+	case index == 0: // an unfinished batch before it was given up by its owner
 		a.seq, a.parts, a.first, a.body = seq, 0, p, a.body[:0]
 	case a.parts == 0 || seq != a.seq || index != a.parts || p.created != a.first.created || p.before != a.first.before:
 		return false, fmt.Errorf("part %d of the batch at %d does not follow what is before it", index, seq)

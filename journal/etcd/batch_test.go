@@ -85,8 +85,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzAssembler feeds parts as they may lie in etcd, by whoever's hand: what
-// comes out is the parts of one batch, from the first to the last.
+// FuzzAssembler feeds parts in any order, as foreign programs could leave them in etcd.
+// The result must be the parts of one batch, from the first to the last.
 func FuzzAssembler(f *testing.F) {
 	f.Add([]byte{1, 0x80, 1, 0, 1, 0x81, 2, 0})
 	f.Fuzz(func(t *testing.T, script []byte) {
@@ -120,8 +120,7 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
-// TestPartsOfOneBatchAgree: a part that another owner wrote is not taken for the
-// next one.
+// TestPartsOfOneBatchAgree: a part that another owner wrote does not continue a batch.
 func TestPartsOfOneBatchAgree(t *testing.T) {
 	for _, second := range []part{{created: 2, before: 5}, {created: 1, before: 6}} {
 		var a assembler

@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// BenchmarkAppend measures a durable fenced append of records of 280 bytes by
-// one caller, with an etcd of one and of three members that share this machine.
+// BenchmarkAppend measures durable, fenced appends of records of 280 bytes by one caller,
+// with an etcd of one and of three members on this machine.
 func BenchmarkAppend(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		for _, n := range []int{1, 100, 1000} {
@@ -36,8 +36,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkPipeline keeps many appends of 32 records under way, as the loop of a
-// server under load does.
+// BenchmarkPipeline keeps up to 64 appends of 32 records under way, like the loop of a
+// server under load.
 func BenchmarkPipeline(b *testing.B) {
 	const n = 32
 	e := begin(b, 3, func(c *MemberConfig) { c.NoSync, c.Heartbeat, c.Election = false, 0, 0 })

@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestMemberEndsUnderLoad: a member that is closed while clients ask it ends, and
-// does not answer them from what it has closed.
+// TestMemberEndsUnderLoad: a member that is closed while clients send requests ends, and
+// no request reads from its closed store.
 func TestMemberEndsUnderLoad(t *testing.T) {
 	e := begin(t, 1, nil)
 	for range 10 {

@@ -18,23 +18,23 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config is what a server's access to the cluster's journals is made of.
+// Config configures a server's access to the journals of its cluster.
 type Config struct {
 	Endpoints []string      // of etcd, as URLs; at least one
-	Member    *Member       // of that etcd, in this process: it is asked, as long as it can do something; nil: there is none
+	Member    *Member       // of that etcd, in this process: it gets the requests while it can serve them; nil: there is none
 	Prefix    string        // of all keys; default "wheelwork/"
-	Grows     bool          // the members of etcd may change: the endpoints follow them
+	Grows     bool          // the members of etcd may change: the endpoints are updated from them every 10 s
 	Server    string        // the server's id: required, and no two servers may share one
-	Address   string        // where others reach the server: told to those who ask for an owner
-	Lease     time.Duration // how long the journals of a dead server stay its own; default 3 s, whole seconds
-	Quota     int64         // of etcd's database in bytes, where etcd does not tell; default 2 GiB, etcd's own
-	// Keep is how often etcd is looked after: its history compacted, its room
+	Address   string        // address at which other processes reach the server; readers of the owner key see it
+	Lease     time.Duration // how long a dead server stays the owner of its journals; default 3 s, whole seconds
+	Quota     int64         // of etcd's database in bytes, if etcd does not report it; default 2 GiB, which is etcd's own default
+	// Keep is the interval at which etcd is maintained: its history compacted, its room
 	// measured, its files defragmented; default 5 s.
 	Keep   time.Duration
 	TLS    *tls.Config  // nil: none
 	Logger *slog.Logger // default: discard
 
-	oldest, newest int // forms that it understands, see form.go; tests of other versions say others
+	oldest, newest int // forms that this server understands, see form.go; tests set them to simulate other versions
 }
 
 func (c *Config) defaults() error {
@@ -56,7 +56,7 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// validName says whether a name can be a piece of a key.
+// validName reports whether a name can be a piece of a key.
 func validName(s string) bool {
 	return s != "" && len(s) <= 200 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-~") == ""
 }
@@ -65,12 +65,12 @@ const (
 	// maxTxn bounds the bytes of a transaction: etcd's own limit is 1.5 MiB.
 	maxTxn = 2 * maxPart
 	// maxJournals bounds the journals in a transaction: etcd's own limit is 128
-	// operations, and each has up to four of a kind.
+	// operations, and each journal has up to four of a kind.
 	maxJournals = 24
 
-	syncEvery = 10 * time.Second // of the endpoints with the members
+	syncEvery = 10 * time.Second // interval at which the endpoints are updated from the members
 
-	minPause = 10 * time.Millisecond // after a transaction without an answer; doubled each time
+	minPause = 10 * time.Millisecond // after a transaction without an answer; doubled each time, up to maxPause
 	maxPause = 500 * time.Millisecond
 )
 
@@ -79,38 +79,39 @@ const (
 type Cluster struct {
 	cfg    Config
 	client *clientv3.Client
-	near   *clientv3.Client // of the member in this process; nil: there is none
+	near   *clientv3.Client // client of the member in this process; nil: there is none
 	away   atomic.Pointer[absence]
 	log    *slog.Logger
-	began  int64 // what epochs count from, see beganKey; written by Connect alone
+	began  int64 // the origin of epochs, see beganKey; only Connect writes it
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	kick chan struct{} // capacity 1: there is something to write
+	kick chan struct{} // capacity 1: there may be records to write
 
 	mu       sync.Mutex
-	journals []*Journal // owned; the committer goes round
-	turn     int        // in journals: who comes first
-	lease    *lease     // nil: none now
-	granting sync.Mutex // held while one is granted
+	journals []*Journal // the owned journals
+	turn     int        // index in journals at which the next gather starts
+	lease    *lease     // nil: no lease now
+	granting sync.Mutex // held while a lease is granted
 
-	// since when transactions have no answer, in Unix nanoseconds; 0: they have.
+	// silent is the time since which transactions have no answer, in Unix nanoseconds; 0:
+	// etcd answers.
 	silent atomic.Int64
 	full   atomic.Bool   // etcd refuses writes: its quota is used up
-	room   atomic.Int64  // as last measured, less what was written since
+	room   atomic.Int64  // bytes, as last measured, minus the bytes written since
 	look   chan struct{} // capacity 1: measure now
-	form   atomic.Int64  // of the journals at least, as Raise knows
+	form   atomic.Int64  // the lowest form that the cluster can have, as far as Raise knows
 }
 
-// lease is the one below which the server's keys are.
+// lease is the lease of the server's keys.
 type lease struct {
 	id   clientv3.LeaseID
-	gone chan struct{} // closed when etcd has said that it is gone
+	gone chan struct{} // closed when etcd has said that the lease has ended
 }
 
-// Connect opens the access. It returns when etcd has answered, or with ctx.
+// Connect opens the access. It returns when etcd has answered or when ctx ends.
 func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Close closes the journals that are open, gives up the lease and ends.
+// Close closes the open journals, revokes the lease and ends all goroutines of c.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	open := append([]*Journal(nil), c.journals...)
@@ -158,7 +159,7 @@ func (c *Cluster) Close() error {
 	c.mu.Unlock()
 	if l != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, c.patience())
-		_, _ = c.nearest().Revoke(ctx, l.id) // otherwise it runs out by itself
+		_, _ = c.nearest().Revoke(ctx, l.id) // if it fails, the lease expires by itself
 		cancel()
 	}
 	c.cancel()
@@ -173,8 +174,8 @@ func (c *Cluster) closeClients() error {
 	return c.client.Close()
 }
 
-// patience is how long one attempt may take. What did not answer by then is
-// tried again, usually with another member.
+// patience is how long one attempt may take. An attempt without an answer by then is
+// repeated, usually with another member.
 func (c *Cluster) patience() time.Duration { return c.cfg.Lease / 2 }
 
 func (c *Cluster) key(kind, name string) string { return c.cfg.Prefix + kind + "/" + name }
@@ -183,7 +184,7 @@ func partKey(prefix, name string, seq uint64, index int) string {
 	return fmt.Sprintf("%sj/%s/%016x/%04x", prefix, name, seq, index)
 }
 
-// parseKey reads what follows the journal's name in a part's key.
+// parseKey parses the part of a key that follows the journal's name.
 func parseKey(rest string) (seq uint64, index int, err error) {
 	s, p, ok := strings.Cut(rest, "/")
 	if ok && len(s) == 16 && len(p) == 4 {
@@ -194,7 +195,7 @@ func parseKey(rest string) (seq uint64, index int, err error) {
 	return 0, 0, fmt.Errorf("etcd has the key %q among the records: it was written by a newer version or by somebody else than a server", rest)
 }
 
-// grant returns the server's lease, a new one if there is none.
+// grant returns the server's lease, or a new one if there is none.
 func (c *Cluster) grant(ctx context.Context) (*lease, error) {
 	c.granting.Lock()
 	defer c.granting.Unlock()
@@ -216,9 +217,9 @@ func (c *Cluster) grant(ctx context.Context) (*lease, error) {
 	return l, nil
 }
 
-// renew keeps a lease until etcd says that it is gone. That etcd has been out
-// of reach for longer than the lease means nothing: without a quorum no lease
-// ends, and after that every lease begins anew.
+// renew keeps a lease alive until etcd says that it has ended. A silence of etcd that is
+// longer than the lease does not end it: without a quorum no lease expires, and a new
+// leader of etcd extends every lease to its full time.
 func (c *Cluster) renew(l *lease) {
 	for c.ctx.Err() == nil {
 		to, within, done := c.steady(c.ctx)
@@ -249,7 +250,7 @@ func (c *Cluster) renew(l *lease) {
 	}
 }
 
-// pause waits, or less when the cluster is closed.
+// pause waits for d, or until the cluster is closed.
 func (c *Cluster) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -264,7 +265,7 @@ func (c *Cluster) wake() {
 	}
 }
 
-// commit is the one goroutine that writes records.
+// commit is the only goroutine that writes records.
 func (c *Cluster) commit() {
 	pause := minPause
 	for {
@@ -340,7 +341,7 @@ type pendingAppend struct {
 	final bool     // parts has the last part of b
 }
 
-// gather returns the parts for the next transaction, from each journal in turn.
+// gather returns the parts for the next transaction, from the journals in rotation.
 func (c *Cluster) gather() []pendingAppend {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -423,7 +424,7 @@ func (c *Cluster) write(pending []pendingAppend) error {
 			}
 		}
 		switch {
-		case stored == len(g.parts): // an earlier attempt whose answer was lost
+		case stored == len(g.parts): // an earlier attempt was applied, but its answer was lost
 			g.j.wrote(g)
 			if !owned {
 				g.j.fail(c.fenced(g.j))
@@ -441,17 +442,17 @@ func (c *Cluster) fenced(j *Journal) error {
 	return fmt.Errorf("%w: the ownership %d of the journal %s has ended", journalFenced, j.Epoch(), j.name)
 }
 
-// nearAgain is how long the member in this process is left alone after a transaction
-// that it did not take.
+// nearAgain is how long the member in this process gets no requests after a transaction
+// that it did not accept.
 const nearAgain = 5 * time.Second
 
-// ledEvery is how often it is looked whether that member has somebody who leads it.
+// ledEvery is the interval at which steady checks which leader that member has.
 const ledEvery = 100 * time.Millisecond
 
-// nearest returns who is asked: the member in this process, or any of the members
-// while that one has nobody who leads it or took no transaction a moment ago. A client
-// of all members asks each in turn, so that one that is silent, and not gone, keeps
-// every server waiting.
+// nearest returns the client for the next request: that of the member in this process,
+// or, while that member knows no leader or has just failed a transaction, the client of
+// all members. The client of all members takes them in turn, so a member that is silent,
+// but not gone, delays every server.
 func (c *Cluster) nearest() *clientv3.Client {
 	if c.near == nil {
 		return c.client
@@ -463,26 +464,27 @@ func (c *Cluster) nearest() *clientv3.Client {
 	return c.near
 }
 
-// absence is a time in which the member in this process is left alone, because it took
-// no transaction: until then, or until it has another leader than when that was sent.
+// absence is a time in which the member in this process gets no requests, because it did
+// not accept a transaction. It ends at until, or earlier when the member has another
+// leader than when the transaction was sent.
 type absence struct {
 	until  time.Time
 	leader uint64
 }
 
-// missed begins an absence after a transaction that was sent under a leader.
+// missed begins an absence after a transaction that was sent under leader.
 func (c *Cluster) missed(leader uint64) {
 	c.away.Store(&absence{time.Now().Add(nearAgain), leader})
 }
 
-// get is Get of who is nearest.
+// get reads with the nearest client.
 func (c *Cluster) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	return ask(c, func(to *clientv3.Client) (*clientv3.GetResponse, error) { return to.Get(ctx, key, opts...) })
 }
 
-// ask asks who is nearest for something that changes nothing, and when that one cannot
-// answer just now, as when who leads changes, any of the members: a client of these
-// tries several times.
+// ask sends a read to the nearest client. If the member in this process cannot answer
+// now, for instance during a change of the leader, ask repeats it with the client of all
+// members, which tries several times.
 func ask[T any](c *Cluster, question func(*clientv3.Client) (T, error)) (T, error) {
 	to := c.nearest()
 	answer, err := question(to)
@@ -492,10 +494,11 @@ func ask[T any](c *Cluster, question func(*clientv3.Client) (T, error)) (T, erro
 	return answer, err
 }
 
-// steady returns who is asked for what goes on, and a context for it. It ends when the
-// member in this process gets another leader or has none: nothing would come from it
-// without one, and it may wait for the old one, which it does not reach, for longer than
-// a lease. The caller calls the function when it needs the context no longer.
+// steady returns the client for a stream, such as a watch or the renewal of a lease, and
+// a context for it. The context ends when the member in this process gets another leader
+// or has none: without a leader the stream delivers nothing, and the member may wait for
+// an unreachable former leader for longer than a lease. The caller calls the function
+// when it no longer needs the context.
 func (c *Cluster) steady(ctx context.Context) (*clientv3.Client, context.Context, func()) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	to := c.nearest()
@@ -517,8 +520,8 @@ func (c *Cluster) steady(ctx context.Context) (*clientv3.Client, context.Context
 	return to, ctx, cancel
 }
 
-// unanswered sorts the errors of a transaction. It returns nil when trying
-// again makes no sense.
+// unanswered classifies the error of a transaction. It returns nil, after it has failed
+// the journals, when a repetition makes no sense.
 func (c *Cluster) unanswered(pending []pendingAppend, err error) error {
 	var final error
 	switch {
@@ -549,7 +552,7 @@ func (c *Cluster) unanswered(pending []pendingAppend, err error) error {
 	return err
 }
 
-// mayStage bounds what of one journal may wait for etcd.
+// mayStage bounds the bytes of one journal that may wait for etcd.
 func (c *Cluster) mayStage() int64 {
 	if c.full.Load() {
 		return maxStagedFull
@@ -557,7 +560,7 @@ func (c *Cluster) mayStage() int64 {
 	return maxStaged
 }
 
-// refuses says why nothing new should be begun now.
+// refuses returns why the server should start nothing new now; nil when it may.
 func (c *Cluster) refuses() error {
 	if c.full.Load() {
 		return fmt.Errorf("%w: etcd's quota is used up: compact and defragment it, or start it with a larger --quota-backend-bytes", journalFull)

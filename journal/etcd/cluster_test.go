@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// writer appends numbered records, one after the other, until it is stopped or
-// refused, and knows which were acknowledged.
+// writer appends numbered records, one after the other, until it is stopped or an append
+// fails. It records which ones were acknowledged.
 type writer struct {
 	j     *Journal
 	stop  chan struct{}
@@ -59,7 +59,7 @@ func write(j *Journal, prefix string) *writer {
 	return w
 }
 
-// next waits until n more are acknowledged, or it is refused.
+// next waits until n more records are acknowledged, or until an append fails.
 func (w *writer) next(n int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,8 @@ func (w *writer) end() []string {
 	return w.acked
 }
 
-// holds fails unless the journal has all of want in this order, and nothing twice.
+// holds fails unless the journal has all records of want, in this order, and no record
+// twice.
 func holds(t *testing.T, c *Cluster, name string, want []string) {
 	t.Helper()
 	got := strings.Fields(bodies(t, c, name, 1))
@@ -97,8 +98,8 @@ func holds(t *testing.T, c *Cluster, name string, want []string) {
 	}
 }
 
-// TestMemberLoss takes members of three away, one after the other, the leader
-// among them: what was acknowledged stays, and the owner stays the owner.
+// TestMemberLoss stops each of three members in turn, the leader among them: the
+// acknowledged records stay, and the owner stays the owner.
 func TestMemberLoss(t *testing.T) { eachWay(t, testMemberLoss) }
 
 func testMemberLoss(t *testing.T, connect func(*ensemble, Config) *Cluster) {
@@ -128,8 +129,8 @@ func testMemberLoss(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	}
 }
 
-// TestNoQuorum: with two of three members gone nothing is acknowledged, and it
-// is said why; the owner goes on when one is back.
+// TestNoQuorum: without two of three members no append is acknowledged, and Refuses gives
+// the reason. The owner continues when one member is back.
 func TestNoQuorum(t *testing.T) { eachWay(t, testNoQuorum) }
 
 func testNoQuorum(t *testing.T, connect func(*ensemble, Config) *Cluster) {
@@ -162,7 +163,7 @@ func testNoQuorum(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 			t.Fatal(err)
 		}
 	}
-	// What may wait is bounded, and its end is a clean error.
+	// The records that may wait are bounded; beyond the bound Append returns ErrFull.
 	big := rec(strings.Repeat("b", 1<<20))
 	n := 0
 	for ; ; n++ {
@@ -191,8 +192,8 @@ func testNoQuorum(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	}
 }
 
-// TestPartition cuts an owner off from etcd for longer than its lease, while
-// another server takes the journal: the first one writes nothing any more.
+// TestPartition cuts an owner off from etcd for longer than its lease, while another
+// server takes the journal. The former owner writes nothing after that.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 3, nil)
@@ -202,8 +203,8 @@ func TestPartition(t *testing.T) {
 		p := newProxy(t, strings.TrimPrefix(e.client[i].url(), "http://"))
 		ways, urls = append(ways, p), append(urls, p.url())
 	}
-	// The client asks members for their addresses only when told to: so its way
-	// is through these proxies alone.
+	// The client does not update its endpoints from the members, so it uses these proxies
+	// only.
 	a := connectFor(t, 2*time.Second, "a", "w/", urls...)
 	b := connect(t, "b", "w/", e.urls()...)
 	old := own(t, a, "x")
@@ -229,13 +230,13 @@ func TestPartition(t *testing.T) {
 	mustPut(t, fresh, "new2")
 	holds(t, b, "x", append(w.acked, "new0", "new1", "new2"))
 	got := strings.Fields(bodies(t, b, "x", 1))
-	if late := len(got) - len(w.acked) - 3; late < 0 || late > 1 { // the one that was under way may have arrived
+	if late := len(got) - len(w.acked) - 3; late < 0 || late > 1 { // the append that was under way may have arrived
 		t.Fatalf("%d records, %d acknowledged", len(got), len(w.acked))
 	}
 }
 
-// TestPartitionedMembers cuts members off from each other, the leader first:
-// the rest goes on, and what was acknowledged holds when they are one again.
+// TestPartitionedMembers cuts members off from each other, the leader first: the other
+// members continue, and the acknowledged records hold after they are connected again.
 func TestPartitionedMembers(t *testing.T) { eachWay(t, testPartitionedMembers) }
 
 func testPartitionedMembers(t *testing.T, connect func(*ensemble, Config) *Cluster) {
@@ -248,7 +249,7 @@ func testPartitionedMembers(t *testing.T, connect func(*ensemble, Config) *Clust
 		if err := w.next(10); err != nil {
 			t.Fatal(err)
 		}
-		e.peer[i].set(true) // nobody reaches it
+		e.peer[i].set(true) // no other member reaches it
 		if err := w.next(10); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +278,7 @@ func TestRestartOfAll(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for i := range 3 {
-		e.configs[i].Members = nil // its disk knows
+		e.configs[i].Members = nil // its disk has the members
 		e.configs[i].Join = []string{"http://127.0.0.1:1"}
 		wg.Go(func() { e.start(t, i) })
 	}
@@ -290,8 +291,8 @@ func TestRestartOfAll(t *testing.T) {
 	}
 }
 
-// TestWipedMember: a member that lost its disk joins again as a new one, and the
-// cluster bears the loss of another one after that. So does one that is added.
+// TestWipedMember: a member that lost its disk joins again as a new one, and after that
+// the cluster survives the loss of another member.
 func TestWipedMember(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 3, nil)
@@ -314,14 +315,14 @@ func TestWipedMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.stop(0)
-	if err := w.next(10); err != nil { // needs the one that was replaced
+	if err := w.next(10); err != nil { // needs the replaced member
 		t.Fatal(err)
 	}
 	holds(t, c, "x", append([]string{"one"}, w.end()...))
 }
 
-// TestQuota fills an etcd with a small quota: a clean error, nothing lost, and
-// after trimming it goes on without anybody's help.
+// TestQuota fills an etcd with a small quota: Append returns ErrFull, no record is lost,
+// and after a trim the journal continues without an operator.
 func TestQuota(t *testing.T) { eachWay(t, testQuota) }
 
 func testQuota(t *testing.T, connect func(*ensemble, Config) *Cluster) {
@@ -335,7 +336,7 @@ func testQuota(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	body := strings.Repeat("q", 400<<10)
 	results := make(chan error, 200)
 	taken := 0
-	for ; taken < 200; taken++ { // without asking for room, as nobody should
+	for ; taken < 200; taken++ { // without a check of Room, unlike a correct caller
 		if _, err := j.Append([]journal.Record{rec(fmt.Sprint(taken, " ", body))}, func(err error) { results <- err }); errors.Is(err, journal.ErrFull) {
 			break
 		} else if err != nil {
@@ -376,7 +377,7 @@ func testQuota(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 			t.Fatal(err)
 		}
 	}
-	// The appends that wait may fill it again: an owner that trims goes on trimming.
+	// The waiting appends may fill it again, so the owner continues to trim.
 	await := func(i int) {
 		for {
 			select {
@@ -410,7 +411,7 @@ func testQuota(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	await(taken)
 }
 
-// TestUpkeep: what was trimmed leaves etcd's history as well.
+// TestUpkeep: etcd compacts the history of trimmed records.
 func TestUpkeep(t *testing.T) {
 	e := begin(t, 1, nil)
 	c, err := Connect(within(t, 10*time.Second), Config{Endpoints: e.urls(), Server: "a", Keep: 20 * time.Millisecond})
@@ -448,11 +449,11 @@ func TestWasteful(t *testing.T) {
 		want              bool
 	}{
 		{1 << 30, 1 << 30, 8 << 30, false},
-		{1 << 30, 1 << 20, 8 << 30, false}, // there is time
+		{1 << 30, 1 << 20, 8 << 30, false}, // far from the quota
 		{5 << 30, 1 << 30, 8 << 30, true},
 		{5 << 30, 4 << 30, 8 << 30, false},
 		{7 << 30, 6 << 30, 8 << 30, true},
-		{7 << 30, 7<<30 - 1, 8 << 30, false}, // it would bring nothing
+		{7 << 30, 7<<30 - 1, 8 << 30, false}, // it would free nothing
 	} {
 		if got := wasteful(member{size: tt.size, used: tt.used}, tt.quota); got != tt.want {
 			t.Errorf("%d used of %d with a quota of %d: %v", tt.used, tt.size, tt.quota, got)

@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/conform"
 )
 
-// dir is for the etcd that tests share.
+// dir is the directory of the etcd that the tests share.
 var dir string
 
 func TestMain(m *testing.M) {
@@ -42,19 +42,19 @@ func TestConform(t *testing.T) {
 	})
 }
 
-// TestStaleOwnerIsFenced is the promise of the package: a server that has lost
-// the ownership, and does not know, writes nothing.
+// TestStaleOwnerIsFenced checks the promise of the package: a server that has lost the
+// ownership, and has not noticed, writes nothing.
 func TestStaleOwnerIsFenced(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
 	old := own(t, a, "app.0")
-	other := own(t, a, "app.1") // it shares transactions with the one that is lost
+	other := own(t, a, "app.1") // it shares transactions with the lost journal
 	mustPut(t, old, "one", "two")
 	var held *OwnedError
 	if _, err := b.Own(within(t, 10*time.Second), "app.0"); !errors.As(err, &held) || held.Owner.Server != "a" || held.Owner.Address != "a.test:1" || held.Owner.Epoch != old.Epoch() {
 		t.Fatalf("a second owner: %v", err)
 	}
-	// Somebody ends the ownership behind the back of its owner.
+	// End the ownership without the knowledge of its owner.
 	if _, err := b.client.Delete(context.Background(), b.key("o", "app.0")); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestStaleOwnerIsFenced(t *testing.T) {
 			}
 		}
 		if _, err := j.Append([]journal.Record{rec(fmt.Sprint("late", i))}, told); err != nil {
-			told(err) // it knows already
+			told(err) // it has noticed already
 		}
 	}
 	wg.Wait()
@@ -115,8 +115,8 @@ func TestStaleTrimIsFenced(t *testing.T) {
 	}
 }
 
-// TestLostLease ends a server's lease, as a process that was stopped for longer
-// than it finds on waking up.
+// TestLostLease ends the lease of a server, as happens to a process that was suspended
+// for longer than its lease.
 func TestLostLease(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
@@ -137,12 +137,12 @@ func TestLostLease(t *testing.T) {
 	if err := put(t, j, "late"); !errors.Is(err, journal.ErrFenced) {
 		t.Fatalf("an append after the lease: %v", err)
 	}
-	<-l.gone // the server notices without an append as well
+	<-l.gone // the server also notices without an append
 	mustPut(t, next, "two")
 	if got := bodies(t, b, "x", 1); got != "one two" {
 		t.Fatalf("the journal holds %q", got)
 	}
-	if err := next.Close(); err != nil { // gives it back at once
+	if err := next.Close(); err != nil { // ends the ownership at once
 		t.Fatal(err)
 	}
 	again := own(t, a, "x") // under a new lease
@@ -152,7 +152,8 @@ func TestLostLease(t *testing.T) {
 	mustPut(t, again, "three")
 }
 
-// TestIdleOwnerNoticesThatItsLeaseIsGone: Lost is closed though nothing is written.
+// TestIdleOwnerNoticesThatItsLeaseIsGone: Lost is closed although the owner writes
+// nothing.
 func TestIdleOwnerNoticesThatItsLeaseIsGone(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a := connect(t, "a", prefix, endpoint)
@@ -170,7 +171,8 @@ func TestIdleOwnerNoticesThatItsLeaseIsGone(t *testing.T) {
 	}
 }
 
-// TestRestartedServerTakesItsOwnBack without waiting for the lease of its last process.
+// TestRestartedServerTakesItsOwnBack: a restarted server does not wait for the lease of
+// its former process.
 func TestRestartedServerTakesItsOwnBack(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a := connect(t, "a", prefix, endpoint)
@@ -188,8 +190,8 @@ func TestRestartedServerTakesItsOwnBack(t *testing.T) {
 	}
 }
 
-// TestKilledIsNotOrderly: nobody knows what an owner that was killed had not yet
-// written, and who has the journal after it says so too until it has settled that.
+// TestKilledIsNotOrderly: the records that a killed owner had not written are unknown.
+// Orderly stays false for later owners until one of them calls Settle.
 func TestKilledIsNotOrderly(t *testing.T) {
 	endpoint, prefix := shared(t)
 	killed := own(t, connect(t, "a", prefix, endpoint), "x")
@@ -211,16 +213,16 @@ func TestKilledIsNotOrderly(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedEnd: a journal was closed and etcd did not say that it has no owner
-// now. The server's lease keeps the ownership alive, so that it is ended by itself,
-// and its number is not used again.
+// TestUnconfirmedEnd: a journal was closed, and etcd did not confirm that it has no owner
+// now. The server's lease keeps the ownership alive, so Release ends it, and its epoch is
+// not used again.
 func TestUnconfirmedEnd(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
 	unconfirmed := func() *Journal {
 		j := own(t, a, "x")
 		j.mu.Lock()
-		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick, began: a.began} // what it asks etcd for has an end before it began
+		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick, began: a.began} // its requests fail: their context has ended
 		j.c.ctx, j.c.cancel = context.WithCancel(t.Context())
 		j.c.cancel()
 		j.mu.Unlock()
@@ -250,9 +252,9 @@ func TestUnconfirmedEnd(t *testing.T) {
 	own(t, b, "x")
 }
 
-// TestEpochsOfARestoredCluster: a cluster that begins later, on an etcd whose
-// revisions are lower, has higher epochs, and all of its servers count alike. One
-// that began before there was a time to count from counts from zero, and goes on so.
+// TestEpochsOfARestoredCluster: a cluster that begins later, on an etcd with lower
+// revisions, has higher epochs, and all of its servers count from the same origin. A
+// cluster that is older than the key of the origin counts from zero, and continues to.
 func TestEpochsOfARestoredCluster(t *testing.T) {
 	endpoint, prefix := shared(t)
 	old := connect(t, "a", prefix, endpoint)
@@ -296,8 +298,8 @@ func TestEpochsOfARestoredCluster(t *testing.T) {
 	}
 }
 
-// TestUnfinishedBatch: an owner dies after the first part of a batch. Nobody
-// sees it, and the next owner writes in its place.
+// TestUnfinishedBatch: an owner dies after the first part of a batch. No reader sees the
+// part, and the next owner writes in its place.
 func TestUnfinishedBatch(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
@@ -340,8 +342,8 @@ func TestUnfinishedBatch(t *testing.T) {
 	}
 }
 
-// TestFollowerMeetsAnUnfinishedBatch: it has seen the first part of a batch when
-// the last one comes.
+// TestFollowerMeetsAnUnfinishedBatch: a follower has seen the first part of a batch when
+// the last one arrives.
 func TestFollowerMeetsAnUnfinishedBatch(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a := connect(t, "a", prefix, endpoint)
@@ -361,7 +363,7 @@ func TestFollowerMeetsAnUnfinishedBatch(t *testing.T) {
 	err := a.Follow(ctx, "x", 1, func(seq uint64, _ journal.Slot, body []byte) error {
 		seen = append(seen, fmt.Sprint(seq, string(body)))
 		switch seq {
-		case 1: // the page that this comes from has part 0 in it
+		case 1: // the page with this record includes part 0
 			write(1)
 			write(2)
 		case 3:
@@ -374,14 +376,14 @@ func TestFollowerMeetsAnUnfinishedBatch(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: a transaction was applied and its answer lost. The same bytes
-// found there are a success; other bytes are not overwritten.
+// TestLostAnswer: a transaction was applied and its answer lost. If its own bytes are
+// found, the append succeeds; other bytes are not overwritten.
 func TestLostAnswer(t *testing.T) {
 	endpoint, prefix := shared(t)
 	c := connect(t, "a", prefix, endpoint)
 	j := own(t, c, "x")
 	mustPut(t, j, "one")
-	c.mu.Lock() // keeps the committer from gathering
+	c.mu.Lock() // keeps the committer from gathering parts
 	result := make(chan error, 1)
 	if _, err := j.Append([]journal.Record{rec("two")}, func(err error) { result <- err }); err != nil {
 		t.Fatal(err)
@@ -412,7 +414,7 @@ func TestFollow(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
 	j := own(t, a, "x")
-	own(t, a, "x.y") // a name that begins alike
+	own(t, a, "x.y") // a name with the same beginning
 	want := ""
 	for i := range 10 {
 		mustPut(t, j, fmt.Sprint("r", i))
@@ -439,7 +441,7 @@ func TestFollow(t *testing.T) {
 	<-caught
 	big := strings.Repeat("b", 1<<20)
 	for i := 10; i < 30; i++ {
-		if i == 15 { // history that a follower may still want is gone
+		if i == 15 { // compact history that a follower may still need
 			r, err := a.client.Get(ctx, "nothing")
 			if err == nil {
 				_, err = a.client.Compact(ctx, r.Header.Revision)
@@ -480,7 +482,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestTrimWaitsForStandbys holds for as long as they live.
+// TestTrimWaitsForStandbys: Trim keeps the records that a standby lacks, as long as the
+// standby lives.
 func TestTrimWaitsForStandbys(t *testing.T) {
 	endpoint, prefix := shared(t)
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
@@ -513,7 +516,7 @@ func TestTrimWaitsForStandbys(t *testing.T) {
 		t.Fatal(err)
 	}
 	begins(6)
-	if err := b.Close(); err != nil { // a standby that is gone holds nothing
+	if err := b.Close(); err != nil { // a standby that is gone keeps no records
 		t.Fatal(err)
 	}
 	if err := j.Trim(8); err != nil {
@@ -522,8 +525,8 @@ func TestTrimWaitsForStandbys(t *testing.T) {
 	begins(8)
 }
 
-// TestKeyBelowTheMark: an attempt to write that was long under way may be
-// applied after its key was trimmed.
+// TestKeyBelowTheMark: a write that was under way for long may be applied after its key
+// was trimmed.
 func TestKeyBelowTheMark(t *testing.T) {
 	endpoint, prefix := shared(t)
 	c := connect(t, "a", prefix, endpoint)
@@ -623,8 +626,8 @@ func TestBadNames(t *testing.T) {
 	}
 }
 
-// TestForeignKeys: what others wrote below the prefix is an error that names it,
-// not records.
+// TestForeignKeys: foreign values below the prefix lead to an error that names them, not
+// to records.
 func TestForeignKeys(t *testing.T) {
 	endpoint, prefix := shared(t)
 	c := connect(t, "a", prefix, endpoint)

@@ -11,25 +11,27 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The forms of what is below the prefix that this program understands: the keys
-// of the package comment, and their values. A change that an older program would
-// misread is a new form, and newest goes up with the release that reads it;
-// oldest with the one that cannot read the old form any more, never in the same.
-// So servers of neighbouring versions work on one journal.
+// The format versions, here called forms, that this program understands. A form is the
+// layout of the keys in the package comment and of their values. A change that an older
+// program would misread gets a new form. newestForm increases with the release that can
+// read the new form. oldestForm increases with the release that can no longer read the
+// old form, and the two never increase in the same release. So servers of neighbouring
+// versions can work on one journal.
 //
-// A cluster begins with the oldest one, and gets a newer one when something is
-// begun that has need of it ([Cluster.Raise]): until then a server of the version
-// before may join, and an upgrade may be taken back.
+// A new cluster has the oldest form. It gets a newer one when a feature is first used
+// that needs it ([Cluster.Raise]). Until then, a server of the former version may join,
+// and an upgrade may be taken back.
 const (
 	oldestForm = 1
 	newestForm = FormSplit
 )
 
-// FormSplit is the form of clusters in which an app is, or was, in several units:
-// its journals hold records of slots that move, and the table says where they are.
+// FormSplit is the form of clusters in which an app is, or was, in several partitions:
+// the journals hold records of slots that move, and the table has the placement of the
+// slots.
 const FormSplit = 2
 
-// FormError says that a cluster has a form that this program does not understand.
+// FormError is returned when a cluster has a form that this program does not understand.
 type FormError struct{ Form, Oldest, Newest int }
 
 func (e *FormError) Error() string {
@@ -44,9 +46,9 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("the cluster's journal has form %d, and this program understands %s: %s", e.Form, knows, advice)
 }
 
-// checkForm looks which form the cluster has, before anything else of it is read
-// or written. A cluster that is new, or began before there was such a key, has
-// the oldest one.
+// checkForm checks the form of the cluster before anything else of the cluster is read or
+// written. It stores the oldest form for a new cluster, and form 1 for a cluster that is
+// older than the key.
 func (c *Cluster) checkForm(ctx context.Context) error {
 	key := c.cfg.Prefix + "form"
 	resp, err := c.nearest().Txn(ctx).
@@ -63,7 +65,7 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		if form, err = parseForm(got.Kvs[0].Value); err != nil {
 			return err
 		}
-	case got.Count > 0: // it began before there was such a key
+	case got.Count > 0: // the cluster is older than the key
 		form = 1
 	}
 	if form < c.cfg.oldest || form > c.cfg.newest {
@@ -76,11 +78,12 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 	if got.Count == 0 {
 		note = append(note, clientv3.OpPut(c.cfg.Prefix+beganKey, strconv.FormatInt(time.Now().UnixMicro(), 10)))
 	}
-	// Two that begin at once agree: the first one's form holds, and the other looks again.
+	// If two servers start at once, the form that is stored first holds, and the other
+	// server checks again.
 	txn, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(note...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) && got.Count > 0 { // the next one that connects notes it
+	if errors.Is(err, rpctypes.ErrNoSpace) && got.Count > 0 { // the next server that connects stores it
 		return nil
 	}
 	if err != nil {
@@ -92,11 +95,11 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 	return c.readBegan(ctx)
 }
 
-// beganKey holds when the cluster began, in Unix microseconds. Epochs count from
-// there: a cluster that is restored from a backup has another etcd, whose revisions
-// begin anew, and meets hosts and a nameserver that know epochs of the one before and
-// refuse lower ones. etcd makes fewer revisions than one a microsecond. A cluster
-// that began before there was such a key has none, and counts from zero.
+// beganKey holds the time at which the cluster began, in Unix microseconds. Epochs count
+// from it: after a restore from a backup, the cluster has another etcd, whose revisions
+// start again, while hosts and the nameserver remember the epochs of the former etcd and
+// refuse lower ones. etcd makes less than one revision per microsecond. A cluster that is
+// older than this key has none, and counts from zero.
 const beganKey = "began"
 
 func (c *Cluster) readBegan(ctx context.Context) error {
@@ -113,7 +116,7 @@ func (c *Cluster) readBegan(ctx context.Context) error {
 	return nil
 }
 
-// epochOf returns the epoch of the ownership whose key has a create revision.
+// epochOf returns the epoch of the ownership whose key has this create revision.
 func (c *Cluster) epochOf(revision int64) uint64 { return uint64(c.began + revision) }
 
 func parseForm(value []byte) (int, error) {
@@ -124,9 +127,9 @@ func parseForm(value []byte) (int, error) {
 	return form, nil
 }
 
-// Raise gives the cluster a form that it needs from now on, unless it has that or
-// a newer one. When it has returned, programs that do not understand the form
-// keep away; those that work already are not asked.
+// Raise gives the cluster a form that it needs from now on, unless it already has that or
+// a newer one. After Raise has returned, programs that do not understand the form refuse
+// to start. Running programs are not checked again.
 func (c *Cluster) Raise(ctx context.Context, form int) error {
 	if int(c.form.Load()) >= form {
 		return nil

@@ -22,13 +22,13 @@ var (
 )
 
 const (
-	// maxStaged bounds what waits in memory for etcd: when it is reached,
-	// appends are refused.
+	// maxStaged bounds the bytes of one journal that wait in memory for etcd. Appends
+	// beyond it are refused.
 	maxStaged = 64 << 20
-	// maxStagedFull is the bound while etcd refuses writes. It is not 0: who asked
-	// for room a moment before it did may rely on the answer.
+	// maxStagedFull is the bound while etcd refuses writes. It is not 0, because a caller
+	// that read Room just before may rely on its answer.
 	maxStagedFull = 16 << 20
-	// lazyDelay is how long records nobody waits for may lie.
+	// lazyDelay is the time, at most, that lazy records wait for a batch.
 	lazyDelay = 100 * time.Millisecond
 )
 
@@ -36,28 +36,29 @@ const (
 type Journal struct {
 	c       *Cluster
 	name    string
-	created int64 // the owner key's create revision
+	created int64 // the create revision of the owner key
 	lease   *lease
-	tidy    bool // the last owner closed it, or it is empty
+	tidy    bool // the last owner closed the journal in order, or the journal is empty
 	at      time.Time
 
-	known atomic.Bool // Settle was called, or need not be
+	known atomic.Bool // tidy, or Settle was called
 
 	mu     sync.Mutex
-	units  []unit // staged, oldest first
+	units  []unit // staged and in no batch yet, oldest first
 	staged int64  // bytes of units and of now
-	wanted int    // units that somebody waits for
-	now    *batch // being written
+	wanted int    // units that must be written without further delay
+	now    *batch // the batch that is being written; nil: none
 	next   uint64 // sequence of the next record to be staged
-	end    head   // behind the last batch that was cut
-	mark   head   // what Trim has left
+	end    head   // the position after the last batch that was cut
+	mark   head   // the position up to which the journal is trimmed
 	lazy   *time.Timer
-	err    error // final
+	err    error // final; nil while the journal works
 	closed bool
 
-	over    chan struct{} // closed with err
-	settled chan struct{} // closed when closed and nothing is staged
-	pending []settlement  // to be told, in order
+	over    chan struct{} // closed when err is set
+	settled chan struct{} // closed when the journal is closed and nothing is staged
+	pending []settlement  // answers to deliver, in order
+	// telling is true while a goroutine delivers pending.
 	telling bool
 }
 
@@ -68,14 +69,14 @@ var (
 	_ journal.Orderly  = (*Journal)(nil)
 )
 
-// unit is the records of one Append, encoded. Without records it is a barrier.
+// unit is the encoded records of one Append. A unit without records is a barrier.
 type unit struct {
 	n    uint64
 	b    []byte
 	done func(error)
 }
 
-// batch is what is written as one: it becomes visible with its last part.
+// batch is written atomically: it becomes visible with its last part.
 type batch struct {
 	first uint64
 	after head
@@ -93,8 +94,8 @@ type settlement struct {
 // Name returns the journal's name.
 func (j *Journal) Name() string { return j.name }
 
-// Epoch returns the number of this ownership: higher than that of every
-// earlier one.
+// Epoch returns the number of this ownership. It is higher than that of every earlier
+// one.
 func (j *Journal) Epoch() uint64 { return j.c.epochOf(j.created) }
 
 // Orderly implements [journal.Orderly].
@@ -106,18 +107,19 @@ func (j *Journal) Opened() time.Time { return j.at }
 // Settle implements [journal.Orderly].
 func (j *Journal) Settle() { j.known.Store(true) }
 
-// Lost is closed when the ownership has ended, or the journal has failed.
+// Lost returns a channel that is closed when the ownership has ended or the journal has
+// failed.
 func (j *Journal) Lost() <-chan struct{} { return j.over }
 
-// Err returns why the journal is dead, nil while it is not.
+// Err returns why the journal is dead, nil while it works.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.err
 }
 
-// Refuses says why nothing new should be begun now; nil when it may. Appends
-// are still taken, as long as there is room.
+// Refuses implements [journal.Refuser]. While it returns an error, Append still accepts
+// records as long as there is room.
 func (j *Journal) Refuses() error { return j.c.refuses() }
 
 // Append implements [journal.Journal].
@@ -172,8 +174,8 @@ func (j *Journal) flushLazy() {
 	j.c.wake()
 }
 
-// take returns parts of the journal's batch for a transaction, at most room bytes, and
-// their size. The caller holds the cluster's mutex.
+// take returns the next parts of the journal's batch for a transaction, at most room
+// bytes, and their size. The caller holds the cluster's mutex.
 func (j *Journal) take(room int) (pendingAppend, int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -193,7 +195,7 @@ func (j *Journal) take(room int) (pendingAppend, int) {
 		to++
 	}
 	if to == b.sent {
-		return pendingAppend{}, 0 // no room for a part; the next transaction begins with it
+		return pendingAppend{}, 0 // a part does not fit; the next transaction begins with it
 	}
 	return pendingAppend{j, b, b.parts[b.sent:to], to == len(b.parts)}, size
 }
@@ -208,8 +210,8 @@ func (j *Journal) waiting() uint64 {
 	return j.next - j.end.next
 }
 
-// cut makes a batch of staged units: as many as fit into one part, or one that
-// is larger. j.mu is held.
+// cut makes a batch of staged units: as many units as fit into one part, or a single
+// larger one. The caller holds j.mu.
 func (j *Journal) cut() {
 	if j.wanted == 0 {
 		return
@@ -227,7 +229,7 @@ func (j *Journal) cut() {
 	if len(j.units) == 0 {
 		j.units, j.wanted = nil, 0
 	}
-	if count == 0 { // barriers, and all before them is durable
+	if count == 0 { // barriers only, and all records before them are durable
 		for _, u := range units {
 			j.settleLocked(u.done, nil)
 		}
@@ -254,7 +256,8 @@ func (j *Journal) cut() {
 	j.now = b
 }
 
-// wrote completes the batch once all its parts are in etcd.
+// wrote records that the parts of g are in etcd. With the last part, the batch is
+// complete and its answers are delivered.
 func (j *Journal) wrote(g pendingAppend) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -273,15 +276,15 @@ func (j *Journal) wrote(g pendingAppend) {
 	j.tellLocked()
 }
 
-// settleLocked puts an answer into line; tellLocked sends those in line on their way.
+// settleLocked queues an answer; tellLocked starts the delivery of the queued answers.
 func (j *Journal) settleLocked(done func(error), err error) {
 	if done != nil {
 		j.pending = append(j.pending, settlement{done, err})
 	}
 }
 
-// tellLocked has the answers given, in order and without any mutex: who is told
-// may append again.
+// tellLocked delivers the answers in order and without holding a mutex, because the
+// callbacks may append.
 func (j *Journal) tellLocked() {
 	if j.closed && j.now == nil && len(j.units) == 0 && len(j.pending) == 0 && !j.telling {
 		j.settleClosedLocked()
@@ -315,8 +318,9 @@ func (j *Journal) settleClosedLocked() {
 	}
 }
 
-// lost is called when etcd has said that the lease is gone. If something is
-// being written, its transaction knows more: it may have been applied before.
+// lost is called when etcd has said that the lease is gone. While a batch is being
+// written, lost leaves the journal alone: the transaction, which may have been applied
+// before the lease ended, decides.
 func (j *Journal) lost() {
 	j.mu.Lock()
 	writing := j.now != nil
@@ -326,7 +330,7 @@ func (j *Journal) lost() {
 	}
 }
 
-// fail ends the journal: its first error is final.
+// fail ends the journal. The first error is final.
 func (j *Journal) fail(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -355,8 +359,8 @@ func (j *Journal) Next() uint64 {
 	return j.next
 }
 
-// Room implements [journal.Journal]. It is what may still wait in memory, or
-// what etcd has room for, if that is less.
+// Room implements [journal.Journal]. It is the smaller of the bytes that may still wait
+// in memory and of the room in etcd.
 func (j *Journal) Room() int64 {
 	j.mu.Lock()
 	staged := j.staged
@@ -374,11 +378,11 @@ func (j *Journal) Bytes() int64 {
 	return int64(j.end.bytes - min(j.mark.bytes, j.end.bytes))
 }
 
-// Close waits, for as long as the lease, until what is staged is durable, and
-// gives up the ownership: another server may take it at once. What could not
-// be written by then is lost to its callers, who are told so. If etcd does not
-// confirm the end, the ownership may go on for as long as the server's lease does:
-// [Cluster.Owners] shows it, and [Cluster.Release] ends it.
+// Close waits until the staged records are durable, at most for the time of the lease,
+// and ends the ownership, so that another server may take it at once. The callers of
+// appends that are not durable by then get an error. If etcd does not confirm the end,
+// the ownership may last as long as the server's lease: [Cluster.Owners] shows it, and
+// [Cluster.Release] ends it.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -404,7 +408,7 @@ func (j *Journal) Close() error {
 	}
 	j.c.forget(j)
 	if dead != nil {
-		return nil // its users know why
+		return nil // the users of the journal know why
 	}
 	ctx, cancel := context.WithTimeout(j.c.ctx, j.c.patience())
 	defer cancel()

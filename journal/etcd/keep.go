@@ -14,12 +14,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// trimStride is how many keys one transaction removes: more would keep etcd
-// from its other work.
+// trimStride is how many keys one transaction removes, approximately: more would keep
+// etcd from its other work.
 const trimStride = 1000
 
-// Trim implements [journal.Journal]. Records that a standby's disk does not
-// have yet stay: see [Cluster.Checkpoint].
+// Trim implements [journal.Journal]. It keeps the records that the disk of a standby does
+// not have yet: see [Cluster.Checkpoint].
 func (j *Journal) Trim(before uint64) error {
 	j.mu.Lock()
 	mark, end := j.mark, j.end
@@ -52,7 +52,7 @@ func (j *Journal) Trim(before uint64) error {
 	own := clientv3.Compare(clientv3.CreateRevision(owner), "=", j.created)
 	resp, err := j.c.nearest().Txn(ctx).If(own).Then(clientv3.OpPut(j.c.key("t", j.name), to.encode())).Commit()
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace): // deleting alone makes room; readers see where the keys begin
+	case errors.Is(err, rpctypes.ErrNoSpace): // only deletions make room; readers take the first key as the beginning
 	case err != nil:
 		return fmt.Errorf("trim the journal %s: %w", j.name, err)
 	case !resp.Succeeded:
@@ -69,7 +69,7 @@ func (j *Journal) Trim(before uint64) error {
 	return nil
 }
 
-// bytesBefore returns the size of the journal before the batch at a sequence.
+// bytesBefore returns the size of the journal before the batch at a sequence, in bytes.
 func (c *Cluster) bytesBefore(ctx context.Context, name string, seq uint64) (uint64, error) {
 	resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, seq, 0))
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Cluster) bytesBefore(ctx context.Context, name string, seq uint64) (uin
 	return p.before, nil
 }
 
-// remove deletes the records before a batch.
+// remove deletes the records below a sequence, in transactions that require own.
 func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, before uint64) error {
 	stop := partKey(c.cfg.Prefix, name, before, 0)
 	for {
@@ -121,10 +121,10 @@ func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, bef
 	}
 }
 
-// Checkpoint says that this server, a standby, has the records of a journal
-// before a sequence on its own disk: Trim leaves those from there on. It holds
-// as long as the server's lease; a standby that was away for longer begins with
-// a snapshot when it finds that it was trimmed.
+// Checkpoint records that this server, a standby, has the records of a journal below a
+// sequence on its own disk: Trim keeps the records from that sequence on. The checkpoint
+// lasts as long as the server's lease. A standby that was away for longer, and finds the
+// journal trimmed, begins with a snapshot.
 func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) error {
 	l, err := c.grant(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) er
 	return nil
 }
 
-// held lowers a sequence to what every standby has.
+// held returns the lowest of a sequence and of the checkpoints of all standbys.
 func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64, error) {
 	resp, err := c.get(ctx, c.key("f", name)+"/", clientv3.WithPrefix())
 	if err != nil {
@@ -154,15 +154,15 @@ func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64,
 }
 
 const (
-	quotaReserve  = 64 << 20 // of the quota, never counted as room
-	wastefulBytes = 32 << 20 // less than this is never worth a defragmentation
+	quotaReserve  = 64 << 20 // of the quota; never counted as room
+	wastefulBytes = 32 << 20 // a file over 80 % of the quota is defragmented if more than min(this, quota/4) is unused
 )
 
-// upkeep looks after etcd until the cluster is closed.
+// upkeep measures, compacts and defragments etcd every Keep until the cluster is closed.
 func (c *Cluster) upkeep() {
 	tick := time.NewTicker(c.cfg.Keep)
 	defer tick.Stop()
-	var old int64 // the revision at the last tick: watchers are past it by now
+	var old int64 // the revision at the last tick: watchers have passed it by now
 	for {
 		select {
 		case <-tick.C:
@@ -189,15 +189,15 @@ func (c *Cluster) measureSoon() {
 	}
 }
 
-// member is what one member of etcd says of itself.
+// member is the status that one etcd member reports.
 type member struct {
 	endpoint string
 	leader   bool
-	size     int64 // of its file
-	used     int64 // of it
+	size     int64 // bytes of its file
+	used     int64 // bytes of the file that are in use
 }
 
-// statuses asks all endpoints, each for a short time. One answer is enough.
+// statuses asks all endpoints, each for at most c.patience(). One answer is enough.
 func (c *Cluster) statuses(ctx context.Context) (found []member, revision int64, quota int64, alarms []string, err error) {
 	quota = c.cfg.Quota
 	for _, at := range c.client.Endpoints() {
@@ -221,7 +221,7 @@ func (c *Cluster) statuses(ctx context.Context) (found []member, revision int64,
 	return found, revision, quota, alarms, err
 }
 
-// measure finds out how much room there is.
+// measure stores the room that is left of the quota in c.room.
 func (c *Cluster) measure(ctx context.Context) error {
 	found, _, quota, _, err := c.statuses(ctx)
 	if err != nil {
@@ -235,8 +235,8 @@ func (c *Cluster) measure(ctx context.Context) error {
 	return nil
 }
 
-// keeper reports whether this server is the one that cleans. When etcd takes
-// nothing because it is full, and nobody is, everybody does: it bears that.
+// keeper reports whether this server maintains etcd. If etcd is full and refuses a new
+// election, and no server is elected, every server maintains it, which is harmless.
 func (c *Cluster) keeper(ctx context.Context) bool {
 	key := c.cfg.Prefix + "keeper"
 	o, ok, err := c.owner(ctx, key)
@@ -250,14 +250,14 @@ func (c *Cluster) keeper(ctx context.Context) bool {
 	return err == nil || errors.Is(err, rpctypes.ErrNoSpace)
 }
 
-// clean compacts etcd's history up to a revision, gives unused space back, and
-// lifts the alarm when that has made room. It returns the revision of now.
+// clean compacts etcd's history up to the revision old, defragments members with much
+// unused space, and lifts the alarm once there is room. It returns the current revision.
 func (c *Cluster) clean(ctx context.Context, old int64) int64 {
 	found, revision, quota, alarms, err := c.statuses(ctx)
 	if err != nil {
 		return old
 	}
-	if len(alarms) > 0 { // every revision that can be given up counts
+	if len(alarms) > 0 { // every revision that can be dropped counts
 		old = revision
 	}
 	if old > 0 {
@@ -270,7 +270,7 @@ func (c *Cluster) clean(ctx context.Context, old int64) int64 {
 			return old
 		}
 	}
-	// The leader comes last: while a member is at it, it does nothing else.
+	// The leader comes last: a member serves no requests during its defragmentation.
 	slices.SortStableFunc(found, func(a, b member) int { return boolInt(a.leader) - boolInt(b.leader) })
 	roomy := true
 	for _, m := range found {
@@ -289,8 +289,8 @@ func (c *Cluster) clean(ctx context.Context, old int64) int64 {
 	return revision
 }
 
-// wasteful says whether a member's file should be written anew: the quota
-// counts the file, not what is used of it.
+// wasteful reports whether a member's file should be defragmented: the quota counts the
+// size of the file, not the part that is in use.
 func wasteful(m member, quota int64) bool {
 	free := m.size - m.used
 	return m.size > quota/2 && free > m.size/2 || m.size > quota/10*8 && free > min(wastefulBytes, quota/4)
@@ -312,7 +312,7 @@ func (c *Cluster) disarm(ctx context.Context) {
 		c.log.Info("etcd has room again")
 	}
 	c.full.Store(false)
-	_ = c.measure(ctx) // the next tick does it otherwise
+	_ = c.measure(ctx) // if it fails, the next tick measures
 	c.wake()
 }
 

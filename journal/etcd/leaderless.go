@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// leaderlessTries is how many members are asked until one knows of a leader. There are
-// at most so many in an ensemble that can lose two.
+// leaderlessTries is how many members are tried until one knows a leader. A cluster of
+// etcd that can lose two members has five.
 const leaderlessTries = 5
 
-// passLeaderless has a member that knows of no leader refuse at once, and asks the next
-// one: the client takes them in turn. Otherwise a member that is cut off from the others,
-// and that clients reach, would hold each request that comes to it until it times out. A
-// member that refuses so has done nothing, so a change may be sent to the next one. What
-// is asked of one member alone, its state, stays with it.
+// passLeaderless makes a member that knows no leader refuse at once, and sends the
+// request to the next member: the client takes the members in turn. Otherwise a member
+// that clients reach, but that is cut off from the other members, would hold each request
+// until it times out. A refusing member has done nothing, so a change may be sent again.
+// Requests for the state of one member are not redirected.
 func passLeaderless(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
 	if !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...)

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// TestLeaderlessMember: a member that is cut off from the others, and that servers reach,
-// holds up nobody who may ask another one.
+// TestLeaderlessMember: a member that servers reach, but that is cut off from the other
+// members, delays no request that another member can serve.
 func TestLeaderlessMember(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 3, nil)
 	const lone = 1
 	e.cutOff(t, lone)
 	c := connect(t, "a", "", e.urls()...)
-	// Each member has its turn among these, and holds what it cannot do for seconds.
+	// Each member has its turn among these requests, and would hold one that it cannot
+	// serve for seconds.
 	ctx := within(t, 5*time.Second)
 	for i := range 30 {
 		if err := c.Note(ctx, "table", "key", fmt.Sprint(i), false); err != nil {
@@ -30,9 +31,9 @@ func TestLeaderlessMember(t *testing.T) {
 	}
 }
 
-// TestNearMemberIsAskedAgain: the member in the process of a server is left alone after a
-// transaction that it did not take, and asked again as soon as another one leads it. What
-// goes on, the renewal of a lease, begins again then.
+// TestNearMemberIsAskedAgain: after a transaction that the member in the process of a
+// server did not accept, it gets no requests until it has another leader. Streams, such
+// as the renewal of a lease, restart then.
 func TestNearMemberIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 3, nil)
@@ -74,8 +75,8 @@ func TestNearMemberIsAskedAgain(t *testing.T) {
 	}
 }
 
-// cutOff cuts a member off from the others, both ways, and waits until it knows of no
-// leader and they do.
+// cutOff cuts a member off from the others, in both directions, and waits until it knows
+// no leader and the others know one.
 func (e *ensemble) cutOff(t *testing.T, i int) {
 	t.Helper()
 	lone := e.members[i].etcd.Server

@@ -14,8 +14,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// TestGrowing: two join a cluster of one at once while its owner writes. They are
-// voters in the end: the first can be lost.
+// TestGrowing: two members join a cluster of one at once, while its owner writes. In the
+// end they are voters: the first member can be lost.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 1, nil)
@@ -85,9 +85,8 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestJoinBrokenOff: a member that is added and does not start stops nobody,
-// and comes in when it is started again; as does one that was killed before it
-// became a voter.
+// TestJoinBrokenOff: a member that is added and does not start stops no other member, and
+// joins when it is started later. So does one that was killed before it became a voter.
 func TestJoinBrokenOff(t *testing.T) {
 	t.Parallel()
 	e := begin(t, 1, nil)
@@ -100,10 +99,10 @@ func TestJoinBrokenOff(t *testing.T) {
 	if _, err := c.client.MemberAddAsLearner(t.Context(), []string{cfg.Peer}); err != nil {
 		t.Fatal(err)
 	}
-	mustPut(t, j, "one") // with a voter more it would have no majority
-	// Started and ended as by a crash, before anybody has made it a voter.
+	mustPut(t, j, "one") // with one more voter it would have no majority
+	// Start it and end it, as a crash would, before it is a voter.
 	ctx, cancel := context.WithCancel(within(t, time.Minute))
-	e.client[0].set(true) // its way to ask for that
+	e.client[0].set(true) // cuts the way to ask for its promotion
 	done := make(chan error, 1)
 	cfg.Logger = nil
 	go func() {
@@ -129,13 +128,14 @@ func TestJoinBrokenOff(t *testing.T) {
 		}
 	}
 	cancel()
-	// How far it was by then is chance: it is up before it has asked.
+	// Where the start was at that time depends on chance: the member is up before it asks
+	// for its promotion.
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "voter") && !errors.Is(err, context.Canceled) {
 		t.Fatalf("without a way to the others: %v", err)
 	}
 	e.client[0].set(false)
 	mustPut(t, j, "two")
-	cfg.Join = nil // it knows them by now
+	cfg.Join = nil // it knows the members by now
 	m, err := Start(within(t, 30*time.Second), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -147,13 +147,13 @@ func TestJoinBrokenOff(t *testing.T) {
 	}
 }
 
-// TestSeed: a journal begins where a store ends.
+// TestSeed: a journal begins at the sequence at which a store ends.
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	endpoint, prefix := shared(t)
 	c := connect(t, "a", prefix, endpoint)
 	ctx := within(t, 30*time.Second)
-	for _, next := range []uint64{7, 1001} { // again, further on: somebody worked on one machine meanwhile
+	for _, next := range []uint64{7, 1001} { // again with a higher sequence: the standalone server was used meanwhile
 		if err := c.Seed(ctx, "x", next); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestSeed(t *testing.T) {
 	if err := c.Seed(ctx, "x", 2000); !errors.Is(err, ErrHasRecords) {
 		t.Errorf("a journal with records: %v", err)
 	}
-	// A record without a head: an owner was lost in its first batch.
+	// A part without a head: an owner was lost in its first batch.
 	p := part{created: 1, body: []byte{1}}
 	if _, err := c.client.Put(ctx, partKey(prefix, "y", 1, 0), string(p.encode())); err != nil {
 		t.Fatal(err)
@@ -196,8 +196,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestForms: versions that understand the journal's form work on it together,
-// others keep away, and say what to do.
+// TestForms: versions that understand the form of the journal share it, and other
+// versions refuse to start and say what to do.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	endpoint, prefix := shared(t)
@@ -208,7 +208,7 @@ func TestForms(t *testing.T) {
 		}
 		return c, err
 	}
-	// A cluster that a version before the key began has form 1.
+	// A cluster that a version without the key began has form 1.
 	old := prefix + "old/"
 	c, err := open(1, 1, prefix)
 	if err != nil {
@@ -232,7 +232,8 @@ func TestForms(t *testing.T) {
 	if got := bodies(t, same, "x", 3); got != "from the newer one" {
 		t.Errorf("the older one reads %q", got)
 	}
-	// A new one has the oldest form of whoever begins it, until it needs a newer one.
+	// A new cluster has the oldest form of the server that begins it, until it needs a
+	// newer one.
 	fresh := prefix + "new/"
 	newer, err := open(1, 2, fresh)
 	if err != nil {
@@ -260,14 +261,14 @@ func TestForms(t *testing.T) {
 	if err := newest.Raise(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := newest.Raise(t.Context(), 2); err != nil { // it has more
+	if err := newest.Raise(t.Context(), 2); err != nil { // it already has a newer form
 		t.Error(err)
 	}
 	second, err := open(1, 3, fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Raise(t.Context(), 2); err != nil { // it does not know yet that it has
+	if err := second.Raise(t.Context(), 2); err != nil { // it has not read the newer form yet
 		t.Error(err)
 	}
 	if _, err := open(1, 2, fresh); !isForm(err, 3) {

@@ -27,43 +27,44 @@ import (
 	"google.golang.org/grpc"
 )
 
-// MemberConfig is for an etcd inside this process.
+// MemberConfig configures an etcd member in this process.
 type MemberConfig struct {
 	Name   string // of the member: the server's id
 	Dir    string // for its files
 	Client string // URL at which servers reach it
 	Peer   string // URL at which the other members reach it
-	// Where to listen, if that is another address than the one at which others
-	// reach it; default Client and Peer.
+	// ListenClient and ListenPeer are the URLs to listen at, if they differ from those at
+	// which others reach the member; default Client and Peer.
 	ListenClient, ListenPeer string
-	// Members are the peer URLs of the first members by name, this one's among
-	// them; nil: it is alone. They count when Dir is new; after that etcd knows.
+	// Members are the peer URLs of the first members by name, this member included; nil:
+	// it is the only one. They count only while Dir is new; later etcd knows its members.
 	Members map[string]string
-	// Join are client URLs of a cluster that runs: when Dir is new, the member is
-	// added to it. Not together with Members.
+	// Join are client URLs of a running cluster: if Dir is new, the member is added to
+	// that cluster. It excludes Members.
 	Join  []string
-	Token string // of the cluster, so that two never mix; default "wheelwork"
+	Token string // of the cluster, so that members of two clusters never mix; default "wheelwork"
 
-	// Certificates of the member, towards clients and members: both have to show
-	// one of the same authority. "": no TLS, on this machine only.
+	// The certificate files of the member towards clients and other members, which must
+	// both present a certificate of the same authority. "": no TLS, which is allowed on
+	// loopback addresses only.
 	Cert, Key, CA string
 
 	Quota     int64         // bytes of the database; default 8 GiB
 	Heartbeat time.Duration // default 100 ms
 	Election  time.Duration // default ten heartbeats
-	NoSync    bool          // a crash of the machine loses what was acknowledged: for tests
+	NoSync    bool          // for tests: a crash of the machine loses acknowledged records
 	Logger    *slog.Logger  // default: discard
 }
 
-// Member is an etcd inside this process.
+// Member is an etcd member in this process.
 type Member struct {
 	etcd   *embed.Etcd
 	client string
 	doors  *doors
-	quiet  *atomic.Bool // its log
+	quiet  *atomic.Bool // silences its log
 }
 
-// doors are what clients come in by.
+// doors holds the gRPC servers through which clients reach the member.
 type doors struct {
 	mu      sync.Mutex
 	servers []*grpc.Server
@@ -80,8 +81,8 @@ func (d *doors) add(s *grpc.Server) {
 	d.servers = append(d.servers, s)
 }
 
-// close ends all that clients ask, streams as well, and returns when nobody is
-// answered any more, or after patience.
+// close ends all requests of clients, streams included, and returns when no handler runs,
+// or after patience.
 func (d *doors) close(patience time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +99,7 @@ func (d *doors) close(patience time.Duration) {
 	}
 }
 
-// addresses of a member.
+// addresses holds the parsed URLs of a member.
 type addresses struct{ client, peer, listenClient, listenPeer *url.URL }
 
 func (c *MemberConfig) check() (a addresses, err error) {
@@ -131,8 +132,8 @@ func (c *MemberConfig) check() (a addresses, err error) {
 	return a, nil
 }
 
-// address reads a URL. Beyond this machine there is no etcd without TLS: who
-// reaches it can write everything.
+// address parses a URL. Beyond this machine TLS is required, because a client of etcd can
+// write everything.
 func (c *MemberConfig) address(s string, secure bool) (*url.URL, error) {
 	u, err := url.Parse(s)
 	want := "http"
@@ -155,7 +156,8 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// tlsConfig is how the member's process speaks to other members as a client.
+// tlsConfig returns the TLS configuration of this process as a client of other members;
+// nil: no TLS.
 func (c *MemberConfig) tlsConfig() (*tls.Config, error) {
 	if c.Cert == "" {
 		return nil, nil
@@ -163,8 +165,8 @@ func (c *MemberConfig) tlsConfig() (*tls.Config, error) {
 	return ClientTLS(c.Cert, c.Key, c.CA)
 }
 
-// ClientTLS reads the files with which a server shows who it is to etcd, and
-// checks etcd.
+// ClientTLS reads the certificate files with which a server authenticates itself to etcd
+// and verifies etcd.
 func ClientTLS(cert, key, ca string) (*tls.Config, error) {
 	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca, MinVersion: tls.VersionTLS13}
 	conf, err := info.ClientConfig()
@@ -174,8 +176,8 @@ func ClientTLS(cert, key, ca string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// Start starts a member and waits until it serves and counts: until a majority of
-// the members is there and it has caught up with them, or ctx ends.
+// Start starts a member and waits until it serves and is a voter, or until ctx ends. That
+// needs a majority of the members, and the member must have caught up with them.
 func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	at, err := cfg.check()
 	if err != nil {
@@ -204,7 +206,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	election := cmp.Or(cfg.Election, 10*beat)
 	e.TickMs, e.ElectionMs = uint(beat.Milliseconds()), uint(election.Milliseconds())
 	e.UnsafeNoFsync = cfg.NoSync
-	// A history is compacted by the servers, which know who follows it.
+	// The servers compact the history, because they know which standbys follow it.
 	e.AutoCompactionRetention = "0"
 	e.EnableGRPCGateway = false
 	e.LogLevel = "error"
@@ -245,17 +247,17 @@ func memberList(m map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// begun says whether the directory has a member's files: then they say who the
-// other members are.
+// begun reports whether the directory has the files of a member, which name the other
+// members.
 func (c *MemberConfig) begun() bool {
 	_, err := os.Stat(filepath.Join(c.Dir, "member", "wal"))
 	return err == nil
 }
 
-// join adds the member to the cluster, as a learner, and returns the list of all
-// members. If it was added before, by a start that did not come to its end,
-// that holds. If it was one that ran, its files are lost, and with them all that
-// it promised to the others: it is taken out first.
+// join adds the member to the cluster as a learner and returns the list of all members.
+// If an unfinished start has already added it, that entry is used. If it was a member
+// that ran, its files are lost, and with them all votes and log entries that it
+// acknowledged: join removes it first.
 func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	at := strings.Join(c.Join, ", ")
 	secure, err := c.tlsConfig()
@@ -289,8 +291,8 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	return memberList(all), nil
 }
 
-// enter does the next step towards a list of members with this one in it. It
-// looks anew each time: of an attempt without an answer nothing is known.
+// enter takes the next step towards a list of members that includes this one. It reads
+// the list each time, because the outcome of an attempt without an answer is unknown.
 func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*pb.Member, error) {
 	list, err := client.MemberList(ctx)
 	if err != nil {
@@ -314,10 +316,10 @@ func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*p
 	return added.Members, nil
 }
 
-// promote makes a learner a voter, when it has what the others have. A member
-// joins as a learner, which counts for no majority: one that never comes up, or
-// takes long to copy the others' state, stops nobody. Whoever was left as a
-// learner by a start that did not come to its end is promoted by the next one.
+// promote makes a learner a voter once it has caught up with the other members. A member
+// joins as a learner, which counts for no majority: a member that never starts, or that
+// copies the state for a long time, stops no other member. A learner that an unfinished
+// start left behind is promoted by the next start.
 func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
 	if !e.Server.IsLearner() {
 		return nil
@@ -347,7 +349,7 @@ func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
 	if err != nil {
 		return fmt.Errorf("make the member a voter with the help of %s: %w", strings.Join(others, ", "), err)
 	}
-	// Until it has heard of that itself, it refuses most calls.
+	// The member refuses most calls until it has learned of its promotion.
 	for e.Server.IsLearner() {
 		if err := pause(ctx, joinPause); err != nil {
 			return err
@@ -361,9 +363,9 @@ const (
 	joinPatience = 5 * time.Second        // of one attempt
 )
 
-// patiently repeats a change of the members while etcd does not answer, or says
-// that it does not bear it now: they have not been in touch for long enough,
-// another one joins, or the one that joins has not caught up yet.
+// patiently repeats a change of the members while etcd does not answer, or refuses the
+// change for now: the members have not been connected for long enough, another member
+// joins, or the joining member has not caught up yet.
 func patiently(ctx context.Context, change func(context.Context) error) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, joinPatience)
@@ -392,11 +394,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Client returns the URL at which the member serves.
+// Client returns the URL at which clients reach the member.
 func (m *Member) Client() string { return m.client }
 
-// Endpoints returns the URLs at which the members serve, this one's first: the
-// next ones are for when it does not.
+// Endpoints returns the client URLs of the voting members, this one's first: the others
+// are for when this one does not answer.
 func (m *Member) Endpoints() []string {
 	all := []string{m.client}
 	for _, other := range m.etcd.Server.Cluster().Members() {
@@ -409,8 +411,8 @@ func (m *Member) Endpoints() []string {
 	return all
 }
 
-// leader returns the id of the member that leads as this one knows; 0: it knows of none,
-// without which it can write nothing, or it does not work.
+// leader returns the id of the leader that this member knows. 0: it knows none, and so
+// can write nothing, or it is stopping.
 func (m *Member) leader() uint64 {
 	select {
 	case <-m.etcd.Server.StoppingNotify():
@@ -420,15 +422,15 @@ func (m *Member) leader() uint64 {
 	}
 }
 
-// Failed tells the error that ended the member.
+// Failed returns the channel with the error that ended the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
-// resignPatience is how long a member that ends looks for one that leads after
-// it. Without, the others find one by themselves, after an election's time; and
-// where all end at once there is none.
+// resignPatience bounds the transfer of the leadership by a member that stops. Without a
+// transfer the others elect a leader after the election timeout; if all members stop at
+// once, there is no successor.
 const resignPatience = 500 * time.Millisecond
 
-// resign gives the lead to another member, if this one has it.
+// resign transfers the leadership to another member, if this one has it.
 func (m *Member) resign() {
 	s := m.etcd.Server
 	ctx, cancel := context.WithTimeout(context.Background(), resignPatience)
@@ -438,18 +440,18 @@ func (m *Member) resign() {
 			return
 		}
 		if other.ID != s.MemberID() && !other.IsLearner {
-			_ = s.MoveLeader(ctx, uint64(s.MemberID()), uint64(other.ID)) // the next one, or none
+			_ = s.MoveLeader(ctx, uint64(s.MemberID()), uint64(other.ID)) // if it fails, the loop tries the next member
 		}
 	}
 }
 
-// doorPatience is how long a member that ends waits for what it just answers: it
-// has told that to stop, so it is over at once.
+// doorPatience bounds the wait for running handlers when a member stops. close has told
+// the handlers to stop, so they end at once.
 const doorPatience = 5 * time.Second
 
-// Close stops the member: first what clients ask, then its core. The other way
-// round clients would be answered from a store that is closed, which panics; and
-// if etcd ended them itself, their streams would be waited for.
+// Close stops the member: first the requests of clients, then the core of etcd. In the
+// other order, a handler would read from a closed store, which panics. And if etcd itself
+// ended the requests, it would wait for their streams.
 func (m *Member) Close() error {
 	m.quiet.Store(true)
 	m.resign()

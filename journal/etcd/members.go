@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Access is how etcd is reached by who has no journal in it.
+// Access is the access to etcd of a client that has no journal in it.
 type Access struct {
 	Endpoints []string    // as URLs; at least one
 	TLS       *tls.Config // nil: none
@@ -26,17 +26,17 @@ func (a Access) client() (*clientv3.Client, error) {
 	return c, nil
 }
 
-// MemberState is what is known of a member of etcd.
+// MemberState is the known state of an etcd member.
 type MemberState struct {
-	Name   string // the id of the server that it is in; "": it was added and never started
+	Name   string // id of the server that the member runs in; "": it was added and never started
 	Peer   string // URL at which the other members reach it
-	Client string // URL at which servers reach it; "" like Name
-	State  string // leader, follower, learner (it does not count yet), absent (it does not answer)
-	Bytes  int64  // of its database
-	Error  string // why it is absent, or what it complains of
+	Client string // URL at which servers reach it; "" if it was never started
+	State  string // leader, follower, learner (without a vote), absent (does not answer)
+	Bytes  int64  // size of its database
+	Error  string // why it is absent, or its alarms
 }
 
-// Members lists the members of etcd, by name. A majority of them has to be there.
+// Members lists the members of etcd, by name. It needs a majority of them.
 func Members(ctx context.Context, at Access) ([]MemberState, error) {
 	client, err := at.client()
 	if err != nil {
@@ -84,9 +84,9 @@ func (s *MemberState) ask(ctx context.Context, client *clientv3.Client) {
 	}
 }
 
-// RemoveMember takes a member out of etcd: one that is lost for good. It is named
-// by its server's id or by its peer URL. One that answers is refused: its server
-// would go on without a journal.
+// RemoveMember removes a member that is lost for good from etcd. name is the id of its
+// server or the peer URL of the member. A member that answers is not removed: its server
+// would continue without a journal.
 func RemoveMember(ctx context.Context, at Access, name string) error {
 	client, err := at.client()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Owner is who owns a journal.
+// Owner describes the server that owns a journal.
 type Owner struct {
 	Server  string `json:"server"`
 	Address string `json:"address,omitempty"`
 	Epoch   uint64 `json:"-"`
 }
 
-// OwnedError says that a journal has another owner.
+// OwnedError is returned when a journal has another owner.
 type OwnedError struct {
 	Journal string
 	Owner   Owner
@@ -30,9 +30,10 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("the journal %s is owned by the server %s at %s", e.Journal, e.Owner.Server, e.Owner.Address)
 }
 
-// Own takes a journal that has no owner, and makes it when it is new. If it has
-// another owner the error is an [OwnedError]: see [Cluster.Free]. An ownership
-// that this server left behind, or its last process, is replaced at once.
+// Own takes ownership of a journal that has no owner, and creates the journal if it does
+// not exist. If another server owns it, the error is an [OwnedError]; [Cluster.Free]
+// waits for its end. Own replaces at once an ownership that this server or its former
+// process left behind.
 func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	if !validName(name) {
 		return nil, fmt.Errorf("%q is no journal's name: 1 to 200 letters, digits and . _ - ~ are", name)
@@ -58,16 +59,16 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	}
 	j, err := c.open(ctx, name, created, l)
 	if err != nil {
-		_ = c.Release(context.WithoutCancel(ctx), name, c.epochOf(created)) // otherwise the next attempt does it
+		_ = c.Release(context.WithoutCancel(ctx), name, c.epochOf(created)) // if it fails, the next attempt ends the ownership
 		return nil, err
 	}
 	return j, nil
 }
 
-// campaign makes a key of this server, under its lease, and returns the key's
-// create revision. One that it has made before will do, unless it is to be anew:
-// what was sent under the number of an ownership whose end had no answer may still
-// arrive.
+// campaign creates a key of this server under its lease and returns the create revision
+// of the key. With anew false, an existing key of this server under the same lease is
+// enough. With anew true, such a key is replaced: a transaction that was sent under the
+// old epoch, and whose end was not confirmed, may still arrive.
 func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool) (int64, error) {
 	value, err := json.Marshal(Owner{Server: c.cfg.Server, Address: c.cfg.Address})
 	if err != nil {
@@ -106,9 +107,10 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool)
 	}
 }
 
-// Release ends an ownership of this server that it has no [Journal] of: that of its
-// last process, or one whose end etcd did not confirm when the journal was closed.
-// The lease does not end it, which the server keeps for all of its journals.
+// Release ends an ownership of this server for which it has no [Journal]: that of its
+// former process, or one whose end etcd did not confirm when the journal was closed. The
+// lease does not end such an ownership, because the server renews it for all of its
+// journals.
 func (c *Cluster) Release(ctx context.Context, name string, epoch uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -134,8 +136,8 @@ func (c *Cluster) decodeOwner(b []byte, created int64) (Owner, error) {
 	return o, nil
 }
 
-// open reads where the journal stands and removes what its last owner did not
-// bring to an end.
+// open reads the position of the journal and removes the parts of a batch that its last
+// owner did not complete.
 func (c *Cluster) open(ctx context.Context, name string, created int64, l *lease) (*Journal, error) {
 	j := &Journal{
 		c: c, name: name, created: created, lease: l, at: time.Now(),
@@ -175,12 +177,13 @@ func (c *Cluster) open(ctx context.Context, name string, created int64, l *lease
 	return j, nil
 }
 
-// endOf is the key behind the last record a journal can have.
+// endOf returns the key after the last record that a journal can have.
 func (c *Cluster) endOf(name string) string {
 	return clientv3.GetPrefixRangeEnd(c.cfg.Prefix + "j/" + name + "/")
 }
 
-// position reads the head and the mark of a journal, as of one moment.
+// position returns the head and the trim position of a journal, from one revision of
+// etcd.
 func (c *Cluster) position(ctx context.Context, name string) (end, mark head, err error) {
 	end, mark = head{next: 1}, head{next: 1}
 	resp, err := ask(c, func(to *clientv3.Client) (*clientv3.TxnResponse, error) {
@@ -202,7 +205,7 @@ func (c *Cluster) position(ctx context.Context, name string) (end, mark head, er
 	return end, mark, nil
 }
 
-// Owner returns who owns a journal; ok is false when nobody does.
+// Owner returns the owner of a journal; ok is false when there is none.
 func (c *Cluster) Owner(ctx context.Context, name string) (o Owner, ok bool, err error) {
 	return c.owner(ctx, c.key("o", name))
 }
@@ -219,9 +222,9 @@ func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err 
 	return o, err == nil, err
 }
 
-// Depose ends the ownership of a journal, whoever has it, as the end of its lease
-// would: the owner finds that it is fenced. It is for people and for tests: a
-// server that is stopped keeps its journals for its lease, and no longer.
+// Depose ends the ownership of a journal, whichever server has it, as the end of its
+// lease would: the former owner finds that it is fenced. It is for operators and tests: a
+// server that is suspended otherwise keeps its journals until its lease ends.
 func (c *Cluster) Depose(ctx context.Context, name string) error {
 	if _, err := c.nearest().Delete(ctx, c.key("o", name)); err != nil {
 		return fmt.Errorf("end the ownership of %s: %w", name, err)
@@ -246,7 +249,8 @@ func (c *Cluster) Free(ctx context.Context, name string) error {
 	}
 }
 
-// await returns at the next change of a key, or when it makes sense to look again.
+// await returns at the next change of a key, or when the caller should read the key again
+// because the watch ended.
 func (c *Cluster) await(ctx context.Context, key string, from int64) error {
 	to, within, done := c.steady(ctx)
 	defer done()
@@ -261,8 +265,8 @@ func (c *Cluster) await(ctx context.Context, key string, from int64) error {
 	return nil
 }
 
-// Owners calls fn with all owners by journal, now and whenever one changes,
-// until ctx ends. An error means that nothing is known from then on.
+// Owners calls fn with the owners of all journals, by journal, now and after each change,
+// until ctx ends. After an error the owners are unknown.
 func (c *Cluster) Owners(ctx context.Context, fn func(map[string]Owner)) error {
 	prefix := c.key("o", "")
 	for {

@@ -14,11 +14,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// Fn is told of a record. The body is valid until it returns.
+// Fn is called for each record that is read. The body is valid until Fn returns.
 type Fn = func(seq uint64, slot journal.Slot, body []byte) error
 
 const (
-	pageBytes = 8 << 20 // of a page of keys, about
+	pageBytes = 8 << 20 // target size of a page of keys, approximate
 	maxPage   = 1000
 )
 
@@ -33,22 +33,22 @@ func (j *Journal) Follow(ctx context.Context, from uint64, fn func(uint64, journ
 	return j.c.Follow(ctx, j.name, from, fn)
 }
 
-// Read calls fn for every durable record of a journal, owned or not, from a
-// sequence on.
+// Read calls fn for every durable record of a journal with a sequence of at least from,
+// whether the journal has an owner or not.
 func (c *Cluster) Read(ctx context.Context, name string, from uint64, fn Fn) error {
 	_, err := c.read(ctx, name, from, fn)
 	return err
 }
 
-// read returns the sequence behind the last record.
+// read returns the sequence after the last record.
 func (c *Cluster) read(ctx context.Context, name string, from uint64, fn Fn) (next uint64, err error) {
 	r := &reader{name: name, next: from, from: from, fn: fn}
 	_, err = c.scan(ctx, r)
 	return r.next, err
 }
 
-// scan reads to the end, and returns etcd's revision at which there was nothing
-// after it. The reader may have seen the first parts of a batch by then.
+// scan reads to the end of the journal and returns the revision of etcd at which nothing
+// followed. By then the reader may have seen the first parts of a batch.
 func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err error) {
 	name, from := r.name, r.from
 	end, mark, err := c.position(ctx, name)
@@ -91,7 +91,8 @@ func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err erro
 	}
 }
 
-// explain looks whether what misses was trimmed while it was read.
+// explain returns ErrTrimmed in place of a gap error if the missing records were trimmed
+// during the read.
 func (c *Cluster) explain(ctx context.Context, name string, next uint64, err error) error {
 	if gap := (*gapError)(nil); errors.As(err, &gap) {
 		if end, mark, perr := c.position(ctx, name); perr == nil {
@@ -103,9 +104,9 @@ func (c *Cluster) explain(ctx context.Context, name string, next uint64, err err
 	return err
 }
 
-// begin returns the sequence of the first record that is left. Keys below the
-// mark do not count; and where etcd had no room for the mark, the keys that are
-// left say it.
+// begin returns the sequence of the first record that is left. Keys below the trim
+// position do not count. If etcd had no room to store the trim position, the first key
+// that is left determines the beginning.
 func (c *Cluster) begin(ctx context.Context, name string, mark, end head) (uint64, error) {
 	resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, mark.next, 0),
 		clientv3.WithRange(partKey(c.cfg.Prefix, name, end.next, 0)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
@@ -119,17 +120,17 @@ func (c *Cluster) begin(ctx context.Context, name string, mark, end head) (uint6
 	return seq, err
 }
 
-// batchOf returns the sequence at which the batch with a record begins, for
-// first ≤ seq ≤ end. etcd can only be asked for the first key from somewhere
-// on, so it is looked for by halves; mostly seq is a beginning.
+// batchOf returns the sequence at which the batch of record seq begins, for first ≤ seq ≤
+// end. etcd can only return the first key from a given one on, so batchOf bisects. In
+// most cases seq is the beginning of a batch.
 func (c *Cluster) batchOf(ctx context.Context, name string, first, seq, end uint64) (uint64, error) {
-	// A batch begins at low, which is ≤ seq; none begins in [high, seq].
+	// Invariant: a batch begins at low, which is ≤ seq; none begins in [high, seq].
 	low, high := first, seq+1
 	step := uint64(1)
 	for low+1 < high {
 		var mid uint64
 		if high > step && high-step > low {
-			mid = high - step // the answer is near seq: batches are short
+			mid = high - step // the beginning is near seq: batches are short
 			step *= 4
 		} else {
 			mid = low + (high-low)/2
@@ -166,11 +167,11 @@ func (c *Cluster) put(r *reader, kv *mvccpb.KeyValue) error {
 	return r.put(seq, index, kv.Value)
 }
 
-// reader turns the parts of a journal, in order, into records.
+// reader decodes the parts of a journal, in order, into records.
 type reader struct {
 	name string
 	next uint64 // the sequence of the next batch
-	from uint64 // records before are not told
+	from uint64 // records below from are skipped
 	fn   Fn
 	a    assembler
 }
@@ -217,9 +218,9 @@ func (r *reader) put(seq uint64, index int, value []byte) error {
 	return nil
 }
 
-// Follow calls fn for every durable record of a journal from a sequence on, and
-// for each that becomes durable later, until ctx ends or fn fails. What was not
-// brought to an end by its owner is not told. While etcd is out of reach it waits.
+// Follow calls fn for every durable record of a journal with a sequence of at least from,
+// and for each record that becomes durable later, until ctx ends or fn fails. It skips
+// batches that their owner did not complete. While etcd is out of reach it waits.
 func (c *Cluster) Follow(ctx context.Context, name string, from uint64, fn Fn) error {
 	for {
 		r := &reader{name: name, next: from, from: from, fn: fn}
@@ -246,7 +247,8 @@ func (c *Cluster) Follow(ctx context.Context, name string, from uint64, fn Fn) e
 	}
 }
 
-// passing says whether an error is of the way to etcd, not of what is there.
+// passing reports whether an error is of the connection to etcd and may pass, rather than
+// of the stored data.
 func passing(err error) bool {
 	code := status.Code(err)
 	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
@@ -255,10 +257,9 @@ func passing(err error) bool {
 	return code == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) || clientv3.IsConnCanceled(err)
 }
 
-// watch tells of what comes after a revision, to a reader that has seen all
-// before. It returns without an error when
-// the journal has to be read again: the history that it needs is compacted, or
-// the way to etcd broke.
+// watch passes the records after a revision to a reader that has seen all earlier ones.
+// It returns nil when the journal must be read again: the history that it needs is
+// compacted, the connection to etcd broke, or a record is missing.
 func (c *Cluster) watch(ctx context.Context, r *reader, revision int64) error {
 	to, within, done := c.steady(ctx)
 	defer done()
@@ -271,7 +272,7 @@ func (c *Cluster) watch(ctx context.Context, r *reader, revision int64) error {
 		for _, e := range resp.Events {
 			if err := c.put(r, e.Kv); err != nil {
 				if gap := (*gapError)(nil); errors.As(err, &gap) {
-					return nil // read again: it says what is wrong, if anything is
+					return nil // the next scan reports the error, if there is one
 				}
 				return err
 			}

@@ -8,19 +8,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrHasRecords says that a journal cannot be begun, because it was.
+// ErrHasRecords is returned when a journal cannot be seeded because it already has an
+// owner or records.
 var ErrHasRecords = errors.New("the journal has records already")
 
-// Begins returns the sequence of the first record that is left of a journal, or
-// of the next one if none is: a store that includes less than what is before it
-// cannot be continued from the journal alone.
+// Begins returns the sequence of the first record that is left of a journal, or of the
+// next record if none is left. A store that lacks earlier records cannot be brought up to
+// date from the journal alone.
 func (c *Cluster) Begins(ctx context.Context, name string) (uint64, error) {
 	first, _, err := c.Span(ctx, name)
 	return first, err
 }
 
 // Span returns the sequences of the first record that is left of a journal and of the
-// next one. They are equal when no record is left.
+// next record. They are equal when no record is left.
 func (c *Cluster) Span(ctx context.Context, name string) (first, next uint64, err error) {
 	end, mark, err := c.position(ctx, name)
 	if err != nil {
@@ -30,9 +31,9 @@ func (c *Cluster) Span(ctx context.Context, name string) (first, next uint64, er
 	return first, end.next, err
 }
 
-// Seed lets a journal that has no record begin at a sequence: what is before is
-// in the store of the server that begins it. It may be repeated, with another
-// sequence too, until there is an owner or a record.
+// Seed makes a journal that has no record begin at a sequence: the store of the server
+// that creates the journal includes all earlier records. Seed may be repeated, also with
+// another sequence, until the journal has an owner or a record.
 func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 	if !validName(name) || next == 0 {
 		return fmt.Errorf("the journal %q cannot begin at %d", name, next)
@@ -57,7 +58,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 		txn, err := c.nearest().Txn(ctx).If(
 			clientv3.Compare(clientv3.ModRevision(c.key("h", name)), "=", was),
 			clientv3.Compare(clientv3.CreateRevision(c.key("o", name)), "=", 0),
-			// Parts that an owner did not bring to an end are below no head.
+			// The head does not count parts of a batch that an owner did not complete.
 			clientv3.Compare(clientv3.CreateRevision(c.key("j", name)+"/"), "=", 0).WithPrefix(),
 		).Then(
 			clientv3.OpPut(c.key("h", name), begin), clientv3.OpPut(c.key("t", name), begin),

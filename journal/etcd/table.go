@@ -11,11 +11,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A table is a few facts that all servers of a cluster see: who is there, what
-// belongs where. It is not for records, and not for much: whoever watches it
-// keeps all of it in memory.
+// A table holds a few facts that all servers of a cluster see: which servers are up,
+// where each partition belongs. It is not for records, and not for many rows: every
+// server that watches a table keeps all of it in memory.
 
-// Fact is a row of a table. Without a value it was deleted.
+// Fact is a row of a table, or the deletion of one. A deleted row has no value.
 type Fact struct {
 	Key, Value string
 	Deleted    bool
@@ -23,7 +23,8 @@ type Fact struct {
 
 func (c *Cluster) row(table, key string) string { return c.cfg.Prefix + "m/" + table + "/" + key }
 
-// Note sets a row. One that is leased goes with the server: see [Config].
+// Note sets a row. A leased row is deleted when the lease of this server ends: see
+// [Config].
 func (c *Cluster) Note(ctx context.Context, table, key, value string, leased bool) error {
 	var opts []clientv3.OpOption
 	if leased {
@@ -39,8 +40,8 @@ func (c *Cluster) Note(ctx context.Context, table, key, value string, leased boo
 	return nil
 }
 
-// First sets a row that is not there, and returns what is there then: the first
-// value stays.
+// First sets a row that does not exist, and returns the value of the row afterwards: the
+// first value stays.
 func (c *Cluster) First(ctx context.Context, table, key, value string) (string, error) {
 	at := c.row(table, key)
 	resp, err := c.nearest().Txn(ctx).
@@ -67,9 +68,9 @@ func (c *Cluster) Forget(ctx context.Context, table, key string) error {
 	return nil
 }
 
-// Facts calls fn with all rows of a table, whole is true then, and with the
-// changes whenever there are some, until ctx ends. An error means that nothing
-// is known from then on.
+// Facts calls fn with all rows of a table, where whole is true, and then with the changes
+// as they occur, until ctx ends. After a broken watch it calls fn with all rows again.
+// After an error the rows are unknown.
 func (c *Cluster) Facts(ctx context.Context, table string, fn func(facts []Fact, whole bool)) error {
 	prefix := c.row(table, "")
 	for {
@@ -89,7 +90,7 @@ func (c *Cluster) Facts(ctx context.Context, table string, fn func(facts []Fact,
 	}
 }
 
-// changes returns when the table has to be read again.
+// changes returns when the table must be read again.
 func (c *Cluster) changes(ctx context.Context, prefix string, from int64, fn func([]Fact, bool)) {
 	to, within, done := c.steady(ctx)
 	defer done()
@@ -107,8 +108,8 @@ func (c *Cluster) changes(ctx context.Context, prefix string, from int64, fn fun
 	}
 }
 
-// Elect reports whether this server is the one that does a work of that name.
-// It stays so while its lease lasts.
+// Elect reports whether this server is elected for the work of that name, and the elected
+// server. This server stays elected while its lease lasts.
 func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	if !validName(work) {
 		return false, Owner{}, fmt.Errorf("%q is no name: 1 to 200 letters, digits and . _ - ~ are", work)
@@ -117,7 +118,7 @@ func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	if err != nil {
 		return false, Owner{}, err
 	}
-	// Most of the time there is somebody, and to ask is cheaper than to try.
+	// Most of the time a server is elected, and a read is cheaper than an attempt.
 	if o, ok, err := c.Elected(ctx, work); err != nil || ok && o.Server != c.cfg.Server {
 		return false, o, err
 	}
@@ -132,18 +133,19 @@ func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	return false, Owner{}, err
 }
 
-// Elected returns who does a work; ok is false when nobody does.
+// Elected returns the server that is elected for a work; ok is false when there is none.
 func (c *Cluster) Elected(ctx context.Context, work string) (o Owner, ok bool, err error) {
 	return c.owner(ctx, c.key("b", work))
 }
 
-// End returns the sequence that the next record of a journal will have, owned or not.
+// End returns the sequence of the next record of a journal, whether it has an owner or
+// not.
 func (c *Cluster) End(ctx context.Context, name string) (uint64, error) {
 	end, _, err := c.position(ctx, name)
 	return end.next, err
 }
 
-// Standbys returns who follows a journal, by id.
+// Standbys returns the ids of the servers that follow a journal, sorted.
 func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
 	prefix := c.key("f", name) + "/"
 	resp, err := c.get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -158,7 +160,8 @@ func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
 	return ids, nil
 }
 
-// Unfollow takes back a [Cluster.Checkpoint]: who owns a journal is no standby of it.
+// Unfollow deletes the [Cluster.Checkpoint] of this server: the owner of a journal is not
+// a standby of it.
 func (c *Cluster) Unfollow(ctx context.Context, name string) error {
 	_, err := c.nearest().Delete(ctx, c.key("f", name)+"/"+c.cfg.Server)
 	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
@@ -167,5 +170,5 @@ func (c *Cluster) Unfollow(ctx context.Context, name string) error {
 	return nil
 }
 
-// Refuses says why nothing new should be begun now; nil when it may.
+// Refuses returns why the server should start nothing new now; nil when it may.
 func (c *Cluster) Refuses() error { return c.refuses() }

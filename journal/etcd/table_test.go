@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// watched is a table as a follower sees it.
+// watched is a table as a watching server sees it.
 type watched struct {
 	mu    sync.Mutex
 	rows  map[string]string
@@ -49,7 +49,7 @@ func watchTable(t *testing.T, c *Cluster, table string) *watched {
 	return w
 }
 
-// until waits for the rows to be as they should.
+// until waits until the rows are equal to want.
 func (w *watched) until(t *testing.T, want map[string]string) {
 	t.Helper()
 	end := time.After(20 * time.Second)
@@ -68,8 +68,8 @@ func (w *watched) until(t *testing.T, want map[string]string) {
 	}
 }
 
-// TestTable: rows are seen by all, first ones stay, leased ones go with their
-// server, and so does what it was elected for.
+// TestTable: all servers see the rows, first values stay, and leased rows and elections
+// end with their server.
 func TestTable(t *testing.T) {
 	endpoint, prefix := shared(t)
 	ctx := within(t, time.Minute)
@@ -121,7 +121,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestAnOwnerIsNoStandby: what a server said of where it was when it stood by
+// TestAnOwnerIsNoStandby: after Unfollow, the checkpoint that a server set as a standby
 // does not keep its own journal from being trimmed.
 func TestAnOwnerIsNoStandby(t *testing.T) {
 	endpoint, prefix := shared(t)

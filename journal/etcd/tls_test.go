@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// authority makes certificates that are good for this machine.
+// authority makes certificates that are valid for this machine.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -37,7 +37,8 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// write signs a certificate and writes it and its key; without a signer it is its own.
+// write signs a certificate and writes it and its key. Without a signer the certificate
+// signs itself.
 func (a *authority) write(name string, cert *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,8 +73,8 @@ func (a *authority) issue(name string) {
 	}, a.key)
 }
 
-// TestTLS: members with certificates take in another one, serve those who show
-// one of the same authority, and nobody else.
+// TestTLS: members with certificates accept another member, and serve clients with a
+// certificate of the same authority, and no other clients.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	good, bad := newAuthority(t), newAuthority(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// View is a journal that somebody else owns, as a standby reads it. It takes no
+// View is a journal that another server owns, as a standby reads it. It accepts no
 // records.
 type View struct {
 	c    *Cluster
@@ -18,7 +18,7 @@ type View struct {
 
 var _ journal.Journal = (*View)(nil)
 
-// View returns the journal of that name, to be read until ctx ends. It is for
+// View returns the journal of that name, which can be read until ctx ends. A View is for
 // one goroutine.
 func (c *Cluster) View(ctx context.Context, name string) *View {
 	return &View{c: c, ctx: ctx, name: name, next: 1}
@@ -26,10 +26,10 @@ func (c *Cluster) View(ctx context.Context, name string) *View {
 
 var errView = errors.New("journal: this server does not own it")
 
-// Append implements [journal.Journal]: it takes nothing.
+// Append implements [journal.Journal]: it always fails.
 func (v *View) Append([]journal.Record, func(error)) (uint64, error) { return 0, errView }
 
-// AppendLazy implements [journal.Journal]: it takes nothing.
+// AppendLazy implements [journal.Journal]: it always fails.
 func (v *View) AppendLazy([]journal.Record) (uint64, error) { return 0, errView }
 
 // Read implements [journal.Journal].
@@ -41,11 +41,11 @@ func (v *View) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) er
 	return err
 }
 
-// Next returns the sequence behind the last record that Read told: the journal
-// itself goes on.
+// Next returns the sequence after the last record that Read passed to its function. The
+// journal itself may have more records.
 func (v *View) Next() uint64 { return v.next }
 
-// Trim implements [journal.Journal]: that is the owner's.
+// Trim implements [journal.Journal]: it always fails, because only the owner trims.
 func (v *View) Trim(uint64) error { return errView }
 
 // Room implements [journal.Journal].

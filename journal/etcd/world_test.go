@@ -15,9 +15,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// freeAddress returns an address of this machine that nobody listens on. It is
-// below the ports that the kernel gives to outgoing connections, so that it
-// stays free while a member is down.
+// freeAddress returns an address of this machine without a listener. Its port is below
+// those that the kernel gives to outgoing connections, so that it stays free while a
+// member is down.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -34,7 +34,7 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// given are the addresses that tests have.
+// given holds the addresses that tests have taken.
 var given sync.Map
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -43,8 +43,8 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// proxy stands before an address. Cut, it lets nothing through in either
-// direction, and says so to nobody.
+// proxy forwards connections to an address. While it is cut, it passes nothing in either
+// direction and closes new connections.
 type proxy struct {
 	ln  net.Listener
 	to  string
@@ -75,8 +75,8 @@ func newProxy(t testing.TB, to string) *proxy {
 
 func (p *proxy) url() string { return "http://" + p.ln.Addr().String() }
 
-// set cuts the way, or opens it. What is under way is closed in both cases:
-// packets that were lost do not arrive later.
+// set cuts the proxy, or opens it. In both cases it closes the open connections, so that
+// lost packets do not arrive later.
 func (p *proxy) set(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,15 +112,15 @@ func (p *proxy) serve(in net.Conn) {
 	in.Close()
 }
 
-// ensemble is an etcd of some members in this process.
+// ensemble is an etcd cluster whose members run in this process.
 type ensemble struct {
 	configs []MemberConfig
 	members []*Member
-	// client and peer stand before the members' addresses.
+	// client and peer are the proxies of the members' addresses.
 	client, peer []*proxy
 }
 
-// begin starts an etcd of n members.
+// begin starts an ensemble of n members.
 func begin(t testing.TB, n int, change func(*MemberConfig)) *ensemble {
 	t.Helper()
 	e := &ensemble{members: make([]*Member, n)}
@@ -166,8 +166,8 @@ func (e *ensemble) start(t testing.TB, i int) {
 	e.members[i] = m
 }
 
-// stop ends a member. Nobody is told: its streams end with it, which also keeps
-// it from waiting for them.
+// stop ends a member after its proxies are cut: the others get no notice, and the member
+// does not wait for its streams, which end with the connections.
 func (e *ensemble) stop(i int) {
 	if m := e.members[i]; m != nil {
 		e.client[i].set(true)
@@ -185,8 +185,8 @@ func (e *ensemble) urls() []string {
 	return list
 }
 
-// one is the etcd of one member that most tests share: each has a prefix of
-// its own in it.
+// one is the etcd with one member that most tests share. Each test has its own prefix in
+// it.
 var one = struct {
 	sync.Once
 	member *Member
@@ -212,7 +212,7 @@ func shared(t testing.TB) (endpoint, prefix string) {
 	return one.member.Client(), fmt.Sprintf("test%d/", one.n.Add(1))
 }
 
-// connect returns the access of a server; it is closed at the end of the test.
+// connect returns a server's access, which is closed at the end of the test.
 func connect(t testing.TB, server, prefix string, endpoints ...string) *Cluster {
 	t.Helper()
 	return connectFor(t, 3*time.Second, server, prefix, endpoints...)
@@ -235,8 +235,8 @@ func connectAs(t testing.TB, cfg Config) *Cluster {
 	return c
 }
 
-// eachWay runs a test of a server with a member of etcd beside it, and of one with a
-// member within, which is the first one.
+// eachWay runs a test once with a server that runs beside the etcd members, and once with
+// a server whose process has the first member.
 func eachWay(t *testing.T, test func(t *testing.T, connect func(*ensemble, Config) *Cluster)) {
 	for name, within := range map[string]bool{"beside": false, "within": true} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func rec(body string) journal.Record {
 	return journal.Record{Slot: journal.Slot{App: "app", Index: 3}, Body: []byte(body)}
 }
 
-// put appends records and returns what it was told.
+// put appends records and returns their error.
 func put(t testing.TB, j *Journal, bodies ...string) error {
 	t.Helper()
 	var recs []journal.Record

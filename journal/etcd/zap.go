@@ -11,13 +11,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// bridge lets etcd, which logs with zap, log where everything else does. What
-// etcd calls information is detail to the operator of a scheduler.
+// bridge returns a zap logger for etcd that writes to log. Messages of etcd at the level
+// info are of level debug here: to the operator of a scheduler they are details.
 func bridge(log *slog.Logger) *zap.Logger { return zap.New(&core{log: log}) }
 
 type core struct {
 	log   *slog.Logger
-	quiet *atomic.Bool // what is said of a member that is being closed is of no use; nil: it is not one
+	quiet *atomic.Bool // true while the member closes: its messages are dropped then; nil: not the logger of a member
 }
 
 func level(l zapcore.Level) slog.Level {
@@ -44,8 +44,8 @@ func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checked
 	return ce
 }
 
-// usual are warnings that say nothing to an operator: of settings that are
-// meant, and of attempts after which there is another one.
+// usual are warnings that do not help an operator: they are about intended settings, or
+// about attempts that are repeated.
 var usual = []string{
 	"retrying of unary invoker failed",
 	"Running http and grpc server on single port. This is not recommended for production.",

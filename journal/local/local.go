@@ -1,7 +1,7 @@
 // Package local is the journal of a single machine: one mq log for all slots,
 // so that one flush serves them all and replay is one sequential pass.
 //
-// A body in the log:
+// The body of an entry in the log:
 //
 //	| slot index (1) | length of the app's name (1) | name | record |
 package local
@@ -28,11 +28,11 @@ const recordType = 1
 // Journal implements [journal.Journal].
 type Journal struct {
 	log  *mq.Log
-	note string // a file, which says where the journal ended when it was closed; "": none
-	tidy bool   // the note said that it is whole, or it is empty
+	note string // path of the file that records the end of a closed journal; "": none
+	tidy bool   // the file matched the end of the log, or the log is empty
 	at   time.Time
 
-	settled atomic.Bool // what was missing when it was opened is known
+	settled atomic.Bool // the former user closed the journal, or Settle was called
 }
 
 var (
@@ -40,12 +40,12 @@ var (
 	_ journal.Orderly = (*Journal)(nil)
 )
 
-// New wraps an open log, which the journal owns from here on. It does not know
-// how its last user ended.
+// New wraps an open log and takes ownership of it. It does not know how the former user
+// of the log ended.
 func New(log *mq.Log) *Journal { return &Journal{log: log, at: time.Now()} }
 
-// Open is New with a note: the path of a file that is there only while the
-// journal is closed, and closed in order.
+// Open is New with a note: the path of a file that exists only while the journal is
+// closed, and only if it was closed in order.
 func Open(log *mq.Log, note string) (*Journal, error) {
 	b, err := os.ReadFile(note)
 	switch {
@@ -53,7 +53,8 @@ func Open(log *mq.Log, note string) (*Journal, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read how the journal ended: %w", err)
 	default:
-		// Nothing may be appended while it is there, not even by who is killed next.
+		// Nothing may be appended while the file exists: if this process is killed, the
+		// next one would take the journal for closed in order.
 		if err := cmp.Or(os.Remove(note), syncDir(filepath.Dir(note))); err != nil {
 			return nil, fmt.Errorf("remove the note of how the journal ended: %w", err)
 		}
@@ -72,8 +73,8 @@ func (j *Journal) Opened() time.Time { return j.at }
 // Settle implements [journal.Orderly].
 func (j *Journal) Settle() { j.settled.Store(true) }
 
-// framed are the records of one append as the log takes them. They are used again:
-// the log copies what it is given.
+// framed holds the records of one append in the format of the log. It is pooled, because
+// the log copies the records.
 type framed struct {
 	arena []byte
 	recs  []mq.Record
@@ -81,7 +82,7 @@ type framed struct {
 
 var framings = sync.Pool{New: func() any { return &framed{} }}
 
-// maxFraming is what is kept of them, bytes.
+// maxFraming is the largest arena that goes back to the pool, in bytes.
 const maxFraming = 4 << 20
 
 func (f *framed) done() {
@@ -168,8 +169,8 @@ func (j *Journal) Room() int64 { return j.log.Room() }
 // Bytes implements [journal.Journal].
 func (j *Journal) Bytes() int64 { return j.log.Stats().DiskBytes }
 
-// Close implements [journal.Journal]. Without a note, which a full disk may have
-// no room for, nobody will know that it was closed in order.
+// Close implements [journal.Journal]. If the note cannot be written, for instance because
+// the disk is full, the next user cannot know that the journal was closed in order.
 func (j *Journal) Close() error {
 	end := j.log.Next()
 	if err := j.log.Close(); err != nil || j.note == "" || !j.settled.Load() {
@@ -182,7 +183,7 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// leave writes a small file that is durable when leave returns.
+// leave writes a small file and returns when the file is durable.
 func leave(path, text string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -29,9 +29,9 @@ func TestConform(t *testing.T) {
 	})
 }
 
-// TestKilledIsNotOrderly: the note is gone while the journal is open, and one
-// that is of another end says nothing. Who has it after that leaves one only when
-// it has settled what is missing.
+// TestKilledIsNotOrderly: the note does not exist while the journal is open, and a note
+// with another end does not count. A later user leaves a note only after it has called
+// Settle.
 func TestKilledIsNotOrderly(t *testing.T) {
 	dir := t.TempDir()
 	note := filepath.Join(dir, "closed")

@@ -78,8 +78,8 @@ func Example() {
 	// shipping order 2
 }
 
-// A message that failed comes again after a delay, and is a dead letter after
-// the last attempt. Replay gives it back to its group.
+// A failed message is delivered again after a delay, and becomes a dead letter after the
+// last attempt. Replay returns it to its group.
 func ExampleConsumer_Nack() {
 	dead := make(chan queue.Dead, 1)
 	q, stop := open(queue.Config{
@@ -114,7 +114,7 @@ func ExampleConsumer_Nack() {
 	// replayed 1 - order 1
 }
 
-// Messages of one key are delivered one after the other. Other keys go on.
+// Messages of one key are delivered one after the other. Other keys continue.
 func ExampleMessage_key() {
 	q, stop := open(queue.Config{})
 	defer stop()
@@ -143,7 +143,8 @@ func ExampleMessage_key() {
 	// ada 2
 }
 
-// A message whose deduplication key was published before gets the receipt from then.
+// A message with a deduplication key that was already published gets the receipt of the
+// first message.
 func ExampleReceipt() {
 	q, stop := open(queue.Config{})
 	defer stop()

@@ -222,7 +222,7 @@ func (q *Queue) exhume(id uint64) {
 func (r *putRecord) fold(q *Queue, seq uint64) error {
 	g := q.groups[r.group]
 	if g == nil {
-		return nil // removed just before: the letter stays
+		return nil // the group was removed a moment ago: the letter stays
 	}
 	if r.dead != 0 {
 		if q.dead[r.dead] == nil {

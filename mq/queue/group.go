@@ -64,7 +64,6 @@ type item struct {
 // Of the messages with the same key hash other than 0, only the first can be ready,
 // inFlight, leaving or retrying. The others are parked behind it, or are delayed and not
 // in the row yet.
-// the others are parked behind it, or delayed and not yet in the row.
 type group struct {
 	id    uint32
 	name  string

@@ -194,7 +194,7 @@ func (b *batch) put(r record) uint64 {
 	return b.next - 1
 }
 
-// undo reverts add. Queue.staging was held all the time, so nothing was added since.
+// undo reverts add. Queue.staging has been held since, so nothing else was added.
 func (b *batch) undo() {
 	for _, t := range b.placed {
 		t.staged--

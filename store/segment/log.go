@@ -158,7 +158,7 @@ func (l *Log) checkLength(files []*file) error {
 // loadIndex reads the index of a file from its footer. If the file has no footer or must
 // be cut, loadIndex reads the blocks.
 func (l *Log) loadIndex(s *file, last, short bool) error {
-	exact := l.opt.Length != Tail && !short // every block must be there
+	exact := l.opt.Length != Tail && !short // every block must be present
 	cut := last && exact
 	if ft, ok := readFooter(s.f, s.size, s.base); ok && !cut {
 		s.idx, s.min, s.max = ft.idx, ft.min, ft.max

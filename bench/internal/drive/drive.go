@@ -1,5 +1,5 @@
-// Package drive puts runs on a server through one client, and believes nothing
-// that it did not see in the list of runs.
+// Package drive triggers runs on a server through one client, and checks every result
+// against the list of runs.
 package drive
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// Producers is how many goroutines trigger runs.
+// Producers is the number of goroutines that trigger runs.
 const Producers = 64
 
-// Load triggers n runs of a job from all producers, each with at most so many that
-// are not acknowledged, and returns how long it took
-// until the last one had ended. It fails unless each ended exactly once.
+// Load triggers n runs of a job from all producers, each with at most pending
+// unacknowledged triggers. It returns the time until the last run had ended, and an error
+// unless each run succeeded exactly once.
 func Load(ctx context.Context, c *sdk.Client, job string, n, pending int) (time.Duration, error) {
 	before, err := c.Overview(ctx, "")
 	if err != nil {
@@ -56,8 +56,8 @@ func Load(ctx context.Context, c *sdk.Client, job string, n, pending int) (time.
 	return took, CheckRuns(ctx, c, job, slices.Concat(ids[:]...))
 }
 
-// produce is one producer: it triggers runs while some are left, at most pending
-// at once, and waits for their acknowledgements before it goes on.
+// produce is one producer. While runs are left, it triggers up to pending of them and
+// then waits for all their acknowledgements.
 func produce(ctx context.Context, c *sdk.Client, job string, left *atomic.Int64, pending int) ([]string, error) {
 	var ids []string
 	batch := make([]*sdk.Pending, 0, pending)
@@ -79,10 +79,10 @@ func produce(ctx context.Context, c *sdk.Client, job string, left *atomic.Int64,
 	}
 }
 
-// awaitEnds asks for the counters, which cost the server nothing, until so many
-// runs have ended.
+// awaitEnds polls the counters, which is cheap for the server, until want runs have
+// ended.
 func awaitEnds(ctx context.Context, c *sdk.Client, want int64) error {
-	const patience = 30 * time.Second // without any run ending
+	const patience = 30 * time.Second // the longest time without an end of a run
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	var last int64
@@ -110,8 +110,8 @@ func awaitEnds(ctx context.Context, c *sdk.Client, want int64) error {
 	}
 }
 
-// CheckRuns compares the runs of a job with those that were acknowledged: each
-// is there once, has succeeded, and there is no other.
+// CheckRuns compares the runs of a job with the acknowledged IDs: each must be listed
+// once and have succeeded, and no other run may be listed.
 func CheckRuns(ctx context.Context, c *sdk.Client, job string, acknowledged []string) error {
 	seen := make(map[string]int, len(acknowledged))
 	for _, id := range acknowledged {

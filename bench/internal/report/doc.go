@@ -1,3 +1,3 @@
-// Package report is the form in which every benchmark of this module says what
-// it measured: rows of numbers with their goals, and the machine they are true of.
+// Package report defines the output of every benchmark of this module: rows of numbers
+// with their goals, and the machine on which they were measured.
 package report

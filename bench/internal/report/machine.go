@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Machine is what the numbers of a report are true of.
+// Machine describes the machine on which the numbers of a report were measured.
 type Machine struct {
-	CPUs     int    `json:"cpus"` // that the process may use
+	CPUs     int    `json:"cpus"` // available to the process
 	CPUModel string `json:"cpu_model"`
 	Memory   int64  `json:"memory"` // bytes
 	Kernel   string `json:"kernel"` // release
@@ -21,8 +21,8 @@ type Machine struct {
 	DiskFS   string `json:"disk_fs"` // type of the file system that holds the data
 }
 
-// ReadMachine describes this machine, and the file system that dir is on. It
-// reads /proc, so it needs Linux.
+// ReadMachine describes this machine and the file system of dir. It reads /proc, so it
+// needs Linux.
 func ReadMachine(dir string) (Machine, error) {
 	m := Machine{CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	cpu, cpuErr := os.ReadFile("/proc/cpuinfo")
@@ -35,7 +35,7 @@ func ReadMachine(dir string) (Machine, error) {
 		}
 	}
 	m.CPUModel = Field(cpu, "model name")
-	if m.CPUModel == "" { // processors of other families name themselves elsewhere
+	if m.CPUModel == "" { // some processor families have no such line
 		m.CPUModel = runtime.GOARCH
 	}
 	m.Memory = Kilobytes(memory, "MemTotal")
@@ -48,8 +48,8 @@ func ReadMachine(dir string) (Machine, error) {
 	return m, nil
 }
 
-// Field returns the value of the first line "name : value" of a file of /proc,
-// and "" where there is none.
+// Field returns the value of the first line "name : value" of a file of /proc, or "" if
+// there is no such line.
 func Field(file []byte, name string) string {
 	lines := bufio.NewScanner(bytes.NewReader(file))
 	for lines.Scan() {
@@ -60,8 +60,8 @@ func Field(file []byte, name string) string {
 	return ""
 }
 
-// Kilobytes returns the bytes of a line "name: 123 kB" of a file of /proc, and
-// 0 where there is none.
+// Kilobytes returns the bytes of a line "name: 123 kB" of a file of /proc, or 0 if there
+// is no such line.
 func Kilobytes(file []byte, name string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSuffix(Field(file, name), " kB"), 10, 64)
 	if err != nil {
@@ -70,8 +70,8 @@ func Kilobytes(file []byte, name string) int64 {
 	return n << 10
 }
 
-// fileSystem returns the type of the mount with the longest path above dir;
-// among equals the last one, which hides the others.
+// fileSystem returns the type of the mount with the longest path above dir. Of mounts
+// with the same path it returns the last one, which hides the others.
 func fileSystem(mounts []byte, dir string) string {
 	longest, kind := -1, "unknown"
 	for line := range strings.Lines(string(mounts)) {

@@ -8,16 +8,16 @@ import (
 	"text/tabwriter"
 )
 
-// Report is what one benchmark prints.
+// Report is the output of one benchmark.
 type Report struct {
 	Bench   string  `json:"bench"`
 	Machine Machine `json:"machine"`
 	Rows    []Row   `json:"rows"`
 }
 
-// Row is one measured number. A row is judged by its goal: by its ratio to an
-// anchor measured in the same run, or, without an anchor, by the value itself.
-// Without a goal the row only informs. A row that was skipped has no numbers.
+// Row is one measured number. With an anchor measured in the same run, the goal applies
+// to the ratio of the value to the anchor. Without an anchor it applies to the value. A
+// row without a goal is informational. A skipped row has no numbers.
 type Row struct {
 	Name        string   `json:"name"`
 	Value       float64  `json:"value"`
@@ -28,22 +28,22 @@ type Row struct {
 	Goal        *Goal    `json:"goal"`
 	Met         *bool    `json:"met"`
 	Skipped     string   `json:"skipped,omitempty"` // why there are no numbers
-	Note        string   `json:"note,omitempty"`    // what has to be known to read them
+	Note        string   `json:"note,omitempty"`    // information needed to read the numbers
 }
 
-// Goal is a bound, itself included.
+// Goal is an inclusive bound.
 type Goal struct {
 	least bool
 	bound float64
 }
 
-// AtLeast is the goal of a number that should be large.
+// AtLeast returns the goal of a number that should be large.
 func AtLeast(bound float64) *Goal { return &Goal{least: true, bound: bound} }
 
-// AtMost is the goal of a number that should be small.
+// AtMost returns the goal of a number that should be small.
 func AtMost(bound float64) *Goal { return &Goal{bound: bound} }
 
-// Met reports whether a value reaches the goal.
+// Met reports whether a value meets the goal.
 func (g Goal) Met(value float64) bool {
 	if g.least {
 		return value >= g.bound
@@ -59,7 +59,7 @@ func (g Goal) String() string {
 	return sign + strconv.FormatFloat(g.bound, 'f', -1, 64)
 }
 
-// MarshalText is the form in JSON: ">=20000".
+// MarshalText returns the form of the goal in JSON, for example ">=20000".
 func (g Goal) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
 // Add appends a row without an anchor. A nil goal makes it informational.
@@ -72,7 +72,7 @@ func (r *Report) Add(name string, value float64, unit string, goal *Goal) {
 	r.Rows = append(r.Rows, row)
 }
 
-// AddRatio appends a row that is judged by its value as a multiple of the anchor's.
+// AddRatio appends a row whose goal applies to the ratio of its value to the anchor's.
 func (r *Report) AddRatio(name string, value float64, unit, anchor string, anchorValue float64, goal *Goal) {
 	ratio := value / anchorValue
 	row := Row{Name: name, Value: value, Unit: unit, Anchor: &anchor, AnchorValue: &anchorValue, Ratio: &ratio, Goal: goal}
@@ -83,22 +83,22 @@ func (r *Report) AddRatio(name string, value float64, unit, anchor string, ancho
 	r.Rows = append(r.Rows, row)
 }
 
-// Skip appends a row that could not be measured. It is not judged.
+// Skip appends a row that could not be measured. Its goal is not applied.
 func (r *Report) Skip(name, unit, why string, goal *Goal) {
 	r.Rows = append(r.Rows, Row{Name: name, Unit: unit, Goal: goal, Skipped: why})
 }
 
-// Note says of the row added last what has to be known to read it.
+// Note sets the note of the row that was added last.
 func (r *Report) Note(text string) { r.Rows[len(r.Rows)-1].Note = text }
 
 // WriteJSON writes the report as one object on one line.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // goals stay readable
+	e.SetEscapeHTML(false) // so that goals stay readable
 	return e.Encode(r)
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as a table for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	m := r.Machine
 	fmt.Fprintf(w, "%s on %d × %s, %.1f GiB, Linux %s, %s, %s\n\n",
@@ -125,7 +125,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// remark is what the table says of a row behind its judgement.
+// remark returns the text after the last column of a row: the ratio and anchor or the
+// reason for a skip, and the note.
 func (row *Row) remark() string {
 	text := "\t"
 	switch {

@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A reactor in Go: it answers 64 bytes with 8, on the plain ABI. And the loop
-// that costs a metered Go guest most.
+// A reactor in Go. It answers 64 bytes with 8 on the plain ABI, and has the loop for
+// which metering costs a Go guest most.
 package main
 
 import (

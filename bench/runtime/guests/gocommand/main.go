@@ -1,6 +1,6 @@
 //go:build wasip1
 
-// A command in Go: it answers its input with eight bytes.
+// A command in Go. It answers its input with eight bytes.
 package main
 
 import (
