@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// poolKey separates instances that must not stand in for one another.
+// poolKey separates instances that must not replace each other.
 type poolKey struct {
 	module *module
 	limit  int64 // bytes of memory
@@ -77,7 +77,7 @@ func (p *pool) sweep() {
 	})
 }
 
-// get takes the youngest instance of a place.
+// get removes and returns the youngest instance of a stack, or nil.
 func (p *pool) get(at *idleStack) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +90,7 @@ func (p *pool) get(at *idleStack) *instance {
 	return inst
 }
 
-// remove takes an instance out of the pool, which is number i of its place. The
-// caller holds mu.
+// remove removes an instance, number i of its stack, from the pool. The caller holds mu.
 func (p *pool) remove(inst *instance, i int) {
 	at := inst.idle
 	copy(at.stack[i:], at.stack[i+1:])
