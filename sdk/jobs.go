@@ -308,8 +308,9 @@ type Bulked struct {
 const bulkNames = 1000
 
 // Bulk applies one action to many jobs. Jobs that refuse the action are in
-// [Bulked.Failures], not in the error. With an error Bulk returns what was done before
-// it. Repeating a Bulk is harmless, except for [BulkTrigger], which starts further runs.
+// [Bulked.Failures], not in the error. With an error Bulk also returns the results of the
+// jobs before it. Repeating a Bulk is harmless, except for [BulkTrigger], which starts
+// further runs.
 func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 	var done Bulked
 	request := &apiv1.BulkJobsRequest{

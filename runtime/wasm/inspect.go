@@ -22,7 +22,7 @@ import (
 )
 
 // ErrInvalidModule is wrapped by every error of Inspect and Load that the module causes.
-// The error's text is one sentence for the user who uploads the module.
+// The error's text is one sentence for the uploader.
 var ErrInvalidModule = errors.New("module refused")
 
 // A Kind is the way in which a module is called.

@@ -193,7 +193,7 @@ func (f *function) enter(cost int64) {
 // joins the first: it refunds the charge, which is again, and starts the iteration again.
 func (f *function) setBudgetAndCheck(stack bool, again int64) {
 	get := f.budget
-	if get == noLocal { // what was just written to a global need not be read again
+	if get == noLocal { // the value is still on the stack, so the global need not be read
 		if f.scratch == noLocal {
 			f.scratch = f.local(binary.I64)
 		}
