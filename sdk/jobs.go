@@ -238,8 +238,8 @@ const backfillStep = 1000
 
 // Backfill creates a run for each time that the job's schedule plans in a range. A time
 // that already has a run gets no second one. So it is safe to repeat a backfill, or to
-// continue after an error from [Backfilled.Next]. With an error Backfill returns what was
-// done before it.
+// continue after an error from [Backfilled.Next]. With an error Backfill also returns the
+// result of the calls before it.
 func (c *Client) Backfill(ctx context.Context, b Backfill) (Backfilled, error) {
 	const shown = 100
 	done := Backfilled{Next: b.From}

@@ -40,8 +40,8 @@ func punctual(t *testing.T, what string, long, slack time.Duration, do func() ti
 	t.Errorf("%s ended after %v, want no more than %v after %v", what, took, slack, long)
 }
 
-// endless holds the handlers of attack.wat that never return. endless2 does for
-// attack2.wat.
+// endless holds the handlers of attack.wat that never return, and endless2 the handlers of
+// attack2.wat that never do.
 var endless = []string{
 	"log", "blank", "progress", "cancelled", "now", "nap", "nothing", "drip", "kv", "checkpoint", "secret", "enqueue", "map", "send",
 	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "pollin", "overrun", "some", "readv", "copy", "grow", "return",
@@ -57,8 +57,8 @@ type ended struct {
 	says    string
 }
 
-// ending holds the attacks of attack.wat that end by themselves; ending2 those of
-// attack2.wat.
+// ending holds the attacks of attack.wat that end by themselves, and ending2 the attacks of
+// attack2.wat that do.
 var ending = []ended{
 	{"unreachable", runtime.Retryable, "trap", "unreachable"},
 	{"divide", runtime.Retryable, "trap", "divide by zero"},
@@ -67,7 +67,7 @@ var ending = []ended{
 	{"type", runtime.Retryable, "trap", "indirect call type mismatch"},
 	{"empty", runtime.Retryable, "trap", "invalid table access"},
 	{"exit", runtime.Permanent, "exit", "exit code 70"},
-	{"bomb", runtime.Succeeded, "", ""}, // it gets what it may have, and no more
+	{"bomb", runtime.Succeeded, "", ""}, // it gets the memory of its limit, and no more
 }
 
 var ending2 = []ended{
@@ -75,7 +75,7 @@ var ending2 = []ended{
 	{"drop", runtime.Retryable, "trap", "out of bounds memory"},
 	{"tset", runtime.Retryable, "trap", "invalid table access"},
 	{"null", runtime.Retryable, "trap", "invalid table access"},
-	{"unfit", runtime.Retryable, "trap", "unreachable"}, // what it said of its failure before is no text
+	{"unfit", runtime.Retryable, "trap", "unreachable"}, // its call of fail passed text that is not UTF-8
 }
 
 // besieged is an engine with attackers and a victim, another app that runs tasks.

@@ -282,7 +282,8 @@ func (c *call) work(bytes int) {
 	}
 }
 
-// nextSlice doubles a short slice, and shrinks a long one to sliceTime at once.
+// nextSlice doubles a slice that took less than half of sliceTime. It shrinks a slice that
+// took longer than sliceTime to about sliceTime at once.
 func nextSlice(slice int64, used time.Duration) int64 {
 	switch {
 	case used > sliceTime:
@@ -344,8 +345,9 @@ func (c *call) left() time.Duration {
 	return time.Duration(c.deadline - now())
 }
 
-// sleep waits for d and gives its slot to another guest meanwhile. For a long sleep it
-// releases the execution slot of the host as well. A guest whose deadline passes or that is
+// sleep waits for d and gives its slot to another guest meanwhile. A sleep longer than
+// longSleep also releases the execution slot of the host, unless guest memory is scarce or
+// the host refuses. A guest whose deadline passes or that is
 // cancelled during its sleep is ended at once, because it could not poll for cancellation
 // before it wakes.
 func (c *call) sleep(d time.Duration) {

@@ -403,7 +403,7 @@ func (m *marks) each(set uint64, size int, do func(at, end int)) {
 
 // reactor returns an initialised instance: an idle one, a new one with the module's image,
 // or a new one that runs _initialize. The first instance of a module runs _initialize, and
-// so does every instance of a module that asks for fresh ones.
+// so does every instance of a module whose instances are not reset.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
 	at := e.pool.stackOf(key)

@@ -35,8 +35,8 @@ func TestLogRate(t *testing.T) {
 		if took := time.Since(start); len(d.sink.lines) != 4*rate || took < 2900*time.Millisecond || took > 3100*time.Millisecond {
 			t.Errorf("%d lines after %v, want 40 after 3 s", len(d.sink.lines), took)
 		}
-		// A guest that logs no faster than its rate waits at most once, when the first
-		// burst is used up.
+		// A guest that logs no faster than its rate waits for its lines at most once, when
+		// the first burst is used up.
 		s = newScript(t)
 		for range 10 {
 			s.call("log", uint64(1), strings.Repeat("x\n", rate/2))

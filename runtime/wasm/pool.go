@@ -15,7 +15,8 @@ type poolKey struct {
 	grants string // equal for equal grants
 }
 
-// instanceOverhead is roughly what an idle instance takes besides its memory.
+// instanceOverhead is the approximate number of bytes of an idle instance besides its
+// linear memory.
 const instanceOverhead = 32 << 10
 
 // idleStack has the idle instances of one key, the youngest last.

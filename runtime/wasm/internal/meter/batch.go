@@ -82,7 +82,7 @@ func (w *rewriter) appendTell(out []byte) []byte {
 	out = appendIndexed(out, opGlobalGet, w.batch.global)
 	out = append(out, opI64Const)
 	out = binary.AppendS64(out, TaskEnded)
-	out = append(out, opI64LtU, opIf, blockTypeVoid, opElse) // the branches are in this order for speed: see setBudgetAndCheck
+	out = append(out, opI64LtU, opIf, blockTypeVoid, opElse) // for the order of the branches see setBudgetAndCheck
 	out = appendIndexed(out, opCall, w.batch.tell)
 	return append(out, opEnd)
 }
@@ -174,7 +174,7 @@ func (w *rewriter) appendIfOpen(out []byte) []byte {
 
 // callImport calls an imported function. The work before the call is inlined in the caller
 // and not in a wrapper function: after a call of the host the processor mispredicts the
-// return of such a wrapper, and a task makes only few calls.
+// return of such a wrapper. A task makes only few calls of the host.
 func (f *function) callImport(index uint32) {
 	w, im := f.w, f.w.functions[index]
 	role := ""

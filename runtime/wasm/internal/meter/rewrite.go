@@ -80,7 +80,7 @@ type rewriter struct {
 	fillFn, copyFn uint32 // function indices of helpers
 	markRange      uint32
 	imports        []uint32 // for each imported function, the function that tables and exports refer to
-	direct         []uint32 // for each imported function, the function that a direct call uses; its caller does the work before the call
+	direct         []uint32 // for each imported function, the function that callImport calls
 	functions      []binary.Import
 	batch          batchFunctions
 	helpers        []helper // added functions, in the order of their indices
