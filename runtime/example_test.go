@@ -8,7 +8,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Grants say which requests a handler may send: host, methods and paths.
+// Grants determine the requests that a handler may send, by host, method and path.
 func ExampleGrants_Request() {
 	grants := runtime.Grants{HTTP: []runtime.HTTPGrant{
 		{Host: "*.example.com", Methods: []string{"GET", "POST"}, Paths: []string{"/v1/"}},
@@ -32,8 +32,8 @@ func ExampleGrants_Request() {
 	// GET https://example.org/v1/orders false
 }
 
-// A handler may enqueue runs of the jobs that are named. A star names all jobs of
-// its own app.
+// A handler may enqueue runs of the jobs that its grants name. A star means all jobs of its
+// own app.
 func ExampleGrants_Target() {
 	grants := runtime.Grants{Enqueue: []string{"*", "billing/invoice"}}
 	fmt.Println(grants.Target("shop", "shop", "report"))

@@ -234,7 +234,7 @@ func FuzzReadJobs(f *testing.F) {
 			t.Fatalf("%v\n%s", err, written.Bytes())
 		}
 		for _, job := range jobs {
-			job.Etag = "" // the etag says what a document was made from, and is not written
+			job.Etag = "" // the etag identifies the definition that a document was made from, and is not written
 		}
 		if diff := cmp.Diff(jobs, again, protocmp.Transform(), protocmp.IgnoreEmptyMessages()); diff != "" {
 			t.Errorf("jobs (-read +reread):\n%s\n%s", diff, written.Bytes())

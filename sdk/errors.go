@@ -21,8 +21,8 @@ type Error struct {
 	Code    codes.Code
 	Message string // one sentence for people; empty only in the sentinels
 
-	// Names lists what refers to the thing that was not deleted, as "job totals" or
-	// "alias greet@prod": the first 100. It is empty for other errors, and for commands
+	// Names lists the objects that refer to the object that was not deleted, as "job
+	// totals" or "alias greet@prod": the first 100. It is empty for other errors, and for commands
 	// that were not a call of their own.
 	Names []string
 	// Etag is the current etag of a job when it differs from the caller's; "" if the job
@@ -111,8 +111,8 @@ func (c *Client) statusError(s *status.Status) *Error {
 	return err
 }
 
-// unavailable converts the break of a stream to an error that says what it means for the
-// caller.
+// unavailable converts the break of a stream to an error whose text explains the
+// consequence for the caller.
 func unavailable(err error) *status.Status {
 	if status.Code(err) == codes.Unavailable {
 		return status.Convert(err)

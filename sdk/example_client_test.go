@@ -142,7 +142,7 @@ func ExampleClient_Watch() {
 	// Output: echo succeeded
 }
 
-// The sentinels say what kind of error a call met.
+// The sentinels distinguish the kinds of errors.
 func ExampleError() {
 	client, stop := connected()
 	defer stop()
@@ -203,8 +203,7 @@ func ExampleClient_RetryRun() {
 	// Output: succeeded hello true
 }
 
-// Job documents are YAML or JSON. Applied in this order, each job comes after
-// those that it names.
+// Job documents are YAML or JSON. InOrder yields each job after the jobs that it names.
 func ExampleReadJobs() {
 	jobs, err := sdk.ReadJobs(strings.NewReader(`
 name: bill

@@ -238,8 +238,8 @@ const backfillStep = 1000
 
 // Backfill creates a run for each time that the job's schedule plans in a range. A time
 // that already has a run gets no second one. So it is safe to repeat a backfill, or to
-// continue after an error from [Backfilled.Next]. With an error Backfill returns what was
-// done before it.
+// continue after an error from [Backfilled.Next]. With an error Backfill also returns the
+// result of the calls before it.
 func (c *Client) Backfill(ctx context.Context, b Backfill) (Backfilled, error) {
 	const shown = 100
 	done := Backfilled{Next: b.From}
@@ -308,8 +308,9 @@ type Bulked struct {
 const bulkNames = 1000
 
 // Bulk applies one action to many jobs. Jobs that refuse the action are in
-// [Bulked.Failures], not in the error. With an error Bulk returns what was done before
-// it. Repeating a Bulk is harmless, except for [BulkTrigger], which starts further runs.
+// [Bulked.Failures], not in the error. With an error Bulk also returns the results of the
+// jobs before it. Repeating a Bulk is harmless, except for [BulkTrigger], which starts
+// further runs.
 func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 	var done Bulked
 	request := &apiv1.BulkJobsRequest{

@@ -43,7 +43,7 @@ const (
 // the server that has to answer it.
 type servers struct {
 	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
-	patience time.Duration                              // how long a server may take to answer who owns an app
+	patience time.Duration                              // how long a server may take to name the owner of an app
 	takeover time.Duration                              // how long a call waits for a successor
 
 	mu     sync.Mutex

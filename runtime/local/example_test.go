@@ -30,8 +30,8 @@ func ExampleServices_Put() {
 	// 2
 }
 
-// A test of a handler looks at the runs that it enqueued. The same key enqueues
-// one run.
+// A test of a handler checks the runs that it enqueued. Two calls with the same key
+// enqueue one run.
 func ExampleServices_Enqueue() {
 	var services local.Services
 	task := &runtime.Task{App: "shop", RunID: "run-1"}

@@ -17,13 +17,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 )
 
-// late is how much an attack may be late on a machine that is busy with others. One
-// that no limit holds goes on for a second at least, each time.
+// late is the tolerated delay of the end of an attack on a busy machine. Without a limit an
+// attack would run for at least a second, each time.
 const late = 500 * time.Millisecond
 
-// punctual does something that should take so long until it is no more than slack
-// late once: a machine that is busy makes one late, a limit that does not hold all
-// of them.
+// punctual repeats an operation until it ends at most slack after long. A busy machine
+// delays some of the tries; a limit that does not work delays all of them.
 func punctual(t *testing.T, what string, long, slack time.Duration, do func() time.Duration) {
 	t.Helper()
 	var took []time.Duration
@@ -41,7 +40,8 @@ func punctual(t *testing.T, what string, long, slack time.Duration, do func() ti
 	t.Errorf("%s ended after %v, want no more than %v after %v", what, took, slack, long)
 }
 
-// endless are the handlers of attack.wat and then of attack2.wat that never return.
+// endless holds the handlers of attack.wat that never return, and endless2 the handlers of
+// attack2.wat that never do.
 var endless = []string{
 	"log", "blank", "progress", "cancelled", "now", "nap", "nothing", "drip", "kv", "checkpoint", "secret", "enqueue", "map", "send",
 	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "pollin", "overrun", "some", "readv", "copy", "grow", "return",
@@ -49,7 +49,7 @@ var endless = []string{
 
 var endless2 = []string{"tgrow", "tfill", "tcopy", "tinit", "minit", "mfill", "brtable", "double", "garbage", "spill", "close", "open", "select"}
 
-// An ended attack ends by itself, mostly badly.
+// An ended attack ends by itself, mostly with an error.
 type ended struct {
 	handler string
 	outcome runtime.Outcome
@@ -57,7 +57,8 @@ type ended struct {
 	says    string
 }
 
-// ending are those of attack.wat that end by themselves, and ending2 those of attack2.wat.
+// ending holds the attacks of attack.wat that end by themselves, and ending2 the attacks of
+// attack2.wat that do.
 var ending = []ended{
 	{"unreachable", runtime.Retryable, "trap", "unreachable"},
 	{"divide", runtime.Retryable, "trap", "divide by zero"},
@@ -66,7 +67,7 @@ var ending = []ended{
 	{"type", runtime.Retryable, "trap", "indirect call type mismatch"},
 	{"empty", runtime.Retryable, "trap", "invalid table access"},
 	{"exit", runtime.Permanent, "exit", "exit code 70"},
-	{"bomb", runtime.Succeeded, "", ""}, // it gets what it may have, and no more
+	{"bomb", runtime.Succeeded, "", ""}, // it gets the memory of its limit, and no more
 }
 
 var ending2 = []ended{
@@ -74,10 +75,10 @@ var ending2 = []ended{
 	{"drop", runtime.Retryable, "trap", "out of bounds memory"},
 	{"tset", runtime.Retryable, "trap", "invalid table access"},
 	{"null", runtime.Retryable, "trap", "invalid table access"},
-	{"unfit", runtime.Retryable, "trap", "unreachable"}, // what it said of its failure before is no text
+	{"unfit", runtime.Retryable, "trap", "unreachable"}, // its call of fail passed text that is not UTF-8
 }
 
-// besieged is an engine that has the attackers and one who wants to work.
+// besieged is an engine with attackers and a victim, another app that runs tasks.
 type besieged struct {
 	engine    *Engine
 	attackers map[string]string // digests by handler
@@ -106,7 +107,7 @@ func newBesieged(t *testing.T) *besieged {
 	return b
 }
 
-// handlersOf are the handlers of an attacker in their order.
+// handlersOf returns the handlers of an attacker in the order of its table.
 func handlersOf(endless []string, ending []ended) []string {
 	names := slices.Clone(endless)
 	for _, a := range ending {
@@ -115,7 +116,7 @@ func handlersOf(endless []string, ending []ended) []string {
 	return names
 }
 
-// besiegers are all handlers that do not end.
+// besiegers returns all handlers that never return.
 func besiegers() []string { return slices.Concat(endless, endless2) }
 
 // attack runs one attacker.
@@ -128,16 +129,16 @@ func (b *besieged) attack(ctx context.Context, handler string, deadline time.Dur
 	return r, time.Since(start)
 }
 
-// counter is a sink that keeps nothing.
+// counter is a sink that only counts.
 type counter struct{ lines, progress int }
 
 func (c *counter) Log(runtime.Level, []byte)     { c.lines++ }
 func (c *counter) Progress(int64, int64, string) { c.progress++ }
 
-// slowWork is what a task of the victim takes that waited for others.
+// slowWork is the duration above which a task of the victim counts as delayed.
 const slowWork = 100 * time.Millisecond
 
-// work runs the victim's tasks until ctx ends. Each has to come out right.
+// work runs the victim's tasks until ctx ends. Each must succeed with the right output.
 func (b *besieged) work(t *testing.T, ctx context.Context) (runs, slow int) {
 	for ctx.Err() == nil {
 		input := fmt.Sprint("task ", runs)
@@ -155,12 +156,12 @@ func (b *besieged) work(t *testing.T, ctx context.Context) (runs, slow int) {
 	return runs, slow
 }
 
-// TestAttacks runs every attack once with a deadline, two at a time, while
-// another app works. Each ends as it should, at its time, the work goes on, and
-// in the end the process is no larger than before.
+// TestAttacks runs every attack once with a deadline, two at a time, while another app runs
+// tasks. Each attack must end with the expected result and in time, the other app must make
+// progress, and the process must not have grown at the end.
 func TestAttacks(t *testing.T) {
 	b := newBesieged(t)
-	b.attack(t.Context(), "grow", time.Millisecond) // compiled code is there from now on
+	b.attack(t.Context(), "grow", time.Millisecond) // the compiled code is in memory from now on
 	before := resident(t)
 	ctx, stop := context.WithCancel(t.Context())
 	type report struct{ runs, slow int }
@@ -186,7 +187,7 @@ func TestAttacks(t *testing.T) {
 	}
 	for _, h := range besiegers() {
 		if h == "drip" {
-			continue // ends by its output
+			continue // ends at its output limit
 		}
 		handlers <- h
 	}
@@ -215,11 +216,11 @@ func TestAttacks(t *testing.T) {
 	b.accounted(t)
 }
 
-// tolerated is how much the process may grow by, under the race detector too, which
-// keeps some bytes for each that was ever touched.
+// tolerated is the allowed growth of the process, in bytes. It includes the race detector,
+// which retains some bytes for each byte that was ever touched.
 const tolerated = 192 << 20
 
-// accounted looks whether there is no memory of guests but of those that wait.
+// accounted checks that only idle instances have guest memory.
 func (b *besieged) accounted(t *testing.T) {
 	t.Helper()
 	p := b.engine.pool
@@ -234,7 +235,8 @@ func (b *besieged) accounted(t *testing.T) {
 	}
 }
 
-// TestBombsGiveTheirMemoryBack has guests take all that they may, again and again.
+// TestBombsGiveTheirMemoryBack repeatedly runs a guest that takes all memory that it may
+// have.
 func TestBombsGiveTheirMemoryBack(t *testing.T) {
 	b := newBesieged(t)
 	b.attack(t.Context(), "bomb", time.Minute)
@@ -244,7 +246,7 @@ func TestBombsGiveTheirMemoryBack(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 	}
-	if after := resident(t); after > before+tolerated { // of 640 MiB
+	if after := resident(t); after > before+tolerated { // the bombs take 640 MiB in total
 		t.Errorf("the process has grown from %d to %d MiB", before>>20, after>>20)
 	}
 	b.accounted(t)
@@ -270,7 +272,7 @@ func TestAttacksAreCancelled(t *testing.T) {
 	}
 }
 
-// TestManyTraps ends a thousand instances badly.
+// TestManyTraps runs a thousand attacks that do not succeed.
 func TestManyTraps(t *testing.T) {
 	b := newBesieged(t)
 	for range 20 {
@@ -288,8 +290,9 @@ func TestManyTraps(t *testing.T) {
 	b.accounted(t)
 }
 
-// resident is the memory of this process that the system backs, after what can
-// be given back was. Where the system does not tell it, it is what Go holds.
+// resident returns the resident memory of this process, after it has returned what it can
+// to the system. Where the system does not report it, resident returns the memory that Go
+// holds.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	goruntime.GC()

@@ -15,24 +15,24 @@ import (
 // batchGrace is the time that a guest has to return after the last task of a batch.
 const batchGrace = time.Second
 
-// batch is the tasks of one call of wheelwork_run.
+// batch holds the tasks of one call of wheelwork_run.
 type batch struct {
 	items []*runtime.Item
-	item  *runtime.Item // the last that was opened
-	next  int           // how many were opened
-	open  bool          // whether the last of these has not ended
+	item  *runtime.Item // the item opened last
+	next  int           // number of opened items, and index of the next one
+	open  bool          // item has not ended
 	start moment
-	small []byte // where small outputs lie side by side
+	small []byte // buffer that small outputs share
 
 	budget api.MutableGlobal // the guest's
-	fuel   int32             // what was left of its slice when the clock was looked at
+	fuel   int32             // fuel left of its slice when the clock was last read
 }
 
 var _ runtime.BatchExecutor = (*Engine)(nil)
 
-// Batches implements runtime.BatchExecutor: a module must export wheelwork_run
-// and its manifest must say that the handler takes batches, because its tasks
-// can see what those before them in the batch left.
+// Batches implements runtime.BatchExecutor. A module must export wheelwork_run, and its
+// manifest must declare that the handler takes batches, because a task can see the state
+// that earlier tasks of its batch left.
 func (e *Engine) Batches(digest, handler string) bool {
 	m := e.module(digest)
 	return m != nil && m.batches(handlerName(&runtime.Task{Handler: handler}))
@@ -50,8 +50,8 @@ func (m *module) batches(handler string) bool {
 	return false
 }
 
-// RunBatch implements runtime.BatchExecutor. A task that traps or is ended does
-// not take along those after it: they go on in another instance.
+// RunBatch implements runtime.BatchExecutor. If a task traps or is ended by the host, the
+// tasks after it run in another instance.
 func (e *Engine) RunBatch(items []*runtime.Item) {
 	for len(items) > 0 {
 		n := 1
@@ -68,14 +68,14 @@ func (e *Engine) RunBatch(items []*runtime.Item) {
 	}
 }
 
-// together says whether two tasks may share an instance without a reset between
-// them. Files are mounted for one task.
+// together reports whether two tasks may share an instance without a reset between them.
+// Tasks with files may not, because files are mounted for one task.
 func together(a, b *runtime.Task) bool {
 	return a.App == b.App && a.Digest == b.Digest && a.Handler == b.Handler && a.Limits == b.Limits &&
 		(a.Grants == b.Grants || reflect.DeepEqual(a.Grants, b.Grants)) && (a.Grants == nil || len(a.Grants.Files) == 0)
 }
 
-// runBatch runs the first tasks of items and returns how many, at least one.
+// runBatch runs the first tasks of items and returns their number, at least one.
 func (e *Engine) runBatch(items []*runtime.Item) int {
 	first := items[0]
 	begin(first)
@@ -113,7 +113,7 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	inst.arm(c, e.cfg.StackBytes)
 	c.tasks.budget = inst.budget
 	c.tasks.fuel, _ = meter.SplitBudget(inst.budget.Get())
-	if inst.run == nil { // it has a stack of its own, so not every instance has one
+	if inst.run == nil { // api.Function has a stack of its own, so it is only created for instances that run batches
 		inst.run = inst.mod.ExportedFunction(abi.ExportRun)
 	}
 	inst.params[0] = uint64(p.index)
@@ -130,7 +130,7 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	default:
 		e.recycle(c, inst)
 	}
-	if c.batch.next == 0 { // it took none: it is asked again, for one alone
+	if c.batch.next == 0 { // the guest opened no task: run the first one alone
 		c.releaseSlot()
 		begin(first)
 		first.Result = e.Run(first.Ctx, first.Task, first.Sink)
@@ -146,7 +146,7 @@ func begin(item *runtime.Item) {
 	}
 }
 
-// boundItem is bound for a task that begins later: its time counts from then.
+// boundItem is bound for a task that begins later: its timeout counts from its begin.
 func (m *module) boundItem(i *runtime.Item, index int) {
 	begun := i.Task.Deadline
 	m.bound(&i.Task, index)
@@ -155,17 +155,17 @@ func (m *module) boundItem(i *runtime.Item, index int) {
 	}
 }
 
-// failed ends the task that was open when the guest ended. A guest that ends
-// between two tasks has done those before, and is not asked for the others.
+// failed ends the task that was open when the guest ended. If no task was open, the earlier
+// tasks have their results already, and the later ones run in another call.
 func (b *batch) failed(c *call, r runtime.Result) {
 	if b.open {
-		c.look() // what is left of its budget says nothing
+		c.look() // the budget is unreliable after a trap, so read the clock
 		b.settle(c, r)
 	}
 }
 
-// between makes the time between two tasks that of the next one, so that a
-// guest that hangs there is ended. It can reach neither task.
+// between charges the time between two tasks to the next task, so that a guest that hangs
+// there is ended. The guest can access neither task during this time.
 func (c *call) between() {
 	if b := c.batch; b.next < len(b.items) {
 		c.next(b.items[b.next])
@@ -175,7 +175,7 @@ func (c *call) between() {
 	c.deadline = c.seen + moment(batchGrace)
 }
 
-// next makes the task of an item the one that is next, at the time seen last.
+// next makes the task of an item the next one, starting at c.seen.
 func (c *call) next(item *runtime.Item) {
 	if item.Timeout > 0 {
 		item.Begin(c.seen.time())
@@ -183,7 +183,7 @@ func (c *call) next(item *runtime.Item) {
 	c.face(item.Ctx, &item.Task)
 }
 
-// noTask is what a guest faces that has done all of them. It is never changed.
+// noTask is the task of a call after the last task of its batch. It is never changed.
 var noTask runtime.Task
 
 type discard struct{}
@@ -191,7 +191,8 @@ type discard struct{}
 func (discard) Log(runtime.Level, []byte)     {}
 func (discard) Progress(int64, int64, string) {}
 
-// hear ends the task of which the guest's call did not tell any more that it has ended.
+// hear ends the open task if its end was stored in BatchGlobal and not yet reported when
+// the guest's call returned.
 func (b *batch) hear(c *call, inst *instance) {
 	if inst.taken == nil {
 		return
@@ -204,8 +205,8 @@ func (b *batch) hear(c *call, inst *instance) {
 	}
 }
 
-// done ends the open task with the status in the lower half of a word. So much of the
-// guest's budget is left.
+// done ends the open task. The lower half of status is the handler's status, and budget is
+// the rest of the guest's budget.
 func (b *batch) done(c *call, status, budget uint64) {
 	if status := abi.Status(int32(status)); status == abi.StatusOK { // in place: a result is large
 		b.item.Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
@@ -215,13 +216,13 @@ func (b *batch) done(c *call, status, budget uint64) {
 	b.end(c, budget)
 }
 
-// settle ends the open task.
+// settle ends the open task with a result.
 func (b *batch) settle(c *call, r runtime.Result) {
 	b.item.Result = r
 	b.end(c, b.budget.Get())
 }
 
-// end ends the open task, whose result is known but for the time it took.
+// end ends the open task, whose result lacks only the duration.
 func (b *batch) end(c *call, budget uint64) {
 	b.look(c, budget)
 	b.item.Result.Duration = time.Duration(c.seen - b.start)
@@ -233,9 +234,9 @@ func (b *batch) end(c *call, budget uint64) {
 // shortWork is the fuel that a guest uses within a few microseconds.
 const shortWork = 2000
 
-// look looks at the clock unless the guest has done very little since that was done
-// last, and has kept the host busy as little: a look costs as much as all
-// else that is done for a task. What the time so far belongs to is the next task then.
+// look reads the clock, unless the guest has done very little since the last read and has
+// made the host do as little. A read costs as much as all other work of the host for a
+// task. If the clock is not read, the time is counted for the next task.
 func (b *batch) look(c *call, budget uint64) {
 	left, _ := meter.SplitBudget(budget)
 	if uint32(b.fuel-left) >= shortWork || c.log.touched || c.progress.heard {
@@ -244,12 +245,12 @@ func (b *batch) look(c *call, budget uint64) {
 	}
 }
 
-// smallOutput is the most, in bytes, that an output may have to lie beside those of
-// other tasks: whoever keeps one of them keeps all.
+// smallOutput is the largest output, in bytes, that shares a buffer with the outputs of
+// other tasks. A reference to one of them retains the whole buffer.
 const smallOutput = 256
 
-// room is space for a small output. Most tasks of a batch answer alike, so there
-// is as much for each of those to come.
+// room returns space for a small output. The outputs of a batch usually have similar sizes,
+// so a new buffer has as much space for each of the remaining tasks.
 func (b *batch) room(n int) []byte {
 	if cap(b.small)-len(b.small) < n {
 		b.small = make([]byte, 0, n*(len(b.items)-b.next+1))
@@ -259,8 +260,8 @@ func (b *batch) room(n int) []byte {
 	return b.small[at : at : at+n]
 }
 
-// nextTask ends the task that the guest says has ended, and opens the next one: what a
-// guest asks for by job_done and then job_next. See meter.Batch.
+// nextTask ends the current task if the guest has ended it, and opens the next one. It
+// serves a guest's calls of job_done and job_next together. See meter.Batch.
 func (c *call) nextTask(taken, budget uint64) uint64 {
 	b := c.batch
 	if b == nil {
@@ -272,19 +273,19 @@ func (c *call) nextTask(taken, budget uint64) uint64 {
 	return b.openNext(c)
 }
 
-// openNext opens the next task. The batch is whole when it begins, so that
-// there is never a task to wait for.
+// openNext opens the next task. A batch is complete when it begins, so openNext never waits
+// for a task.
 func (b *batch) openNext(c *call) uint64 {
 	for b.next < len(b.items) {
 		item := b.items[b.next]
-		if b.next++; c.task != &item.Task { // one before it was overdue
+		if b.next++; c.task != &item.Task { // an earlier task was overdue
 			c.next(item)
 		}
 		if err := c.overdue(); err != nil {
 			item.Result = c.ended(err)
 			continue
 		}
-		c.take(item.Sink, &b.items[0].Task.Limits) // which are those of all
+		c.take(item.Sink, &b.items[0].Task.Limits) // all items have the same limits
 		b.item, b.open, b.start = item, true, c.seen
 		return result(abi.NextReady)
 	}
@@ -292,7 +293,8 @@ func (b *batch) openNext(c *call) uint64 {
 	return result(abi.NextEnd)
 }
 
-// jobNext is called by modules that end no task, and by others where they may not.
+// jobNext serves modules that never call job_done, and calls of job_next that are not
+// allowed.
 func jobNext(c *call, _ memory, stack []uint64) {
 	if b := c.batch; b == nil || b.open {
 		stack[0] = errno(abi.ErrnoInvalid)

@@ -13,21 +13,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 )
 
-// batchPlayer has the script fixture with a manifest that allows batches.
+// batchPlayer returns a player of the script fixture with a manifest that allows batches.
 func batchPlayer(t *testing.T, cfg Config) *player {
 	e := newEngine(t, cfg)
 	code := withSection(fixture(t, "script"), "wheelwork.manifest", `{"handlers":[{"name":"main","batch":true},{"name":"alone"}]}`)
 	return &player{t: t, engine: e, digest: load(t, e, code), task: runtime.Task{App: "shop", Job: "j"}}
 }
 
-// item is a task of a batch.
+// item returns a task of a batch.
 func (p *player) item(id string, s *script, end, status uint64) (*runtime.Item, *recorder) {
 	task, sink := p.task, &recorder{}
 	task.RunID, task.Digest, task.Input, task.Deadline = id, p.digest, s.input(end, status), within(20*time.Second)
 	return &runtime.Item{Ctx: context.Background(), Task: task, Sink: sink}, sink
 }
 
-// saying returns a script that logs and reports its run's id as its output.
+// saying returns a script that logs text and outputs the id of its run.
 func saying(t *testing.T, text string) (*script, int) {
 	s := newScript(t)
 	s.call("log", uint64(1), text)
@@ -92,7 +92,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestABatchGoesOnAfterATrap loses one task to each way of ending badly.
+// TestABatchGoesOnAfterATrap fails one task in each possible way; the others must run.
 func TestABatchGoesOnAfterATrap(t *testing.T) {
 	p := batchPlayer(t, Config{})
 	item := func(id string, end, status uint64) *runtime.Item {
@@ -103,7 +103,7 @@ func TestABatchGoesOnAfterATrap(t *testing.T) {
 	trap, loop, leave, hang := item("trap", opTrap, 0), item("loop", opLoop, 0), item("leave", opLeave, 2), item("hang", opHang, 0)
 	loop.Task.Deadline = within(attackTime)
 	after := item("after", opReturn, 0)
-	after.Task.Deadline = within(attackTime + 50*time.Millisecond) // by which a guest between two tasks is ended
+	after.Task.Deadline = within(attackTime + 50*time.Millisecond) // the deadline at which a guest that hangs between two tasks is ended
 	items := []*runtime.Item{item("a", opReturn, 0), trap, item("b", opReturn, 0), loop, leave, item("c", opReturn, 0), hang, after, item("d", opReturn, 0)}
 	work := spent(func() { p.engine.RunBatch(items) })
 	got := outcomes(items)
@@ -118,7 +118,7 @@ func TestABatchGoesOnAfterATrap(t *testing.T) {
 	}
 }
 
-// TestTheLastTaskOfABatchCannotHang ends a guest that hangs when all is done.
+// TestTheLastTaskOfABatchCannotHang ends a guest that hangs after its last task.
 func TestTheLastTaskOfABatchCannotHang(t *testing.T) {
 	p := batchPlayer(t, Config{})
 	s, _ := saying(t, "x")
@@ -134,7 +134,7 @@ func TestTheLastTaskOfABatchCannotHang(t *testing.T) {
 	}
 }
 
-// TestBetweenTwoTasks calls for a task where there is none.
+// TestBetweenTwoTasks calls functions of a task while there is none.
 func TestBetweenTwoTasks(t *testing.T) {
 	p := batchPlayer(t, Config{Services: &local.Services{}})
 	s := newScript(t)
@@ -151,7 +151,7 @@ func TestBetweenTwoTasks(t *testing.T) {
 	if len(oneSink.lines) != 0 || !cmp.Equal(twoSink.lines, []string{"two"}) {
 		t.Errorf("lines %q and %q: what is said between two tasks is nobody's", oneSink.lines, twoSink.lines)
 	}
-	// Two at once, and none where there is no batch.
+	// Opening a second task at once fails, and so does opening one outside a batch.
 	s = newScript(t)
 	next := s.call("job_next", uint64(0))
 	it, sink := p.item("open", s, opReturn, 0)
@@ -168,7 +168,7 @@ func TestBetweenTwoTasks(t *testing.T) {
 	}
 }
 
-// TestBatchesAreOfOneKind gives together what must not share an instance.
+// TestBatchesAreOfOneKind passes tasks together that must not share an instance.
 func TestBatchesAreOfOneKind(t *testing.T) {
 	a := runtime.Task{App: "a", Digest: "d", Handler: "h", Grants: &runtime.Grants{}}
 	for name, change := range map[string]func(*runtime.Task){
@@ -206,7 +206,7 @@ func TestBatchesAreOfOneKind(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehindByABatch: a reset follows the whole of it.
+// TestNothingIsLeftBehindByABatch checks the reset after a whole batch.
 func TestNothingIsLeftBehindByABatch(t *testing.T) {
 	p := batchPlayer(t, Config{})
 	leave := newScript(t)
@@ -215,7 +215,7 @@ func TestNothingIsLeftBehindByABatch(t *testing.T) {
 	two, _ := p.item("two", leave, opReturn, 0)
 	p.engine.RunBatch([]*runtime.Item{one, two})
 	look := newScript(t)
-	look.op(uint64(0)) // the data's place is not part of this input
+	look.op(uint64(0)) // so that this input does not contain the address of the data
 	if d := p.play(look); strings.Contains(string(d.Output), "secret") {
 		t.Error("a task found what a batch left")
 	}

@@ -29,7 +29,7 @@ func benchmarkRun(b *testing.B, e *Engine, task runtime.Task) {
 	}
 }
 
-// BenchmarkWarm is a whole task on an instance that is set back after it.
+// BenchmarkWarm runs a whole task on an instance that is reset after it.
 func BenchmarkWarm(b *testing.B) {
 	b.Run("wat/128KiB", func(b *testing.B) {
 		e := newEngine(b, Config{})
@@ -43,7 +43,7 @@ func BenchmarkWarm(b *testing.B) {
 	})
 }
 
-// BenchmarkCall is the guest's call alone, without reset.
+// BenchmarkCall measures only the guest's call, without the reset.
 func BenchmarkCall(b *testing.B) {
 	e := newEngine(b, Config{})
 	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
@@ -64,7 +64,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkReset is setting an instance back that the task did not change.
+// BenchmarkReset measures the reset of an instance that the task did not change.
 func BenchmarkReset(b *testing.B) {
 	e := newEngine(b, Config{})
 	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
@@ -81,7 +81,7 @@ func BenchmarkReset(b *testing.B) {
 	}
 }
 
-// BenchmarkFresh is a whole task in an instance of its own.
+// BenchmarkFresh runs a whole task in a new instance.
 func BenchmarkFresh(b *testing.B) {
 	b.Run("wat", func(b *testing.B) {
 		e := newEngine(b, Config{})

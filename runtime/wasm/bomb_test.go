@@ -15,14 +15,14 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// part is a section of a module that a test puts together.
+// part is a section of a module that a test assembles.
 type part struct {
 	id   byte
 	body []byte
 }
 
-// built is a reactor that does nothing, with more sections; each takes its place
-// in the order of the format, custom ones stand last.
+// built returns a reactor that does nothing, with additional sections. It sorts the
+// sections in the order of the format, with custom sections last.
 func built(more ...part) []byte {
 	exports := append(wasmbinary.AppendName([]byte{2}, "memory"), 2, 0)
 	exports = append(wasmbinary.AppendName(exports, "wheelwork_handle"), 0, 0)
@@ -57,12 +57,12 @@ func built(more ...part) []byte {
 	return m
 }
 
-// many is a vector of n equal entries.
+// many returns a vector of n equal entries.
 func many(n int, entry ...byte) []byte {
 	return append(wasmbinary.AppendU32(nil, uint32(n)), bytes.Repeat(entry, n)...)
 }
 
-// sums is an initialiser of so many bytes or a few more.
+// sums returns an initialiser of about size bytes.
 func sums(size int) []byte {
 	return append(append([]byte{0x41, 0}, bytes.Repeat([]byte{0x41, 1, 0x6a}, size/3)...), 0x0b)
 }
@@ -71,8 +71,8 @@ func named(name string, body []byte) part {
 	return part{wasmbinary.SectionCustom, append(wasmbinary.AppendName(nil, name), body...)}
 }
 
-// TestBombsAreRefused uploads what is small to send and dear to have. The gate
-// refuses each with the limit that it is over, before it has taken much memory.
+// TestBombsAreRefused uploads modules that are small but expensive to load. Inspect must
+// refuse each with the limit that it exceeds, before it has used much memory.
 func TestBombsAreRefused(t *testing.T) {
 	limits := wasmbinary.DefaultLimits()
 	table := part{wasmbinary.SectionTable, many(1, 0x70, 0, 1)}
@@ -121,8 +121,8 @@ func TestBombsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheLargestThatIsTakenRuns: what is just within the limits is no bomb for a
-// host, which makes an instance of it for each task.
+// TestTheLargestThatIsTakenRuns checks that a host can run modules just within the limits,
+// with a new instance for each task.
 func TestTheLargestThatIsTakenRuns(t *testing.T) {
 	limits := wasmbinary.DefaultLimits()
 	e := newEngine(t, Config{})

@@ -10,7 +10,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// cacheFiles are the bytes of each file of a compile cache.
+// cacheFiles returns the size in bytes of each file of a compile cache.
 func cacheFiles(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
 	files := map[string]int64{}
@@ -35,8 +35,8 @@ func total(files map[string]int64) (n int64) {
 	return n
 }
 
-// TestCompileCacheIsBounded loads more modules than there is room for. What is
-// loaded stays, what is not goes, and what went is compiled again.
+// TestCompileCacheIsBounded loads more modules than the cache has room for. Files of loaded
+// modules must stay, other files must go, and removed modules must be compiled again.
 func TestCompileCacheIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()
@@ -67,13 +67,13 @@ func TestCompileCacheIsBounded(t *testing.T) {
 		load(e, name)
 	}
 	loaded := cacheFiles(t, dir)
-	if len(loaded) != 3*len(names) { // rewritten, compiled, and a note that the two belong together
+	if len(loaded) != 3*len(names) { // for each module: rewritten code, machine code, and a note that they belong together
 		t.Errorf("%d files while %d modules are loaded: %v", len(loaded), len(names), loaded)
 	}
 	load(e, "count")
 	finish(e)
 
-	// With room for all of them a restart compiles nothing.
+	// With room for all modules a restart compiles nothing.
 	e = open(total(loaded))
 	for _, name := range names {
 		load(e, name)
@@ -89,7 +89,8 @@ func TestCompileCacheIsBounded(t *testing.T) {
 	}
 	finish(e)
 
-	// With room for about two of four, two go; those that remain are whole.
+	// With room for about two of four modules, two are removed, and the others stay
+	// complete.
 	e = open(total(loaded) / 2)
 	if got := total(cacheFiles(t, dir)); got > total(loaded)/2 || got == 0 {
 		t.Errorf("%d bytes of %d are there, want at most half", got, total(loaded))
@@ -109,8 +110,8 @@ func TestCompileCacheIsBounded(t *testing.T) {
 	finish(e)
 }
 
-// TestModulesThatShareCode loads two modules that differ in a custom section
-// alone: they are compiled to the same file, which both use.
+// TestModulesThatShareCode loads two modules that differ only in a custom section. They
+// compile to the same file, which both use.
 func TestModulesThatShareCode(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()

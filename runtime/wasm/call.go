@@ -14,9 +14,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 )
 
-// Bounds of a slice: the units (about instructions) a guest runs between two
-// ticks. The slice adapts to sliceTime, because a unit may take 0.3 ns or, when
-// every load misses the caches, a hundred times as long.
+// Bounds of a slice: the number of units (about one instruction each) that a guest runs
+// between two ticks. The slice adapts to sliceTime, because a unit takes from 0.3 ns up to
+// a hundred times as long when every load misses the caches.
 const (
 	firstSlice = 50_000
 	minSlice   = 5_000
@@ -25,19 +25,19 @@ const (
 )
 
 const (
-	// cancelGrace is how long a handler may run on after a cancel, so that one
-	// that asks can end by itself.
+	// cancelGrace is how long a handler may continue after a cancel, so that a handler that
+	// polls for cancellation can return by itself.
 	cancelGrace = 3 * time.Millisecond
-	// deadlineNear is when "cancelled" begins to warn.
+	// deadlineNear is the time before the deadline from which "cancelled" warns the guest.
 	deadlineNear = time.Second
-	// progressEvery is how often a progress goes on to the sink.
+	// progressEvery is the minimum time between two progress reports to the sink.
 	progressEvery = 100 * time.Millisecond
-	// longSleep is how long a sleep is for which a guest gives up the slot of its host: a
-	// shorter one costs less than another task in its place.
+	// longSleep is the longest sleep during which a guest retains its execution slot of the
+	// host. For a shorter sleep it costs more to run another task than to wait.
 	longSleep = 50 * time.Millisecond
 )
 
-// Why the host ended a guest.
+// The causes for which the host ends a guest.
 var (
 	errDeadline    = errors.New("the handler did not end before its deadline")
 	errStopped     = errors.New("the handler was stopped")
@@ -45,64 +45,64 @@ var (
 	errOutputLimit = errors.New("output limit")
 )
 
-// misuse is a host call with arguments that make no sense.
+// misuse is a host call with invalid arguments.
 type misuse struct{ text string }
 
 func (m misuse) Error() string { return m.text }
 
-// A call is one run of a guest function: what host functions need while it
-// lasts. It is the guest's context.Context; only Value is used by the engine.
-// It belongs to the goroutine that runs the guest.
+// A call is one run of a guest function. It holds the state that host functions need during
+// the run. It is the guest's context.Context; the engine only uses Value. Only the
+// goroutine that runs the guest may use it.
 type call struct {
-	context.Context // Background: the engine looks for values only
+	context.Context // Background: the engine only looks up values
 
 	slots      chan struct{}
-	ration     *ration // of guest memory; nil: there is no bound
-	hasSlot    bool    // whether this call holds a token of slots
+	ration     *ration // budget of guest memory; nil: no bound
+	hasSlot    bool    // this call holds a token of slots
 	services   runtime.Services
-	starting   bool            // in _initialize, whose effects later tasks see: the task is out of reach
+	starting   bool            // in _initialize, which serves later tasks too, so the current task is hidden from the guest
 	describing bool            // in wheelwork_describe: there is no task, but there is output
-	batch      *batch          // nil: the task is alone
-	tasks      batch           // where batch lies
-	inst       *instance       // the instance that JavaScript runs in; nil: none does
-	bridge     *bridge         // the standard streams of Python; nil: there is none
-	files      wazero.FSConfig // what is mounted; nil: nothing
+	batch      *batch          // nil: the call runs a single task
+	tasks      batch           // storage for batch
+	inst       *instance       // the instance that runs JavaScript; nil: none
+	bridge     *bridge         // the standard streams of Python; nil: none
+	files      wazero.FSConfig // the mounted files; nil: none
 
-	cause      error // why the host ended the guest; nil when it did not
-	slice      int64 // units of the slice that runs
+	cause      error // why the host ended the guest; nil: it did not
+	slice      int64 // units of the current slice
 	sliceStart moment
-	worked     int // work of host functions since the clock was looked at
-	// seen is when the clock was looked at last. Looking costs as much as a short
-	// call, so what happens at one moment shares a look.
+	worked     int // work of host functions since the clock was last read
+	// seen is the time at which the clock was last read. A read costs as much as a short
+	// call, so events at about the same time share one read.
 	seen moment
 
-	due   moment    // when dueAt is: the tasks of a batch often have one deadline
-	dueAt time.Time // invariant: zero, or of a task that this call has faced
+	due   moment    // the moment of dueAt, cached because the tasks of a batch often share a deadline
+	dueAt time.Time // invariant: zero, or the deadline of an earlier task of this call
 
-	attempt              // the task at hand
-	own     runtime.Task // where Run keeps its task
-	lines   *lines.Table // of the module that runs
+	attempt              // the current task
+	own     runtime.Task // storage for the task of Run
+	lines   *lines.Table // of the running module
 }
 
-// An attempt is what a call keeps for one task. In a batch a call has one after
-// another.
+// An attempt is the state of a call for one task. In a batch a call has several attempts,
+// one after another.
 type attempt struct {
-	ctx      context.Context // the caller's
+	ctx      context.Context // the context of the caller of Run
 	task     *runtime.Task
-	deadline moment // the earlier of the task's and the context's; never: none
+	deadline moment // the earlier of the deadlines of task and context; never: none
 
-	stdin       []byte // what is left of a command's input
+	stdin       []byte // the unread rest of a command's input
 	output      []byte
 	outputLimit int
 	log         logWriter
 	progress    progress
-	failure     *failure // what the guest told by fail
-	cancelSeen  moment   // first tick that saw the caller's context end; never: none has
+	failure     *failure // the arguments of the guest's call of fail
+	cancelSeen  moment   // first tick that saw the caller's context end; never: none did
 	fuel        int64    // units that may still be granted
 	asked       asked
 }
 
-// failure is what a guest tells about why it fails.
+// failure is the guest's own report of its failure.
 type failure struct {
 	permanent  bool
 	retryAfter time.Duration
@@ -115,7 +115,7 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 	return c
 }
 
-// begin makes c a call for t, whatever it was before.
+// begin resets c to a call for t.
 func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
 	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
 	c.starting, c.describing, c.batch, c.files, c.cause, c.worked = false, false, nil, nil, nil, 0
@@ -125,20 +125,20 @@ func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, sl
 	c.open(ctx, t, sink)
 }
 
-// look looks at the clock.
+// look reads the clock.
 func (c *call) look() moment {
 	c.seen = now()
 	return c.seen
 }
 
-// open makes t the task at hand, at the time seen last.
+// open makes t the current task, starting at c.seen.
 func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 	c.face(ctx, t)
 	c.take(sink, &t.Limits)
 }
 
-// face makes t the task that is next: its time runs and its fuel is used, but
-// the guest cannot reach it yet, and nobody hears what it says.
+// face makes t the next task: its deadline and its fuel apply from now on, but the guest
+// cannot access the task yet, and its log lines and progress reports are discarded.
 func (c *call) face(ctx context.Context, t *runtime.Task) {
 	c.ctx, c.task = ctx, t
 	c.cancelSeen = never
@@ -153,8 +153,8 @@ func (c *call) face(ctx context.Context, t *runtime.Task) {
 	c.log.sink, c.progress.sink = discard{}, discard{}
 }
 
-// take gives the guest the task that it faces, with these limits. What it said before
-// is gone.
+// take gives the guest access to the task set by face, with the given limits. It discards
+// the output and failure of the previous task.
 func (c *call) take(sink runtime.Sink, limits *runtime.Limits) {
 	c.stdin, c.output, c.failure = nil, nil, nil
 	c.outputLimit = int(orDefault(limits.OutputBytes, defaultOutputBytes))
@@ -165,8 +165,8 @@ func (c *call) take(sink runtime.Sink, limits *runtime.Limits) {
 	}
 }
 
-// close hands on what is still held back of the task at hand, and gives back
-// what it holds.
+// close flushes buffered log lines and progress of the current task, and releases its
+// resources.
 func (c *call) close() {
 	if c.log.touched {
 		c.log.Flush(runtime.LevelInfo)
@@ -188,7 +188,7 @@ func orDefault(v, def int64) int64 {
 
 type callKey struct{}
 
-// Value makes the call known to host functions.
+// Value lets host functions find the call.
 func (c *call) Value(key any) any {
 	if key == (callKey{}) {
 		return c
@@ -196,8 +196,8 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
-// callFrom is the call that a host function is part of. The engine hands on the
-// context that it was given, or one made from it.
+// callFrom returns the call that a host function belongs to. The engine passes the context
+// that it was given, or one derived from it.
 func callFrom(ctx context.Context) *call {
 	if c, ok := ctx.(*call); ok {
 		return c
@@ -205,20 +205,20 @@ func callFrom(ctx context.Context) *call {
 	return ctx.Value(callKey{}).(*call)
 }
 
-// end ends the guest from within a host function. The engine turns the panic
-// into an error of the guest's call.
+// end ends the guest from within a host function. The engine converts the panic to an error
+// of the guest's call.
 func (c *call) end(cause error) {
 	c.cause = cause
 	panic(cause)
 }
 
-// endf ends the guest for a misuse of a host function.
+// endf ends the guest because it misused a host function.
 func (c *call) endf(format string, args ...any) {
 	c.end(misuse{fmt.Sprintf(format, args...)})
 }
 
-// tick is called when a slice is used up: it lets other goroutines run, ends a
-// guest whose time is over, and returns the next slice.
+// tick is called when a slice is used up. It lets other goroutines run, ends a guest after
+// its deadline or cancellation, and returns the next slice.
 func (c *call) tick() int64 {
 	at := now()
 	used := time.Duration(at - c.sliceStart)
@@ -230,15 +230,14 @@ func (c *call) tick() int64 {
 	return c.slice
 }
 
-// Bounds of a yield. A turn that took no longer than nobody says that nobody else
-// wants to run.
+// Bounds of a yield. If a turn takes less than nobody, no other goroutine wants to run.
 const (
 	nobody   = moment(500 * time.Nanosecond)
 	maxTurns = 32
 )
 
-// yield lets other goroutines run, for as long as a slice lasts if they want to, and
-// returns what time it is then.
+// yield lets other goroutines run, for up to sliceTime if they need it, and returns the
+// time afterwards.
 func yield(begin moment) moment {
 	at, others := giveTurns(begin, func() moment {
 		goruntime.Gosched()
@@ -250,10 +249,10 @@ func yield(begin moment) moment {
 	return at
 }
 
-// giveTurns gives turns to others, each of which returns what time it is then, and
-// reports whether there was anybody. One turn is not enough: the garbage collector
-// sweeps in hundreds of small turns, and with a whole slice between any two of them
-// a collection would take many times as long.
+// giveTurns calls turn, which lets other goroutines run and returns the time afterwards. It
+// repeats the calls until no other goroutine wants to run, and reports whether any did. One
+// turn is not enough: the garbage collector sweeps in hundreds of small turns, and with a
+// whole slice between every two of them a collection would take many times as long.
 func giveTurns(begin moment, turn func() moment) (at moment, others bool) {
 	at = begin
 	for range maxTurns {
@@ -268,14 +267,14 @@ func giveTurns(begin moment, turn func() moment) (at moment, others bool) {
 	return at, others
 }
 
-// workBetweenLooks is how much host functions do for a guest between two looks
-// at the clock, in calls and pages. Their time is not in the guest's budget, so
-// a loop around a slow one would run a thousand times as long as its slice.
+// workBetweenLooks is how much host functions do for a guest between two reads of the
+// clock, in calls and pages. Their time is not in the guest's budget, so a loop around a
+// slow host function would run a thousand times as long as its slice.
 const workBetweenLooks = 32
 
-// work counts what a host function does with so many bytes, and ends a guest
-// whose time is over. Functions that touch no memory cost what the guest's budget
-// says of a call.
+// work counts the work of a host function on so many bytes, and ends a guest whose deadline
+// has passed. Functions that touch no memory cost what the guest's budget charges for a
+// call.
 func (c *call) work(bytes int) {
 	if c.worked += 1 + bytes/pageBytes; c.worked >= workBetweenLooks {
 		c.worked = 0
@@ -283,7 +282,8 @@ func (c *call) work(bytes int) {
 	}
 }
 
-// nextSlice doubles a slice that was short and shrinks a long one at once.
+// nextSlice doubles a slice that took less than half of sliceTime. It shrinks a slice that
+// took longer than sliceTime to about sliceTime at once.
 func nextSlice(slice int64, used time.Duration) int64 {
 	switch {
 	case used > sliceTime:
@@ -294,8 +294,8 @@ func nextSlice(slice int64, used time.Duration) int64 {
 	return slice
 }
 
-// check ends the guest when its deadline has passed, or a while after the
-// caller cancelled it.
+// check ends the guest when its deadline has passed, or cancelGrace after the caller
+// cancelled it.
 func (c *call) check(now moment) {
 	if now >= c.deadline {
 		c.end(errDeadline)
@@ -312,7 +312,7 @@ func (c *call) check(now moment) {
 	}
 }
 
-// overdue says why a guest should not even start, at the time seen last.
+// overdue returns the reason why a guest should not start at c.seen, or nil.
 func (c *call) overdue() error {
 	err := c.ctx.Err()
 	switch {
@@ -326,7 +326,7 @@ func (c *call) overdue() error {
 	return errStopped
 }
 
-// cancelled is what the guest learns when it asks whether to stop.
+// cancelled returns the answer to a guest that polls for cancellation.
 func (c *call) cancelled() abi.Cancel {
 	switch {
 	case c.ctx.Err() != nil:
@@ -345,10 +345,11 @@ func (c *call) left() time.Duration {
 	return time.Duration(c.deadline - now())
 }
 
-// sleep waits for d and gives the slot to another guest meanwhile; if it takes long, that of
-// the host as well. A guest that
-// sleeps when its deadline passes or it is cancelled is ended at once: it would
-// not ask before it wakes.
+// sleep waits for d and gives its slot to another guest meanwhile. A sleep longer than
+// longSleep also releases the execution slot of the host, unless guest memory is scarce or
+// the host refuses. A guest whose deadline passes or that is
+// cancelled during its sleep is ended at once, because it could not poll for cancellation
+// before it wakes.
 func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
@@ -379,8 +380,8 @@ func (c *call) sleep(d time.Duration) {
 	}
 }
 
-// wake waits until the host has a slot for a guest that has slept, or the guest's
-// deadline has passed.
+// wake waits until the host has an execution slot for a guest that has slept, or until the
+// guest's deadline.
 func (c *call) wake(s runtime.Sleeper) {
 	ctx := c.ctx
 	if c.deadline != never {
@@ -391,14 +392,14 @@ func (c *call) wake(s runtime.Sleeper) {
 	s.Wake(ctx)
 }
 
-// pace makes a guest wait that logs faster than it may.
+// pace delays a guest that logs faster than its log rate.
 func (c *call) pace() {
 	if wait := c.log.wait(); wait > 0 {
 		c.sleep(wait)
 	}
 }
 
-// acquireSlot waits until the guest may run.
+// acquireSlot waits for a slot of the engine.
 func (c *call) acquireSlot() error {
 	select {
 	case c.slots <- struct{}{}:
@@ -431,8 +432,8 @@ func (c *call) releaseSlot() {
 	}
 }
 
-// writeOutput appends to the output. Over the limit it ends the guest: the
-// rest could never be delivered.
+// writeOutput appends to the output. It ends the guest when the output exceeds its limit,
+// because a truncated output is useless.
 func (c *call) writeOutput(b []byte) {
 	if len(b) > c.outputLimit-len(c.output) {
 		c.end(errOutputLimit)

@@ -30,7 +30,7 @@ func TestMoments(t *testing.T) {
 		{"very long ago", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), math.MinInt64 + seen},
 	} {
 		got := momentOf(tt.time, seen)
-		if off := time.Duration(got/2 - tt.want/2).Abs(); off > 5*time.Second { // halves: a difference may not fit
+		if off := time.Duration(got/2 - tt.want/2).Abs(); off > 5*time.Second { // halves, because a difference may overflow
 			t.Errorf("%s: %v, want %v", tt.name, time.Duration(got), time.Duration(tt.want))
 		}
 	}
@@ -42,7 +42,8 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestADeadlineOfTheWallClockHolds gives deadlines as they come over the network.
+// TestADeadlineOfTheWallClockHolds uses a deadline without a monotonic reading, as from the
+// network.
 func TestADeadlineOfTheWallClockHolds(t *testing.T) {
 	e := newEngine(t, Config{})
 	digest := load(t, e, fixture(t, "loop"))
@@ -53,7 +54,7 @@ func TestADeadlineOfTheWallClockHolds(t *testing.T) {
 	}
 }
 
-// echoes is a batch of tasks with these inputs.
+// echoes returns a batch of tasks with the given inputs.
 func echoes(t *testing.T, inputs ...string) (run func(), items []*runtime.Item) {
 	return batchOf(t, "echoes", inputs...)
 }
@@ -67,7 +68,7 @@ func batchOf(t *testing.T, file string, inputs ...string) (run func(), items []*
 	return func() { e.RunBatch(items) }, items
 }
 
-// TestOutputsOfABatchAreApart writes behind each output, as whoever owns it may.
+// TestOutputsOfABatchAreApart appends to each output, as its owner may.
 func TestOutputsOfABatchAreApart(t *testing.T) {
 	var inputs []string
 	for i := range 40 {
@@ -85,11 +86,11 @@ func TestOutputsOfABatchAreApart(t *testing.T) {
 	}
 }
 
-// TestTimeOfABatch has a task that takes long between many that take next to nothing,
-// for which nobody looks at the clock.
+// TestTimeOfABatch runs one long task among many short ones, for which the engine does not
+// read the clock.
 func TestTimeOfABatch(t *testing.T) {
 	run, items := echoes(t, "a", "a", "a", "a", "busy", "a", "a", "a")
-	run() // makes the instance
+	run() // creates the instance
 	for tries := 0; ; tries++ {
 		start := time.Now()
 		run()
@@ -107,14 +108,14 @@ func TestTimeOfABatch(t *testing.T) {
 		if busy >= took/2 {
 			break
 		}
-		if tries == 50 { // a machine may have other things to do in the midst of it, but not each time
+		if tries == 50 { // a busy machine may interrupt some tries, but not all
 			t.Fatalf("all took %v, of which the long one says %v", took, busy)
 		}
 	}
 }
 
-// TestTimeOfShortTasks has tasks that end long before their slice does. In one of the
-// guests a local holds the budget when the host looks at it.
+// TestTimeOfShortTasks runs tasks that end long before their slice. In one of the guests a
+// local holds the budget when the host reads it.
 func TestTimeOfShortTasks(t *testing.T) {
 	for _, file := range []string{"echoes", "inlined"} {
 		run, items := batchOf(t, file, "c", "c", "c", "c")
@@ -127,13 +128,13 @@ func TestTimeOfShortTasks(t *testing.T) {
 	}
 }
 
-// TestLogBeginsAnew uses one writer for one task after another, as a call does.
+// TestLogBeginsAnew reuses one writer for several tasks, as a call does.
 func TestLogBeginsAnew(t *testing.T) {
 	var l logWriter
 	for i, limits := range []runtime.Limits{{LogLines: 2}, {LogLines: 2}, {LogLines: 3}, {LogLines: 2}, {LogLines: 2, LogBytes: 9}} {
 		sink := &recorder{}
 		if i == 2 {
-			l.begin(sink, &runtime.Limits{LogLines: 99}) // of a task that says nothing
+			l.begin(sink, &runtime.Limits{LogLines: 99}) // a task that logs nothing
 		}
 		l.begin(sink, &limits)
 		for range limits.LogLines {
@@ -142,11 +143,11 @@ func TestLogBeginsAnew(t *testing.T) {
 		l.Write(runtime.LevelInfo, []byte("held"))
 		want := int(limits.LogLines)
 		if limits.LogBytes > 0 {
-			want = 2 // a line, and the one that says that no more come
+			want = 2 // a line, and the message that the rest is dropped
 		}
 		l.Write(runtime.LevelInfo, []byte(" back\n"))
 		if limits.LogBytes == 0 {
-			want++ // the same, for lines
+			want++ // the message about the limit of lines
 		}
 		if len(sink.lines) != want || sink.lines[0] != "line" || !strings.HasPrefix(sink.lines[want-1], "log limit of") {
 			t.Errorf("task %d with %+v logged %q, want %d lines", i, limits, sink.lines, want)
@@ -154,13 +155,13 @@ func TestLogBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestProgressBeginsAnew looks that a task's first progress is told at once.
+// TestProgressBeginsAnew checks that a task's first progress is passed on at once.
 func TestProgressBeginsAnew(t *testing.T) {
 	var p progress
 	for range 3 {
 		sink := &recorder{}
 		p.begin(sink)
-		p.flush(now(), true) // there is none
+		p.flush(now(), true) // nothing is pending
 		p.set(1, 2, []byte("first"))
 		p.set(2, 2, []byte("held back"))
 		if len(sink.progress) != 1 || sink.progress[0] != (step{1, 2, "first"}) {
@@ -169,8 +170,8 @@ func TestProgressBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestAForgottenPlaceIsKnownAgain lets a place be forgotten, in each of the ways it can be,
-// while its instance runs.
+// TestAForgottenPlaceIsKnownAgain makes the pool remove the stack of an instance, in each
+// of the possible ways, while the instance runs.
 func TestAForgottenPlaceIsKnownAgain(t *testing.T) {
 	ctx := context.Background()
 	for _, forget := range []string{"sweep", "evict"} {
@@ -201,8 +202,8 @@ func TestAForgottenPlaceIsKnownAgain(t *testing.T) {
 	}
 }
 
-// TestYieldIsMoreThanOneTurn has a neighbour with much to do in small turns, as the
-// garbage collector has when it sweeps.
+// TestYieldIsMoreThanOneTurn yields to a goroutine that works in small turns, as the
+// garbage collector does when it sweeps.
 func TestYieldIsMoreThanOneTurn(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	var turns atomic.Int64
@@ -218,25 +219,25 @@ func TestYieldIsMoreThanOneTurn(t *testing.T) {
 		}
 	}()
 	best := int64(0)
-	for range 100 { // a machine may have other things to do in the midst of it
+	for range 100 { // a busy machine may interrupt some tries
 		before := turns.Load()
 		yield(now())
 		best = max(best, turns.Load()-before)
 	}
 	done.Store(true)
 	<-ended
-	if best < 2 { // of maxTurns, if the machine has nothing else to do: see TestGiveTurns
+	if best < 2 { // up to maxTurns on an idle machine: see TestGiveTurns
 		t.Errorf("a neighbour got %d turns, want some", best)
 	}
 }
 
-// TestGiveTurns: others get turns until nobody wants one, or a slice has passed, or
-// there were enough.
+// TestGiveTurns checks that other goroutines get turns until none wants one, a slice has
+// passed, or maxTurns were given.
 func TestGiveTurns(t *testing.T) {
 	const begin, small = moment(time.Hour), nobody
 	for _, c := range []struct {
 		what   string
-		takes  []moment // of each turn; the last one's time is that of all behind it, too
+		takes  []moment // duration of each turn; further turns take as long as the last one
 		turns  int
 		others bool
 	}{
@@ -258,7 +259,7 @@ func TestGiveTurns(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsSetBackMakesMarks looks which modules pay for marks.
+// TestOnlyWhatIsSetBackMakesMarks checks which modules have dirty bits.
 func TestOnlyWhatIsSetBackMakesMarks(t *testing.T) {
 	e := newEngine(t, Config{})
 	for reuse, want := range map[string]bool{"reset": true, "fresh": false, "shared": false} {

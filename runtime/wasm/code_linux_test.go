@@ -15,14 +15,14 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// machineCode is how much memory of the process holds code that is in no file, and
-// in how many pieces.
+// machineCode returns the bytes and the number of mappings of the process that contain code
+// and have no file.
 func machineCode(t *testing.T) (bytes int64, pieces int) {
 	t.Helper()
-	for range 3 { // the engine frees code when nothing refers to it, in finalizers
+	for range 3 { // the engine frees unreferenced code in finalizers
 		goruntime.GC()
 	}
-	done := make(chan struct{}) // finalizers run one after the other: those before this one have
+	done := make(chan struct{}) // finalizers run one after another, so all earlier ones have run when this one does
 	goruntime.SetFinalizer(new([16]byte), func(*[16]byte) { close(done) })
 	goruntime.GC()
 	<-done
@@ -47,8 +47,8 @@ func machineCode(t *testing.T) (bytes int64, pieces int) {
 	return bytes, pieces
 }
 
-// large is a module of a few hundred kilobytes of machine code, another one for
-// each number.
+// large returns a module with a few hundred kilobytes of machine code. Each number gives
+// another module.
 func large(number byte) []byte {
 	body := []byte{0, 0x20, 0}
 	for range 200 {
@@ -60,11 +60,12 @@ func large(number byte) []byte {
 	return built(part{wasmbinary.SectionFunction, many(functions, 0)}, part{wasmbinary.SectionCode, many(functions, body...)})
 }
 
-// TestUnloadedCodeIsGivenBack loads modules and unloads them, in any order: all of
-// their code is gone then, and not when others take its place.
+// TestUnloadedCodeIsGivenBack loads and unloads modules in several orders. Their code must
+// be freed at once, not only when other modules replace it.
 func TestUnloadedCodeIsGivenBack(t *testing.T) {
-	// The engine sorts code by its address, and what is new is put as high as it fits.
-	// So that it is the last one, the engine's own code is made where all above is taken.
+	// The engine sorts code by address, and the system maps new memory at the highest free
+	// address. The mappings below force the engine's own code to a low address, so that it
+	// does not stay last in the engine's list.
 	var taken [][]byte
 	for _, size := range append(slices.Repeat([]int{4 << 10}, 4000), 64<<20) {
 		m, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON)
@@ -101,8 +102,8 @@ func TestUnloadedCodeIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestStandInsAreGivenBack: what stands in for functions that a module calls optional
-// goes with it, and not while a task may call it.
+// TestStandInsAreGivenBack checks that the stubs of a module's optional functions are freed
+// with the module, but not while a task may call them.
 func TestStandInsAreGivenBack(t *testing.T) {
 	e := newEngine(t, Config{})
 	code := withSection(fixture(t, "optional"), "wheelwork.manifest", `{"optional":["telepathy","foresight"]}`)
@@ -126,7 +127,7 @@ func TestStandInsAreGivenBack(t *testing.T) {
 	if err := e.Unload(t.Context(), digest); err != nil {
 		t.Fatal(err)
 	}
-	machineCode(t) // what can be freed is
+	machineCode(t) // frees everything that can be freed
 	inst.arm(c, e.cfg.StackBytes)
 	if _, err := inst.handle.Call(c, 0); err != nil {
 		t.Errorf("a task that was running: %v", err)

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// A processor that has something to do gives Go's collector a quarter of itself, so
-// beside a guest a collection takes four times as long as it would by itself; a
-// processor that has nothing to do gives it all. So guests stand back while there is one.
+// A busy processor gives a quarter of its time to Go's garbage collector, so a collection
+// beside a guest takes four times as long as on an idle processor, which gives all its
+// time. Guests therefore pause while the collector runs.
 const (
-	stoodBack = time.Millisecond // the most of one turn; a guest waits no longer for a collector that takes its time
+	stoodBack = time.Millisecond // bound of one pause; a guest does not wait longer for a slow collection
 	nap       = 50 * time.Microsecond
 )
 
-// collector knows whether garbage is collected now. The runtime does not say so, but
-// counts: a collection stops the world when it begins, and is counted when it has
-// ended. So one is under way when the world was stopped for it since the last one
-// was counted.
+// collector detects whether a garbage collection is running. The runtime only reports
+// counters: a collection stops the world when it begins and is counted when it has ended.
+// So a collection is running when the world was stopped for it since the last one was
+// counted.
 type collector struct {
-	busy    atomic.Bool // as the last look found
+	busy    atomic.Bool // result of the last check
 	mu      sync.Mutex
 	samples [2]metrics.Sample
 	cycles  uint64
-	stops   uint64 // when cycles was seen to change
+	stops   uint64 // value when cycles last changed
 }
 
 var garbage = &collector{samples: [2]metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/sched/pauses/total/gc:seconds"}}}
 
-// working looks, which takes about a microsecond. Guests that ask at the same time
-// get what one of them finds.
+// working reads the counters, which takes about a microsecond. Concurrent callers use the
+// last result instead.
 func (c *collector) working() bool {
 	if !c.mu.TryLock() {
 		return c.busy.Load()
@@ -38,7 +38,7 @@ func (c *collector) working() bool {
 	defer c.mu.Unlock()
 	metrics.Read(c.samples[:])
 	if c.samples[1].Value.Kind() != metrics.KindFloat64Histogram {
-		return false // a runtime that counts in another way
+		return false // the runtime has another metric
 	}
 	var stops uint64
 	for _, n := range c.samples[1].Value.Float64Histogram().Counts {
@@ -51,8 +51,7 @@ func (c *collector) working() bool {
 	return stops > c.stops
 }
 
-// standBack leaves the processor to the collector while there is one, for at most
-// so long.
+// standBack pauses the guest while a collection runs, for at most stoodBack.
 func standBack(since moment) moment {
 	at := since
 	for at-since < moment(stoodBack) && garbage.working() {

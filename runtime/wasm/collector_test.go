@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCollectorIsSeen: a collection is noticed while it is under way, and not
-// after its end. It fails when a version of Go counts in another way.
+// TestCollectorIsSeen checks that a running collection is detected, at the latest in one of
+// many tries. It fails when a version of Go has other metrics.
 func TestCollectorIsSeen(t *testing.T) {
 	c := &collector{samples: garbage.samples}
 	metrics.Read(c.samples[:])
@@ -15,9 +15,9 @@ func TestCollectorIsSeen(t *testing.T) {
 		t.Fatalf("this version of Go has no %s, or no %s", c.samples[0].Name, c.samples[1].Name)
 	}
 	goruntime.GC()
-	c.working() // the first look knows nothing
+	c.working() // the first call has no earlier values
 	type node struct{ next *node }
-	var list *node // what takes a while to follow
+	var list *node // takes the collector a while to mark
 	for range 1 << 20 {
 		list = &node{list}
 	}

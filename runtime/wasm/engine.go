@@ -26,8 +26,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// engineVersion is part of the compile cache's path: code compiled by another
-// version of the engine must not be run. A test compares it with go.mod.
+// engineVersion is part of the path of the compile cache: code compiled by another version
+// of the engine must not run. A test compares it with go.mod.
 const engineVersion = "wazero-v1.12.0"
 
 // Defaults of Config and of runtime.Limits.
@@ -36,7 +36,7 @@ const (
 	defaultCacheBytes  = 2 << 30
 	defaultMaxMemory   = 1 << 30
 	defaultStackBytes  = 16 << 20
-	maxStackBytes      = 50 << 20 // where the engine ends a call by itself
+	maxStackBytes      = 50 << 20 // the engine itself ends a call at this limit
 	defaultMemoryBytes = 256 << 20
 	defaultOutputBytes = 1 << 20
 	defaultLogBytes    = 1 << 20
@@ -45,34 +45,35 @@ const (
 	defaultCalls       = 100_000
 )
 
-// ErrDigest says that a module's bytes are not those of its digest.
+// ErrDigest means that the SHA-256 of a module's bytes differs from its digest.
 var ErrDigest = errors.New("the module's bytes do not match its digest")
 
 // Config configures an Engine. The zero value works.
 type Config struct {
-	// CacheDir keeps compiled code across restarts, in a directory per version
-	// of engine and rewriter. It holds machine code that will be executed: nobody else may be
-	// able to write there. Default "": compiled code is kept in memory only.
+	// CacheDir is the directory that retains compiled code across restarts, in a
+	// subdirectory per version of engine and rewriter. It holds machine code that will be
+	// executed, so no other user may have write access to it. Default "": compiled code is
+	// held in memory only.
 	CacheDir string
-	// CacheBytes bounds that directory, with what other versions left in it: what
-	// was not used for the longest time goes first, what is loaded stays. Default 2 GiB.
+	// CacheBytes bounds that directory, including the files of other versions. The least
+	// recently used files are removed first; files of loaded modules stay. Default 2 GiB.
 	CacheBytes int64
-	// MaxPoolBytes bounds the memory of idle instances, of all modules together;
-	// the one idle longest goes first. Default 256 MiB.
+	// MaxPoolBytes bounds the memory of the idle instances of all modules together. The
+	// instance that has been idle longest is closed first. Default 256 MiB.
 	MaxPoolBytes int64
-	// Slots bounds how many guests run at once; a sleeping guest holds none, a
-	// task waits for one. Default: 4 for each processor Go uses.
+	// Slots bounds how many guests run at once. A task waits for a slot; a sleeping guest
+	// holds none. Default: 4 for each processor that Go uses.
 	Slots int
 	// MaxMemoryBytes caps runtime.Limits.MemoryBytes of every task. Default 1 GiB.
 	MaxMemoryBytes int64
-	// MaxTotalBytes bounds the linear memory of all instances together, those that
-	// run and those that are idle: memory.grow fails, and an instance that cannot be
-	// made for it is the host's error. Default: no bound.
+	// MaxTotalBytes bounds the linear memory of all instances together, running and idle.
+	// Above it memory.grow fails, and a failure to create an instance is a host error.
+	// Default: no bound.
 	MaxTotalBytes int64
-	// StackBytes bounds the estimated native stack of one guest call, and so its
-	// recursion. Default 16 MiB.
+	// StackBytes bounds the estimated native stack of one guest call, and with it the depth
+	// of its recursion. Default 16 MiB.
 	StackBytes int64
-	// Services is what handlers may ask for. Default: nothing is served.
+	// Services are the services that handlers may call. Default: none.
 	Services runtime.Services
 	// Dirs are the directories of this machine that grants may name. Default: none.
 	Dirs map[string]string
@@ -128,15 +129,16 @@ type Engine struct {
 
 	mu      sync.RWMutex
 	modules map[string]*module     // by digest
-	latest  atomic.Pointer[module] // one of modules; nil: ask them
-	loading sync.WaitGroup         // loads that are under way
-	closed  bool                   // no load begins any more
+	latest  atomic.Pointer[module] // one of modules; nil: look it up in modules
+	loading sync.WaitGroup         // loads in progress
+	closed  bool                   // no further load may begin
 }
 
 var _ runtime.Executor = (*Engine)(nil)
 
-// features are what guests may use: WebAssembly 2.0 and what compilers emit
-// beyond it. Threads and exceptions stay off: the rewriter does not know them.
+// features are the Wasm features that guests may use: WebAssembly 2.0 and the later
+// features that compilers emit. Threads and exceptions are off, because the rewriter does
+// not support them.
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
 // New returns an engine. The caller must Close it.
@@ -180,12 +182,12 @@ func (e *Engine) openCache() (err error) {
 	return nil
 }
 
-// cacheVersion names the directory of what this version of engine and rewriter
-// made. The engine tells processors apart by itself.
+// cacheVersion names the directory for the output of this version of engine and rewriter.
+// The engine separates processor types itself.
 func cacheVersion() string { return fmt.Sprintf("%s-meter-%d-kept", engineVersion, meter.Version) }
 
-// Close frees all instances and compiled code. No Run may be going on; a load
-// that nobody waits for any more is waited for, as long as ctx allows.
+// Close frees all instances and compiled code. No Run may be in progress. Close waits for
+// loads in progress, for as long as ctx allows, even if their callers have returned.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
@@ -195,7 +197,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		e.loading.Wait()
 		close(loaded)
 	}()
-	select { // the compiler works on what is closed here
+	select { // the compiler uses the runtime and cache that are closed below
 	case <-loaded:
 	case <-ctx.Done():
 		return fmt.Errorf("close the engine: a module is still compiled: %w", context.Cause(ctx))
@@ -216,11 +218,11 @@ func (e *Engine) begin() (end func(), err error) {
 	return e.loading.Done, nil
 }
 
-// Loaded says whether Run can run the module of this digest.
+// Loaded reports whether the module of this digest is loaded, so that Run can run it.
 func (e *Engine) Loaded(digest string) bool { return e.module(digest) != nil }
 
-// module returns the loaded module of a digest; nil: it is not loaded. It is asked
-// several times for each task, and most tasks are of the module of the one before.
+// module returns the loaded module of a digest, or nil. It is called several times for each
+// task, and most tasks have the module of the previous task, so it checks latest first.
 func (e *Engine) module(digest string) *module {
 	if m := e.latest.Load(); m != nil && m.info.Digest == digest {
 		return m
@@ -229,13 +231,13 @@ func (e *Engine) module(digest string) *module {
 	defer e.mu.RUnlock()
 	m := e.modules[digest]
 	if m != nil {
-		e.latest.Store(m) // under the lock, which Unload has to have first
+		e.latest.Store(m) // while the read lock is held, so that Unload clears it later
 	}
 	return m
 }
 
-// Unload forgets a module: its compiled code and its idle instances. Tasks that
-// run go on to their end. A module that is not loaded is no error.
+// Unload removes a module's compiled code and idle instances. Running tasks continue to
+// their end. Unloading a module that is not loaded is no error.
 func (e *Engine) Unload(ctx context.Context, digest string) error {
 	e.mu.Lock()
 	m := e.modules[digest]
@@ -247,7 +249,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	}
 	e.evictor.Release(m.files)
 	err := e.pool.drop(ctx, m)
-	if m.script != nil { // the code is its interpreter's
+	if m.script != nil { // the code belongs to its interpreter
 		return err
 	}
 	for _, s := range e.scriptsOf(digest) {
@@ -256,10 +258,10 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	return errors.Join(err, e.closeCode(ctx, m))
 }
 
-// Load makes a module ready to run: it checks the digest and the upload rules,
-// rewrites and compiles. Loading a loaded module does nothing; concurrent calls
-// for one digest share the work. When ctx ends Load returns, but a compilation
-// that has begun goes on for those that wait for it.
+// Load prepares a module to run: it checks the digest and the upload rules, rewrites and
+// compiles. Loading a loaded module does nothing; concurrent calls for one digest share the
+// work. When ctx ends Load returns, but a compilation that has begun continues for the
+// other callers.
 func (e *Engine) Load(ctx context.Context, digest string, code []byte) error {
 	if e.Loaded(digest) {
 		return nil
@@ -275,7 +277,7 @@ func (e *Engine) Load(ctx context.Context, digest string, code []byte) error {
 
 func (e *Engine) load(digest string, code []byte) error {
 	if e.Loaded(digest) {
-		return nil // by a flight that ended between the caller's look and this one
+		return nil // another load finished after the caller checked
 	}
 	end, err := e.begin()
 	if err != nil {
@@ -317,12 +319,12 @@ func (e *Engine) load(digest string, code []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m
-	e.latest.Store(nil) // it may have been loaded already
+	e.latest.Store(nil) // it may point at the previous load of this digest
 	return nil
 }
 
-// rewrite returns the form of a module that is compiled, from the cache if it
-// is there. A cache that cannot be written to costs time and nothing else.
+// rewrite returns the form of a module that is compiled, from the cache if it is there. A
+// failure to write to the cache only costs time.
 func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
 	opts := e.meterOptions()
 	name := rewrittenName(digest, opts)
@@ -336,7 +338,7 @@ func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
 		return rewritten{}, err
 	}
 	if data, err := encodeRewritten(p); err == nil {
-		_ = e.rewritten.Put(name, data) // the next start takes longer
+		_ = e.rewritten.Put(name, data) // on failure the next start rewrites again
 	}
 	return p, nil
 }
@@ -355,15 +357,16 @@ func meterOptions(cfg Config) meter.Options {
 	}
 }
 
-// compile turns a panic of the compiler into an error: the code comes from
-// strangers, and a compiler has more corners than a parser.
+// compile turns a panic of the compiler into an error: the code is untrusted, and a
+// compiler has more untested paths than a parser.
 func compile(rt wazero.Runtime, code []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = refuse("the compiler failed: %v", r)
 		}
 	}()
-	// Not the caller's context: others may wait for the same compilation.
+	// The background context is used because other callers may wait for the same
+	// compilation.
 	ctx := experimental.WithCompilationWorkers(context.Background(), goruntime.GOMAXPROCS(0))
 	compiled, err := rt.CompileModule(ctx, code)
 	if err != nil {
@@ -377,5 +380,5 @@ func digestOf(code []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// pages is the number of whole pages in so many bytes.
+// pages returns the number of whole pages in the given number of bytes.
 func pages(bytes int64) uint32 { return uint32(bytes / binary.PageSize) }

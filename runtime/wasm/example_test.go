@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// printer is a sink that prints what a handler says.
+// printer is a sink that prints what a handler logs.
 type printer struct{}
 
 func (printer) Log(_ runtime.Level, line []byte) { fmt.Printf("log: %s\n", line) }
@@ -29,7 +29,7 @@ func module(name string) []byte {
 	return code
 }
 
-// run loads a module into an engine of its own and runs one task.
+// run loads a module into a new engine and runs one task.
 func run(code []byte, task runtime.Task) runtime.Result {
 	ctx := context.Background()
 	engine, err := wasm.New(ctx, wasm.Config{})
@@ -44,7 +44,7 @@ func run(code []byte, task runtime.Task) runtime.Result {
 	return engine.Run(ctx, task, printer{})
 }
 
-// Inspect tells what a module is, or refuses it with one sentence.
+// Inspect describes a module, or refuses it with one sentence.
 func ExampleInspect() {
 	info, err := wasm.Inspect(module("args"))
 	if err != nil {
@@ -59,8 +59,8 @@ func ExampleInspect() {
 	// module refused: this is not WebAssembly (it starts with "#!/bin/s"): upload the .wasm file that your compiler wrote
 }
 
-// An engine runs a handler of a loaded module. What the handler says while it
-// runs goes to the sink.
+// An engine runs a handler of a loaded module. The log lines of the handler go to the sink
+// while it runs.
 func ExampleEngine_Run() {
 	// The manifest names the handlers of the module, in the order of its table.
 	code, err := wasm.WithManifest(module("host"), `{"handlers": [
@@ -82,7 +82,7 @@ func ExampleEngine_Run() {
 	// true
 }
 
-// Fuel bounds the work of a task: a handler that never returns is ended.
+// Fuel bounds the work of a task: the engine ends a handler that never returns.
 func ExampleEngine_Run_fuel() {
 	code := module("loop")
 	result := run(code, runtime.Task{RunID: "run-1", Limits: runtime.Limits{Fuel: 100_000}})

@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// filesModule is the fixture that works on files. Its input is a letter and a path.
+// filesModule loads the fixture that works on files. Its input is a letter and a path.
 func filesModule(t *testing.T, cfg Config) func(input string, mounts ...runtime.FileGrant) runtime.Result {
 	e := newEngine(t, cfg)
 	digest := load(t, e, fixture(t, "files"))
@@ -25,7 +25,7 @@ func filesModule(t *testing.T, cfg Config) func(input string, mounts ...runtime.
 
 func TestFilesInMemory(t *testing.T) {
 	run := filesModule(t, Config{})
-	for range 2 { // what the first leaves is not there for the second
+	for range 2 { // the second task must not find the file of the first
 		if r := run("wnote", runtime.FileGrant{Mount: "/tmp", Write: true}); r.Outcome != runtime.Succeeded || len(r.Output) != 0 {
 			t.Fatalf("a new directory: %+v", r)
 		}
@@ -92,8 +92,8 @@ func TestFilesOfADirectory(t *testing.T) {
 	}
 }
 
-// TestReactorsHaveFiles gives a reactor mounts. It gets an instance of its own from
-// _initialize on, where it looks for them, and finds nothing of a task before.
+// TestReactorsHaveFiles runs a reactor with mounts. It must get a new instance before
+// _initialize, in which it looks for them, and find nothing of an earlier task.
 func TestReactorsHaveFiles(t *testing.T) {
 	e := newEngine(t, Config{})
 	digest := load(t, e, fixture(t, "mounted"))

@@ -9,21 +9,20 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// fillers take the places of modules that were unloaded. The engine keeps the code
-// of all modules in one list. When it takes one out it moves the others up, and what
-// was last stays behind the end of the list, where nothing but the next module that
-// is added ends its being referred to: a hundred megabytes of an interpreter may
-// stay for as long as the process lives. So what is taken out is replaced by next to
-// nothing, and the list is never shorter than it was, except while a module is
-// loaded, which takes the place of a filler.
+// fillers are placeholders for modules that were unloaded. The engine retains the code of
+// all modules in one list. When it removes an entry it moves the following entries up, but
+// leaves a reference to the last one behind the end of the list, until the next module is
+// added there. A hundred megabytes of an interpreter could so stay until the process ends.
+// Therefore each removed module is replaced by an almost empty one, and the list never
+// becomes shorter, except while a module is loaded, which replaces a placeholder.
 type fillers struct {
 	mu   sync.Mutex
 	each []wazero.CompiledModule
 }
 
-// add puts a filler into the place of what was just closed.
+// add puts a placeholder at the position of a module that was just closed.
 func (f *fillers) add(ctx context.Context, rt wazero.Runtime) error {
-	// A module of the host: it is not written to the cache of compiled code.
+	// Code of a host module is not written to the cache of compiled code.
 	filler, err := rt.NewHostModuleBuilder("filler").NewFunctionBuilder().
 		WithGoFunction(api.GoFunc(func(context.Context, []uint64) {}), nil, nil).Export("nothing").Compile(ctx)
 	if err != nil {
@@ -35,7 +34,7 @@ func (f *fillers) add(ctx context.Context, rt wazero.Runtime) error {
 	return nil
 }
 
-// take makes room for a module.
+// take removes a placeholder before a module is added.
 func (f *fillers) take(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,8 +48,8 @@ func (f *fillers) take(ctx context.Context) error {
 	return last.Close(ctx)
 }
 
-// closeCode gives back the code of a module and of what stands in for what it calls
-// optional. Tasks that run keep what they need of both until they end.
+// closeCode releases the code of a module and of its stubs. Running tasks retain the code
+// that they use until they end.
 func (e *Engine) closeCode(ctx context.Context, m *module) error {
 	err := errors.Join(m.compiled.Close(ctx), e.fillers.add(ctx, e.rt))
 	if m.stubs.compiled == nil {

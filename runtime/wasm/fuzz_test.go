@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// seeds are the fixtures and some malformed modules.
+// seeds adds the fixtures and some malformed modules.
 func seeds(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.wasm")
 	if err != nil || len(files) == 0 {
@@ -34,8 +34,8 @@ func seeds(f *testing.F) {
 	f.Add(withHandlers(assemble([]byte{0, 0x41, 0, 0x0b}), "a", "b"))
 }
 
-// FuzzInspect feeds the upload gate. It must refuse with one line of its own
-// kind, or describe a module that loads.
+// FuzzInspect checks that Inspect refuses a module with a one-line ErrInvalidModule, or
+// describes a module that loads.
 func FuzzInspect(f *testing.F) {
 	seeds(f)
 	e, err := New(context.Background(), Config{})
@@ -56,7 +56,7 @@ func FuzzInspect(f *testing.F) {
 		}
 		e.mu.Lock()
 		m := e.modules[info.Digest]
-		delete(e.modules, info.Digest) // or the fuzzer would fill the memory
+		delete(e.modules, info.Digest) // otherwise the fuzzer would fill the memory
 		e.mu.Unlock()
 		if err := m.compiled.Close(context.Background()); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func FuzzRewrite(f *testing.F) {
 	})
 }
 
-// reserved says whether a module exports a name that the rewriter may add.
+// reserved reports whether a module exports a name that the rewriter may add.
 func reserved(m *wasmbinary.Module) bool {
 	for _, e := range m.Exports {
 		if strings.HasPrefix(e.Name, meter.Prefix) {
@@ -104,8 +104,8 @@ func reserved(m *wasmbinary.Module) bool {
 	return false
 }
 
-// withoutCustoms drops custom sections, as the rewriter does: the engine also
-// refuses modules for what is in them.
+// withoutCustoms removes custom sections, as the rewriter does. The engine also refuses
+// modules because of the contents of custom sections.
 func withoutCustoms(code []byte) []byte {
 	out := append([]byte(nil), code[:8]...)
 	for rest := code[8:]; len(rest) > 0; {
@@ -125,8 +125,8 @@ func withoutCustoms(code []byte) []byte {
 	return out
 }
 
-// FuzzDecodeRewritten reads files of the compile cache. What is not whole is
-// not there; what is comes back as it was put.
+// FuzzDecodeRewritten decodes files of the compile cache. An incomplete file must be
+// refused, and any other must be decoded to the same code after it is encoded again.
 func FuzzDecodeRewritten(f *testing.F) {
 	p, err := rewrite(assemble([]byte{0, 0x41, 0, 0x0b}), meterOptions(Config{}.withDefaults()))
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 	maxMessage = 4 << 10 // bytes of an error or progress message
 )
 
-// A hostFunction is one import of wheelwork_v1. fn reads its parameters from
-// the stack and puts its result there.
+// A hostFunction is one function of wheelwork_v1. fn reads its parameters from the stack
+// and stores its result there.
 type hostFunction struct {
 	name            string
 	params, results []api.ValueType
@@ -39,7 +39,7 @@ type hostFunction struct {
 	fn              func(c *call, mem memory, stack []uint64)
 }
 
-// hostFunctions is the whole of wheelwork_v1, in the order of wheelwork.wit.
+// hostFunctions returns all functions of wheelwork_v1, in the order of wheelwork.wit.
 func hostFunctions() []hostFunction {
 	types := func(t ...api.ValueType) []api.ValueType { return t }
 	first := []hostFunction{
@@ -57,10 +57,10 @@ func hostFunctions() []hostFunction {
 	return append(first, serviceFunctions()...)
 }
 
-// hostModules are the modules that guests import from.
+// hostModules holds the modules that guests import from.
 type hostModules struct {
-	// plainWASI is WASI for instances that have files and one task: what they do
-	// to their file descriptors is nobody else's.
+	// plainWASI is WASI for instances that have files. Such an instance runs one task, so
+	// its changes to file descriptors affect no other task.
 	plainWASI api.Module
 }
 
@@ -73,13 +73,13 @@ func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err e
 	return err
 }
 
-// An unnamed is a module of the host that no guest finds by its name.
+// An unnamed is a module of the host that guests cannot import by name.
 type unnamed struct {
 	compiled wazero.CompiledModule
 	instance api.Module
 }
 
-// anonymous instantiates such a module.
+// anonymous instantiates an unnamed module.
 func anonymous(ctx context.Context, rt wazero.Runtime, b interface {
 	Compile(context.Context) (wazero.CompiledModule, error)
 },
@@ -93,7 +93,8 @@ func anonymous(ctx context.Context, rt wazero.Runtime, b interface {
 	return m, nil
 }
 
-// resolve lets a guest find other modules than the named ones.
+// resolve replaces named host modules for a guest: by its stubs, and by plainWASI if it has
+// files.
 func (h *hostModules) resolve(ctx context.Context, m *module, files bool) context.Context {
 	stubs := m.stubs.instance
 	if stubs == nil && !files {
@@ -110,8 +111,8 @@ func (h *hostModules) resolve(ctx context.Context, m *module, files bool) contex
 	})
 }
 
-// stubModule is wheelwork_v1 and beside it functions that are not served; nil
-// when there are none.
+// stubModule instantiates wheelwork_v1 with stubs for functions that the host does not
+// serve; zero when there are no stubs.
 func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (unnamed, error) {
 	if len(stubs) == 0 {
 		return unnamed{}, nil
@@ -122,17 +123,17 @@ func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (unnamed, 
 		if s.Results[0] == i64 {
 			answer = wide(answer)
 		}
-		// The result's place is there even if there are no parameters.
+		// The stack has room for the result even without parameters.
 		b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) { stack[0] = answer }), s.Params, s.Results).Export(s.Name)
 	}
 	return anonymous(ctx, rt, b)
 }
 
-// wheelwork builds the module of that name.
+// wheelwork builds the module wheelwork_v1.
 func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	b := rt.NewHostModuleBuilder(abi.ImportModule)
 	for _, f := range hostFunctions() {
-		if f.name == "job_next" || f.name == "job_done" { // asked for each task of a batch
+		if f.name == "job_next" || f.name == "job_done" { // called for each task of a batch
 			b.NewFunctionBuilder().WithGoFunction(&plainFunction{f}, f.params, f.results).Export(f.name)
 		} else {
 			b.NewFunctionBuilder().WithGoModuleFunction(&f, f.params, f.results).Export(f.name)
@@ -160,7 +161,7 @@ func (f *hostFunction) Call(ctx context.Context, mod api.Module, stack []uint64)
 	f.fn(c, memory{c, f.name, mod.Memory()}, stack)
 }
 
-// A plainFunction is a function that needs no memory, which takes less to call.
+// A plainFunction is a host function that needs no memory, which makes its call cheaper.
 type plainFunction struct{ of hostFunction }
 
 // Call implements api.GoFunction.
@@ -172,12 +173,12 @@ func (f *plainFunction) Call(ctx context.Context, stack []uint64) {
 	f.of.fn(c, memory{c: c, fn: f.of.name}, stack)
 }
 
-// hasTask says whether the guest can reach a task.
+// hasTask reports whether the guest may access a task.
 func (c *call) hasTask() bool {
 	return !c.starting && !c.describing && (c.batch == nil || c.batch.open)
 }
 
-// endWithoutTask ends a guest that asks for its task where it has none.
+// endWithoutTask ends a guest that calls a function of its task while it has none.
 func (c *call) endWithoutTask(name string) {
 	switch {
 	case c.starting:
@@ -203,8 +204,8 @@ func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 	return err
 }
 
-// memory is a guest's memory as one host function sees it: a range outside it
-// ends the guest.
+// memory is a guest's memory in one call of a host function. An access outside it ends the
+// guest.
 type memory struct {
 	c    *call
 	fn   string
@@ -223,13 +224,14 @@ func (m memory) read(ptr, n uint64) []byte {
 	return nil
 }
 
-// text copies a string that may not be longer than limit; what is too long is cut.
+// text copies a string and truncates it to limit bytes.
 func (m memory) text(ptr, n uint64, limit int) string {
 	b := m.read(ptr, n)
 	return string(b[:min(len(b), limit)])
 }
 
-// give writes src to a buffer of the guest and returns src's full length.
+// give writes src to a buffer of the guest, truncated to capacity, and returns src's full
+// length.
 func (m memory) give(ptr, capacity uint64, src []byte) uint64 {
 	copy(m.read(ptr, capacity), src)
 	return result(int32(len(src)))
@@ -256,7 +258,7 @@ func paramGet(c *call, mem memory, stack []uint64) {
 	stack[0] = mem.give(stack[2], stack[3], []byte(value))
 }
 
-// param looks up what a task tells about itself, then the job's environment.
+// param returns a property of the task, or else a variable of the job's environment.
 func (c *call) param(key string) (string, bool) {
 	t := c.task
 	switch key {
@@ -295,7 +297,7 @@ func (c *call) param(key string) (string, bool) {
 	return v, ok
 }
 
-// unixMs is "0" for the zero time.
+// unixMs formats a time in milliseconds since 1970; the zero time is "0".
 func unixMs(t time.Time) string {
 	if t.IsZero() {
 		return "0"
@@ -326,7 +328,7 @@ func fail(c *call, mem memory, stack []uint64) {
 	stack[0] = 0
 }
 
-// maxRetryAfter is the longest delay that a handler can ask for.
+// maxRetryAfter is the longest retry delay that a handler can set.
 const maxRetryAfter = 30 * 24 * time.Hour
 
 func logLines(c *call, mem memory, stack []uint64) {
@@ -338,8 +340,8 @@ func logLines(c *call, mem memory, stack []uint64) {
 	stack[0] = 0
 }
 
-// allowed holds a request against the grants. Whoever sends it does so again,
-// for the address that is dialled and for every redirect.
+// allowed checks a request against the grants. The service that sends the request checks
+// again, for the address that it dials and for every redirect.
 func (c *call) allowed(name string, r runtime.Request) abi.Errno {
 	u, err := url.Parse(r.URL)
 	if err != nil {
@@ -360,7 +362,7 @@ func (c *call) allowed(name string, r runtime.Request) abi.Errno {
 	return 0
 }
 
-// secretName is what the host replaces in a header's value.
+// secretName matches a placeholder that the host replaces in a header's value.
 var secretName = regexp.MustCompile(`\{\{secret:([^{}]*)\}\}`)
 
 func setProgress(c *call, mem memory, stack []uint64) {
@@ -379,8 +381,8 @@ func random(c *call, mem memory, stack []uint64) {
 	stack[0] = 0
 }
 
-// randomSource gives random bytes in pieces and looks at the clock between
-// them, so that a request for a whole memory does not outlast the deadline.
+// randomSource returns random bytes in pieces and reads the clock between them, so that a
+// request for a whole memory ends at the deadline.
 type randomSource struct{ c *call }
 
 const randomPiece = 64 << 10

@@ -13,11 +13,11 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// Bounds of what an attack may cost. A limit that does not hold is off by far more than
+// Bounds of the cost of an attack. A limit that does not work exceeds them by far more than
 // the slack.
 const (
 	attackTime = 60 * time.Millisecond  // deadline given to attacks without end
-	slack      = 150 * time.Millisecond // of a processor's time, which passes no faster than time
+	slack      = 150 * time.Millisecond // of processor time, which passes no faster than real time
 )
 
 // TestEndlessGuestsMeetTheirDeadline runs guests that never return.
@@ -69,7 +69,7 @@ func TestContextDeadlineCountsToo(t *testing.T) {
 	}
 }
 
-// TestCancel ends guests that do not ask whether to stop, and one that does.
+// TestCancel cancels guests that do not poll for cancellation, and one that does.
 func TestCancel(t *testing.T) {
 	e := newEngine(t, Config{})
 	host := withHandlers(fixture(t, "host"), hostHandlers...)
@@ -99,8 +99,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestACancelEndsAHandlerSoon: from a cancel on, a guest that asks for nothing gets no
-// more than 5 ms of a processor. A lease that is lost is a cancel.
+// TestACancelEndsAHandlerSoon checks that after a cancel, a guest that does not poll gets
+// at most 5 ms of processor time. The loss of a lease is such a cancel.
 func TestACancelEndsAHandlerSoon(t *testing.T) {
 	e := newEngine(t, Config{})
 	for name, digest := range map[string]string{
@@ -120,7 +120,7 @@ func TestACancelEndsAHandlerSoon(t *testing.T) {
 		}
 		slices.Sort(spent)
 		t.Logf("%s: it went on for %v of a processor", name, spent)
-		if spent[len(spent)/2] > 5*time.Millisecond { // the middle one: who measures is interrupted too
+		if spent[len(spent)/2] > 5*time.Millisecond { // the median, because the measurement is interrupted too
 			t.Errorf("%s went on for %v of a processor", name, spent)
 		}
 	}
@@ -161,7 +161,8 @@ func TestGuestsDoNotStallTheProcess(t *testing.T) {
 	slices.Sort(collections)
 	slices.Sort(timers)
 	t.Logf("garbage collections %v, delays of a timer %v", collections, timers)
-	// The middle ones: a machine that is busy makes some slow, a guest that is not interrupted all.
+	// The medians: a busy machine delays some, a guest that cannot be interrupted delays
+	// all.
 	if collections[10] > time.Second || timers[10] > time.Second {
 		t.Errorf("garbage collections took %v, timers were %v late", collections, timers)
 	}
@@ -254,7 +255,7 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
-// nest returns a module whose handler has n blocks inside one another.
+// nest returns a module whose handler has n nested blocks.
 func nest(n int, op byte) []byte {
 	var body []byte
 	body = append(body, 1, 1, 0x7e) // one i64 local
@@ -271,7 +272,7 @@ func nest(n int, op byte) []byte {
 	return assemble(body)
 }
 
-// assemble returns a reactor whose handler has that body.
+// assemble returns a reactor whose handler has the given body.
 func assemble(body []byte) []byte {
 	m := []byte("\x00asm\x01\x00\x00\x00")
 	m = wasmbinary.AppendSection(m, wasmbinary.SectionType, []byte("\x01\x60\x01\x7f\x01\x7f"))
@@ -284,7 +285,8 @@ func assemble(body []byte) []byte {
 	return wasmbinary.AppendSection(m, wasmbinary.SectionCode, code)
 }
 
-// deepest is how far each kind of block may be nested; the function is a block itself.
+// deepest returns the maximum nesting of each kind of block. The function itself counts as
+// a block.
 func deepest() map[byte]int {
 	limits := wasmbinary.DefaultLimits()
 	return map[byte]int{0x02: limits.Nesting - 1, 0x03: limits.BranchNesting, 0x04: limits.BranchNesting}
@@ -301,7 +303,7 @@ func TestCompileBombsAreRefused(t *testing.T) {
 	if _, err := Inspect(assemble(make([]byte, limits.BodyBytes+1))); err == nil || !strings.Contains(err.Error(), "function body") {
 		t.Errorf("body over its limit: %v", err)
 	}
-	// Blocks in a row, each of which every local lives through.
+	// Blocks in a row, with many locals that are live in all of them.
 	row := append(wasmbinary.AppendU32([]byte{1}, 5000), 0x7e)
 	for range limits.ControlWork/5000 + 1 {
 		row = append(row, 0x02, 0x40, 0x0b)
@@ -315,7 +317,7 @@ func TestCompileBombsAreRefused(t *testing.T) {
 	}
 }
 
-// TestDeepestNestingCompiles shows that the gate's limit bounds compile time.
+// TestDeepestNestingCompiles checks that the limit of nesting bounds the compile time.
 func TestDeepestNestingCompiles(t *testing.T) {
 	e := newEngine(t, Config{})
 	for op, deepest := range deepest() {
@@ -357,7 +359,7 @@ func TestWaitingForASlotEnds(t *testing.T) {
 	run := hostModule(t, e)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan runtime.Result)
-	e.slots <- struct{}{} // as a guest would
+	e.slots <- struct{}{} // as a running guest does
 	if r, _ := run("echo", "x", func(task *runtime.Task) { task.Deadline = within(10 * time.Millisecond) }); r.Outcome != runtime.TimedOut {
 		t.Errorf("deadline while waiting: %+v", r)
 	}

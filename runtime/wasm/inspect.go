@@ -21,11 +21,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// ErrInvalidModule is wrapped by every refusal of Inspect and Load that is the
-// module's fault. The error's text is one sentence for the person who uploads.
+// ErrInvalidModule is wrapped by every error of Inspect and Load that the module causes.
+// The error's text is one sentence for the uploader.
 var ErrInvalidModule = errors.New("module refused")
 
-// A Kind says how a module is called.
+// A Kind is the way in which a module is called.
 type Kind string
 
 // The kinds of modules.
@@ -37,23 +37,23 @@ const (
 // Info describes a module that may be uploaded.
 type Info struct {
 	Kind           Kind
-	Handlers       []string // a handler's place is the index it is called with
+	Handlers       []string // the index of a handler is the argument of its call
 	Imports        []string // "module.function", sorted
 	Exports        []string // names, sorted
-	ABI            []string // import modules it needs, sorted
-	Needs          []string // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	ABI            []string // the modules that it imports from, sorted
+	Needs          []string // the interfaces that a host must advertise to run it: "wasi-p1", "wheelwork_v1.1"
 	Manifest       manifest.Manifest
-	Stubs          []Stub // optional imports that are not served
+	Stubs          []Stub // optional imports that the host does not serve
 	MinMemoryBytes int64  // linear memory at the start
 	MaxMemoryBytes int64  // the module's own maximum; 0: none
 	Size           int64  // bytes
 	Digest         string // "sha256:<hex>"
-	Interpreter    string // digest of what runs a script; "" for every other kind
+	Interpreter    string // digest of the interpreter that runs a script; "" for every other kind
 }
 
-// Inspect is the upload gate: it tells what a module is, or refuses it with one
-// sentence that says what is wrong and what to do. It takes time in proportion
-// to the module's size, about 50 ms for a megabyte.
+// Inspect is the check of an upload: it describes a module, or refuses it with one sentence
+// that states the problem and the solution. Its time is proportional to the module's size,
+// about 50 ms for a megabyte.
 func Inspect(code []byte) (Info, error) {
 	parsed, info, err := inspect(code)
 	if err != nil {
@@ -68,7 +68,7 @@ func Inspect(code []byte) (Info, error) {
 	return info, nil
 }
 
-// inspect does all of Inspect but the checking of types, which compiling does too.
+// inspect is Inspect without the check of types, which compiling does too.
 func inspect(code []byte) (*binary.Module, Info, error) {
 	m, err := binary.Parse(code, binary.DefaultLimits())
 	if err != nil {
@@ -84,7 +84,7 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Kind == Interpreter { // its driver serves it: no host has to advertise that
+	if info.Kind == Interpreter { // the host always serves the driver's functions, so it need not advertise them
 		info.ABI, info.Needs = nil, nil
 	} else if err := fits(&info); err != nil {
 		return nil, Info{}, err
@@ -98,7 +98,7 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 	return m, info, nil
 }
 
-// firstError keeps refusals to one sentence.
+// firstError returns the first of several joined errors, so that a refusal is one sentence.
 func firstError(err error) error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
@@ -107,14 +107,15 @@ func firstError(err error) error {
 	return err
 }
 
-// refuse makes one printable line of what is wrong: names come from the module.
+// refuse formats a refusal as one printable line, because the names in it come from the
+// module.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalidModule, printable(fmt.Sprintf(format, args...)))
 }
 
 const maxRefusal = 600 // bytes
 
-// printable replaces control characters and cuts what is too long.
+// printable replaces control characters and truncates long texts.
 func printable(s string) string {
 	if len(s) > maxRefusal {
 		s = s[:maxRefusal] + "…"
@@ -127,7 +128,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// explain turns a parser's error into what the uploader can do about it.
+// explain converts a parser's error to a refusal that tells the uploader what to do.
 func explain(code []byte, err error) error {
 	var limit *binary.LimitError
 	switch {
@@ -199,7 +200,7 @@ func whatIsServed(module string) string {
 		"; compile for wasm32-wasip1 and without JavaScript glue"
 }
 
-// servedFunctions maps "module.function" to the type it has.
+// servedFunctions maps "module.function" to the function's type.
 func servedFunctions() map[string]binary.FuncType {
 	served := make(map[string]binary.FuncType, 64)
 	for name, t := range wasiFunctions() {
@@ -211,7 +212,8 @@ func servedFunctions() map[string]binary.FuncType {
 	return served
 }
 
-// wasiFunctions asks the engine for the functions of WASI preview 1, once.
+// wasiFunctions reads the functions of WASI preview 1 and their types from the engine,
+// once.
 var wasiFunctions = sync.OnceValue(func() map[string]binary.FuncType {
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
@@ -238,7 +240,7 @@ func signature(t binary.FuncType) string {
 	return names(t.Params) + " -> " + names(t.Results)
 }
 
-// describeExports finds out the module's kind by what it exports.
+// describeExports determines the module's kind from its exports.
 func describeExports(m *binary.Module, info *Info) error {
 	for _, e := range m.Exports {
 		if strings.HasPrefix(e.Name, meter.Prefix) {
@@ -299,8 +301,8 @@ func checkExport(m *binary.Module, name string, want binary.FuncType) error {
 	return nil
 }
 
-// checkTypes lets the engine's interpreter check the module's types. It checks
-// the rewritten form, which is what will run and has no unchecked sections.
+// checkTypes makes the engine's interpreter check the module's types. It checks the
+// rewritten form, because that form will run and has no unchecked sections.
 func checkTypes(m *binary.Module) error {
 	ctx := context.Background()
 	cfg := Config{}.withDefaults()
@@ -314,16 +316,16 @@ func checkTypes(m *binary.Module) error {
 	return compiled.Close(ctx)
 }
 
-// oneLine keeps the first line of a text.
+// oneLine returns the first line of a text, or "unknown" if it is empty.
 func oneLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return cmp.Or(strings.TrimSpace(line), "unknown")
 }
 
-// Metered returns the form in which a module runs, for those who compare it
-// with the module itself. It imports wheelwork_meter.tick, (i64) -> i64, which
-// is given what is left of the budget, the bytes of stack in its upper half and
-// the units of fuel in its lower one, and returns a budget with new fuel.
+// Metered returns the form in which a module runs, for tests that compare it with the
+// module itself. It imports wheelwork_meter.tick, (i64) -> i64. The argument of tick is the
+// rest of the budget, with the bytes of stack in its upper half and the units of fuel in
+// its lower half. tick returns a budget with new fuel.
 func Metered(code []byte) ([]byte, error) {
 	p, err := rewrite(code, meterOptions(Config{}.withDefaults()))
 	return p.Code, err

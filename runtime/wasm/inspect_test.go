@@ -41,8 +41,8 @@ func TestInspectDescribes(t *testing.T) {
 	}
 }
 
-// importing returns the loop module with one import more, of a function (type
-// index 0) or another kind given as its encoding.
+// importing returns the loop module with one additional import: a function of type index 0,
+// or another kind given by its encoding.
 func importing(t *testing.T, module, name string, kind ...byte) []byte {
 	t.Helper()
 	if len(kind) == 0 {
@@ -52,7 +52,7 @@ func importing(t *testing.T, module, name string, kind ...byte) []byte {
 	return insertImports(t, fixture(t, "loop"), append(body, kind...))
 }
 
-// insertImports puts an import section behind the type section, the first one.
+// insertImports inserts an import section after the type section, which is the first one.
 func insertImports(t *testing.T, code, body []byte) []byte {
 	t.Helper()
 	if code[8] != wasmbinary.SectionType || code[9] >= 0x80 {
@@ -68,7 +68,7 @@ func TestInspectRefuses(t *testing.T) {
 	tests := []struct {
 		name string
 		code []byte
-		want string // the words that tell what is wrong, and what to do
+		want string // part of the error, which must state the problem and the solution
 	}{
 		{"nothing", nil, `not WebAssembly (it starts with ""): upload the .wasm file`},
 		{"text", []byte("#!/bin/sh\necho hello"), `not WebAssembly (it starts with "#!/bin/s"): upload`},
@@ -111,8 +111,8 @@ func renameExport(t *testing.T, code []byte, from, to string) []byte {
 	return []byte(strings.Replace(string(code), from, to, 1))
 }
 
-// TestGuestCannotReachTheMeter writes modules whose indices would name what the
-// rewriter adds: the counters, its types and helpers.
+// TestGuestCannotReachTheMeter uses modules whose indices would refer to additions of the
+// rewriter: its globals, types and helpers.
 func TestGuestCannotReachTheMeter(t *testing.T) {
 	bodies := map[string][]byte{
 		"set fuel":      {0, 0x42, 0, 0x24, 0, 0x41, 0, 0x0b},

@@ -32,43 +32,43 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string                  // exports that hold its mutable globals
-	marks      *marks                    // nil: what a call writes is not marked
-	runs       bool                      // it can take batches
+	globals    []string                  // names of the exports of its mutable globals
+	marks      *marks                    // nil: the module has no dirty bits
+	runs       bool                      // it exports the function that takes batches
 	resettable bool                      // memory and globals are all the state that a call changes
 	gone       bool                      // it was unloaded; guarded by the pool's lock
-	last       atomic.Pointer[idleStack] // the stack used last: most tasks of a module are of one app
+	last       atomic.Pointer[idleStack] // the stack used last, because most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
-	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
-	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
-	files      codecache.Held        // of the compile cache, which stay as long as it is loaded
-	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
-	stubs      unnamed               // stands in for wheelwork_v1 where it lacks what the module calls optional; zero: nothing is missing
+	script     *scripts.Script       // the script that an interpreter runs; nil: the module is no script
+	image      atomic.Pointer[image] // state after _initialize; nil until an instance has reached it
+	files      codecache.Held        // files of the compile cache that are held while the module is loaded
+	lines      *lines.Table          // source lines of its code; nil: unknown
+	stubs      unnamed               // implements the optional imports that wheelwork_v1 lacks; zero: none is missing
 }
 
 // An instance is one instantiated module. One goroutine uses it at a time.
 type instance struct {
 	mod     api.Module
 	module  *module
-	call    *call      // invariant: the call that runs while guest code runs
-	idle    *idleStack // of the pool, to which it returns
-	tasks   int        // how many it has run, when it is shared
-	limit   int64      // bytes of linear memory it may have
+	call    *call      // invariant: while guest code runs, the current call
+	idle    *idleStack // the stack of the pool to which it returns
+	tasks   int        // number of tasks that a shared instance has run
+	limit   int64      // bytes of linear memory that it may have
 	handle  api.Function
-	run     api.Function // of batches; nil until there was one
+	run     api.Function // takes batches; nil until the first batch
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
 	lines   api.MutableGlobal
-	taken   api.MutableGlobal   // what its code knows of a batch's task; nil: it takes no batches
+	taken   api.MutableGlobal   // BatchGlobal, the state of a batch's task; nil: it takes no batches
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
-	quick   *quick              // drives the interpreter of a script; nil: there is none to drive
+	quick   *quick              // drives the interpreter of a script; nil: the module is no script
 
-	older, younger *instance // in the pool
+	older, younger *instance // neighbours in the pool
 }
 
-// instantiate makes an instance for c. It runs the module's start function if
-// it has one, but neither _initialize nor _start.
+// instantiate creates an instance for c. It runs the module's start function if there is
+// one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
 	c.lines = m.lines
@@ -90,7 +90,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 		return nil, err
 	}
 	inst.mod = mod
-	c.look() // it took a while
+	c.look() // instantiation takes a while, so read the clock again
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
 	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
 	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
@@ -102,7 +102,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	return inst, nil
 }
 
-// instantiate turns a panic of the engine into an error: it panics when the
+// instantiate turns a panic of the engine into an error. The engine panics when the
 // allocator has no memory for it.
 func instantiate(ctx context.Context, rt wazero.Runtime, m wazero.CompiledModule, cfg wazero.ModuleConfig) (mod api.Module, err error) {
 	defer func() {
@@ -113,11 +113,13 @@ func instantiate(ctx context.Context, rt wazero.Runtime, m wazero.CompiledModule
 	return rt.InstantiateModule(ctx, m, cfg)
 }
 
-// errInstantiate says that the host, not the guest, is why there is no instance.
+// errInstantiate means that the host, not the guest, caused the failure to create an
+// instance.
 var errInstantiate = errors.New("the host could not create an instance")
 
-// config gives a guest its surroundings. Everything that depends on the task
-// goes through inst.call, except for what only commands get, which run once.
+// config returns the environment of a guest. Everything that depends on the task goes
+// through inst.call. Only the arguments, environment and standard streams of commands do
+// not, because a command instance runs one task.
 func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	cfg := wazero.NewModuleConfig().
 		WithName(""). // anonymous: there may be many
@@ -141,20 +143,20 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		value, _ := inst.call.param(key)
 		cfg = cfg.WithEnv("WHEELWORK_"+strings.ToUpper(key), value)
 	}
-	for _, key := range slices.Sorted(maps.Keys(t.Env)) { // may replace one of ours
+	for _, key := range slices.Sorted(maps.Keys(t.Env)) { // may override the variables above
 		cfg = cfg.WithEnv(key, t.Env[key])
 	}
 	return cfg
 }
 
-// clockStep is the step of the clocks that guests see. A finer one would let
-// them time what caches and neighbours do.
+// clockStep is the resolution of the clocks that guests see. A finer one would let guests
+// measure the timing of caches and of other guests.
 const clockStep = time.Millisecond
 
-// coarse is the steady clock of guests.
+// coarse is the monotonic clock of guests.
 func coarse() int64 { return int64(time.Duration(now()).Truncate(clockStep)) }
 
-// coarseWall is their wall clock.
+// coarseWall is the wall clock of guests.
 func coarseWall() (sec int64, nsec int32) {
 	now := time.Now().Truncate(clockStep)
 	return now.Unix(), int32(now.Nanosecond())
@@ -174,7 +176,7 @@ func (s logStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// inputStream is the stdin of a command that has files; see readStdin for others.
+// inputStream is the stdin of a command that has files. Other commands use readStdin.
 type inputStream struct {
 	inst *instance
 	rest *bytes.Reader
@@ -198,7 +200,7 @@ type instanceRandom struct{ inst *instance }
 
 func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst.call}.Read(p) }
 
-// arm prepares the counters for a call that begins at the time seen last.
+// arm prepares the budget for a call that begins at c.seen.
 func (inst *instance) arm(c *call, stackBytes int64) {
 	inst.call, c.lines = c, inst.module.lines
 	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
@@ -215,7 +217,7 @@ func (inst *instance) size() int64 {
 
 func (inst *instance) close(ctx context.Context) error { return inst.mod.Close(ctx) }
 
-// pageBytes is the unit in which memory is compared.
+// A page of pageBytes is the granularity in which memory is compared.
 const (
 	pageShift = 12
 	pageBytes = 1 << pageShift
@@ -225,12 +227,12 @@ const (
 type image struct {
 	pages   [][]byte // nil: a page of zeros
 	globals []uint64
-	marks   uint64 // where it may differ from a memory of zeros, and from that of a new instance
-	quick   quick  // where the driver of a script finds its values
+	marks   uint64 // chunks that may differ from zeros, and from the memory of a new instance
+	quick   quick  // locations of the script driver's values
 }
 
-// takeImage copies an instance's memory and globals. What was neither filled
-// nor marked is zero, and is not read: it need not exist.
+// takeImage copies an instance's memory and globals. Memory that has no dirty bit and no
+// data segment is zero. takeImage does not read it, so its pages need not exist.
 func takeImage(inst *instance) *image {
 	im := &image{marks: allMarks}
 	if inst.quick != nil {
@@ -251,7 +253,7 @@ func takeImage(inst *instance) *image {
 	return im
 }
 
-// take copies the pages that a part of the memory lies in.
+// take copies the pages that overlap a part of the memory.
 func (im *image) take(mem []byte, at, end int) {
 	for i := at / pageBytes; i*pageBytes < end; i++ {
 		if page := mem[i*pageBytes : (i+1)*pageBytes]; im.pages[i] == nil && !bytes.Equal(page, zeros[:]) {
@@ -260,10 +262,10 @@ func (im *image) take(mem []byte, at, end int) {
 	}
 }
 
-var zeros [pageBytes]byte // never written to
+var zeros [pageBytes]byte // never written
 
-// view is the whole linear memory, valid until the guest runs again. Its
-// length is a multiple of a Wasm page and so of pageBytes.
+// view returns the whole linear memory, valid until the guest runs again. Its length is a
+// multiple of a Wasm page and therefore of pageBytes.
 func (inst *instance) view() []byte {
 	mem := inst.mod.Memory()
 	if mem == nil {
@@ -273,12 +275,12 @@ func (inst *instance) view() []byte {
 	return view
 }
 
-// allMarks are the marks of a memory of which nothing is known.
+// allMarks are the dirty bits of a memory with unknown changes.
 const allMarks = ^uint64(0)
 
-// restore sets the instance back to the image: globals, and the memory where
-// it was marked. It reports false when the memory has another size, which
-// cannot be set back.
+// restore resets the instance to the image: the globals, and the memory that is dirty. It
+// returns false when the size of the memory differs from the image, because the size cannot
+// be reset.
 func (inst *instance) restore(im *image) bool {
 	marks, lines := allMarks, uint64(0)
 	if inst.module.marks != nil {
@@ -287,7 +289,7 @@ func (inst *instance) restore(im *image) bool {
 	return inst.restoreMarked(im, marks, lines)
 }
 
-// takeMarks returns what was written since the marks were taken last.
+// takeMarks returns the dirty bits that were set since the last call, and clears them.
 func (inst *instance) takeMarks() (chunks, lines uint64) {
 	if chunks = inst.marks.Get(); chunks != 0 {
 		inst.marks.Set(0)
@@ -316,9 +318,9 @@ func (inst *instance) restoreMarked(im *image, marks, lines uint64) bool {
 	return true
 }
 
-// compare makes a part of the memory equal to the image and writes only the
-// pages that differ: reading is cheaper, and a page that was never written need
-// not exist.
+// compare makes a part of the memory equal to the image and writes only the pages that
+// differ. Reading is cheaper than writing, and a page that was never written need not
+// exist.
 func (im *image) compare(mem []byte, at, end int) {
 	for at < end {
 		have, want := im.piece(mem, at, end)
@@ -329,7 +331,7 @@ func (im *image) compare(mem []byte, at, end int) {
 	}
 }
 
-// copy makes a part of the memory equal to the image.
+// copy makes a part of the memory equal to the image without comparing.
 func (im *image) copy(mem []byte, at, end int) {
 	for at < end {
 		page := at >> pageShift
@@ -343,7 +345,7 @@ func (im *image) copy(mem []byte, at, end int) {
 	}
 }
 
-// piece is what of the range lies in its first page, in memory and image.
+// piece returns the part of the range that lies in its first page, in memory and image.
 func (im *image) piece(mem []byte, at, end int) (have, want []byte) {
 	page := at / pageBytes
 	from := at - page*pageBytes
@@ -354,10 +356,10 @@ func (im *image) piece(mem []byte, at, end int) (have, want []byte) {
 	return mem[at : at+to-from], want[from:to]
 }
 
-// marks are how a module marks what it writes.
+// marks describes the dirty bits of a module.
 type marks meter.Marks
 
-// setBack makes the marked parts of the memory equal to the image.
+// setBack makes the dirty chunks of the memory equal to the image.
 func (m *marks) setBack(mem []byte, im *image, set uint64) {
 	if m.Shift > pageShift {
 		m.each(set, len(mem), func(at, end int) { im.compare(mem, at, end) })
@@ -370,8 +372,8 @@ func (m *marks) setBack(mem []byte, im *image, set uint64) {
 	}
 }
 
-// setLines makes the marked lines of the memory equal to the image. What the host was
-// given to write to may be outside.
+// setLines makes the dirty lines of the memory equal to the image. A line may lie outside
+// the memory, when the guest passed the host an address that it may not write to.
 func (m *marks) setLines(mem []byte, im *image, set uint64) {
 	for ; set != 0; set &= set - 1 {
 		at := int(m.Lines[bits.TrailingZeros64(set)]) * meter.LineBytes
@@ -387,10 +389,10 @@ func (m *marks) setLines(mem []byte, im *image, set uint64) {
 	}
 }
 
-// chunks are marks that say at least as much as those of lines.
+// chunks returns the dirty bits of all chunks that the given lines lie in.
 func (m *marks) chunks(lines uint64) uint64 { return (*meter.Marks)(m).Chunks(lines) }
 
-// each calls do for each marked part of a memory of so many bytes.
+// each calls do for each dirty chunk of a memory of size bytes.
 func (m *marks) each(set uint64, size int, do func(at, end int)) {
 	for ; set != 0; set &= set - 1 {
 		for at := bits.TrailingZeros64(set) << m.Shift; at < size; at += 64 << m.Shift {
@@ -399,9 +401,9 @@ func (m *marks) each(set uint64, size int, do func(at, end int)) {
 	}
 }
 
-// reactor returns an initialised instance: an idle one, a new one set to the
-// module's image, or a new one that runs _initialize: the first one does, and
-// each of a module that asks for a fresh one.
+// reactor returns an initialised instance: an idle one, a new one with the module's image,
+// or a new one that runs _initialize. The first instance of a module runs _initialize, and
+// so does every instance of a module whose instances are not reset.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
 	at := e.pool.stackOf(key)
@@ -429,12 +431,12 @@ func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	return inst, nil
 }
 
-// sharedTasks is how many tasks an instance runs that is never set back: what
-// leaks in it comes to an end.
+// sharedTasks is the number of tasks that an instance runs when it is never reset, which
+// bounds leaks in the guest.
 const sharedTasks = 10_000
 
-// reuse is what becomes of an instance after a task: what the module asks for,
-// if its state can be set back at all.
+// reuse determines how an instance is reused after a task: as the module asks, or fresh if
+// its state cannot be reset.
 func (m *module) reuse() manifest.Reuse {
 	switch want := m.info.Manifest.Reuse; {
 	case want == manifest.ReuseShared, want == manifest.ReuseFresh:
@@ -445,14 +447,14 @@ func (m *module) reuse() manifest.Reuse {
 	return manifest.ReuseReset
 }
 
-// granted is the key of the grants seen last: computing it takes longer than a
-// task, and the tasks of a module and app share theirs.
+// granted caches the key of the last grants: computing it takes longer than a task, and the
+// tasks of a module and app share one Grants value.
 type granted struct {
 	grants *runtime.Grants
 	key    string
 }
 
-// grantKey is equal for equal grants.
+// grantKey returns equal keys for equal grants.
 func (m *module) grantKey(g *runtime.Grants) string {
 	if g == nil {
 		return ""
@@ -462,21 +464,21 @@ func (m *module) grantKey(g *runtime.Grants) string {
 	}
 	text, err := json.Marshal(g)
 	if err != nil {
-		panic(fmt.Sprintf("wasm: grants have no JSON: %v", err)) // they are strings and numbers
+		panic(fmt.Sprintf("wasm: grants have no JSON: %v", err)) // cannot happen: grants are strings and numbers
 	}
 	sum := sha256.Sum256(text)
 	m.grants.Store(&granted{g, string(sum[:])})
 	return string(sum[:])
 }
 
-// adopt sets a new instance to an image that another one took.
+// adopt sets a new instance to an image taken from another instance.
 func (inst *instance) adopt(im *image) bool {
 	if grow := int64(len(im.pages))*pageBytes - inst.size(); grow > 0 {
 		if _, ok := inst.mod.Memory().Grow(uint32(grow >> 16)); !ok {
 			return false
 		}
 	}
-	set, lines := inst.takeMarks() // a start function has run
+	set, lines := inst.takeMarks() // a start function may have run
 	return inst.restoreMarked(im, im.marks|set, lines)
 }
 
@@ -497,15 +499,15 @@ func (e *Engine) initialize(c *call, inst *instance) error {
 	return nil
 }
 
-// recycle puts an instance back into the pool, as if it were new unless it is
-// shared, or closes it.
+// recycle returns an instance to the pool or closes it. Unless the instance is shared, it
+// is reset first.
 func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	inst.call = nil
 	keep := false
 	switch inst.module.reuse() {
 	case manifest.ReuseReset:
 		im := inst.module.image.Load()
-		// One that is larger than the pool is not set back in vain: that takes long.
+		// Resetting an instance that is larger than the pool would be slow and useless.
 		keep = im != nil && e.pool.fits(inst) && inst.restore(im)
 	case manifest.ReuseShared:
 		inst.tasks++
@@ -514,6 +516,6 @@ func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	if keep {
 		e.pool.put(ctx, inst)
 	} else {
-		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
+		_ = inst.close(ctx) // closing an instance frees memory and has no error to report
 	}
 }

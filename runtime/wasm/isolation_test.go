@@ -11,13 +11,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 )
 
-// leaky is a module that leaves its input wherever a module can leave something,
-// and puts out what it finds there first. See leaky.wat.
+// secretText is the input of the fixture leaky, which stores its input wherever a module
+// can store something, and first outputs what it finds there. See leaky.wat.
 const secretText = "S3CRETS3"
 
-// TestNoSecretIsFound runs tasks of two apps and of one, in every kind of
-// reuse: what one leaves in memory, grown memory, globals of each type, tables,
-// dropped segments or files is not there for the next.
+// TestNoSecretIsFound runs tasks of two apps and of one app, with every kind of reuse. A
+// task must not find what an earlier one left in memory, grown memory, globals of each
+// type, tables, dropped segments or files.
 func TestNoSecretIsFound(t *testing.T) {
 	for _, reuse := range []string{"", "reset", "fresh"} {
 		manifest := `{"kind":"reactor"}`
@@ -50,7 +50,7 @@ func TestNoSecretIsFound(t *testing.T) {
 	}
 }
 
-// TestReuseIsAsDeclared looks at what is kept for the next task.
+// TestReuseIsAsDeclared checks the number of idle instances after tasks.
 func TestReuseIsAsDeclared(t *testing.T) {
 	for reuse, want := range map[string]int{"reset": 1, "fresh": 0} {
 		e := newEngine(t, Config{})
@@ -64,10 +64,10 @@ func TestReuseIsAsDeclared(t *testing.T) {
 	}
 }
 
-// idle is how many instances wait for a task.
+// idle returns the number of idle instances.
 func idle(e *Engine) int { return e.pool.len() }
 
-// TestServicesAreOfTheirTask: handles and counts of one task are not the next one's.
+// TestServicesAreOfTheirTask checks that a task has its own handles and counts.
 func TestServicesAreOfTheirTask(t *testing.T) {
 	a := &answers{}
 	bodies := []*stream{{pieces: []string{secretText}}, {pieces: []string{secretText}}}

@@ -21,7 +21,7 @@ func TestLogLinesAreLimited(t *testing.T) {
 	}
 }
 
-// TestLogRate: a burst is free, then each line takes its time.
+// TestLogRate checks that a burst is free and that further lines are delayed.
 func TestLogRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlayer(t, Config{})
@@ -35,8 +35,8 @@ func TestLogRate(t *testing.T) {
 		if took := time.Since(start); len(d.sink.lines) != 4*rate || took < 2900*time.Millisecond || took > 3100*time.Millisecond {
 			t.Errorf("%d lines after %v, want 40 after 3 s", len(d.sink.lines), took)
 		}
-		// One who waits between his lines waits for them once at most, when the
-		// first burst is used up.
+		// A guest that logs no faster than its rate waits for its lines at most once, when
+		// the first burst is used up.
 		s = newScript(t)
 		for range 10 {
 			s.call("log", uint64(1), strings.Repeat("x\n", rate/2))
@@ -47,7 +47,7 @@ func TestLogRate(t *testing.T) {
 		if took := time.Since(start); d.Outcome != runtime.Succeeded || took > 6500*time.Millisecond {
 			t.Errorf("%v after %v, want 6 to 6.5 s", d.Outcome, took)
 		}
-		// The deadline holds while a guest waits.
+		// The deadline applies while a guest waits.
 		s = newScript(t)
 		s.call("log", uint64(1), strings.Repeat("x\n", 100*rate))
 		s.call("log", uint64(1), "late")
@@ -59,7 +59,8 @@ func TestLogRate(t *testing.T) {
 	})
 }
 
-// TestErrorsOfServicesAreLogged within the limits of the log.
+// TestErrorsOfServicesAreLogged checks that errors of services count against the limits of
+// the log.
 func TestErrorsOfServicesAreLogged(t *testing.T) {
 	p := newPlayer(t, Config{})
 	s := newScript(t)
@@ -72,7 +73,7 @@ func TestErrorsOfServicesAreLogged(t *testing.T) {
 	}
 }
 
-// TestClocksAreCoarse: what a guest can measure says little of its neighbours.
+// TestClocksAreCoarse checks the resolution of the guests' clocks.
 func TestClocksAreCoarse(t *testing.T) {
 	wall, _ := coarseWall()
 	if wall == 0 || coarse()%int64(time.Millisecond) != 0 {
@@ -92,8 +93,8 @@ func TestClocksAreCoarse(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTheManifest: what the author of a module says of a handler holds
-// where a task has no smaller limit.
+// TestLimitsOfTheManifest checks that the manifest's limits of a handler apply where a task
+// has no smaller limit.
 func TestLimitsOfTheManifest(t *testing.T) {
 	e := newEngine(t, Config{})
 	with := func(limits string) string {

@@ -2,11 +2,11 @@ package wasm
 
 import "github.com/tetratelabs/wazero/experimental"
 
-// An allocator gives one instance its linear memory, of at most limit bytes.
+// An allocator allocates the linear memory of one instance, of at most limit bytes.
 type allocator struct {
 	limit  int64
 	ration *ration
-	memory *rationed // nil until asked for
+	memory *rationed // nil until Allocate
 }
 
 // Allocate implements experimental.MemoryAllocator.
@@ -15,11 +15,11 @@ func (a *allocator) Allocate(_, maximum uint64) experimental.LinearMemory {
 	return a.memory
 }
 
-// refused says whether there was no memory because others have it.
+// refused reports whether the memory budget refused memory because other instances use it.
 func (a *allocator) refused() bool { return a.memory != nil && a.memory.refused }
 
-// free gives the memory back when there is no instance whose closing would: the
-// engine forgets it when a start function traps.
+// free releases the memory when there is no instance to close: the engine forgets the
+// memory when a start function traps.
 func (a *allocator) free() {
 	if a.memory != nil {
 		a.memory.Free()

@@ -12,7 +12,7 @@ type heapMemory struct {
 	limit uint64
 }
 
-// Reallocate returns nil when the limit is exceeded: memory.grow then returns -1.
+// Reallocate returns nil when the limit is exceeded; memory.grow then returns -1.
 func (m *heapMemory) Reallocate(size uint64) []byte {
 	if size > m.limit {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// linesHandlers are what testdata/lines.c does, by number, and the traces of its traps.
+// linesHandlers describes the functions of testdata/lines.c, by index, and the traces of
+// their traps.
 var linesHandlers = []struct {
 	name  string
 	error string
@@ -27,11 +28,11 @@ var linesHandlers = []struct {
 	{"unreachable", "trap: unreachable", []string{"handle lines.c:50"}},
 }
 
-// TestTracesNameLines looks at traps of a module that was compiled with debug
-// information, of both versions in use. The rewriter moves all of its code.
+// TestTracesNameLines checks the traces of traps in a module with debug information, in
+// both versions in use. The rewriter moves all of its code.
 func TestTracesNameLines(t *testing.T) {
 	for _, file := range []string{"lines", "lines5"} {
-		for _, reuse := range []string{"reset", "fresh"} { // with marks and without
+		for _, reuse := range []string{"reset", "fresh"} { // with dirty bits and without
 			e := newEngine(t, Config{CacheDir: t.TempDir()})
 			code := withSection(fixture(t, file), "wheelwork.manifest",
 				`{"handlers":[{"name":"divide"},{"name":"far"},{"name":"unreachable"}],"reuse":"`+reuse+`"}`)
@@ -49,8 +50,8 @@ func TestTracesNameLines(t *testing.T) {
 	}
 }
 
-// TestLinesOfTheCompilerHere compiles the source again where that is possible:
-// its other versions of the format, and other versions of it, name the same lines.
+// TestLinesOfTheCompilerHere compiles the source again with the installed compiler, in all
+// versions of the format. The traces must name the same lines.
 func TestLinesOfTheCompilerHere(t *testing.T) {
 	clang, err := exec.LookPath("clang")
 	if err != nil {
@@ -59,7 +60,7 @@ func TestLinesOfTheCompilerHere(t *testing.T) {
 	for _, flag := range []string{"-g", "-gdwarf-2", "-gdwarf-3", "-gdwarf-5"} {
 		out := filepath.Join(t.TempDir(), "lines.wasm")
 		cmd := exec.Command(clang, "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", flag, "-fdebug-compilation-dir=.", "-o", out, "lines.c")
-		// It runs the wasm-opt that it finds, which throws the lines and names away.
+		// The compiler runs any wasm-opt in PATH, which would remove lines and names.
 		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(clang))
 		cmd.Dir = "testdata"
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -80,8 +81,8 @@ func TestLinesOfTheCompilerHere(t *testing.T) {
 	}
 }
 
-// TestTracesAreThoseOfThePlainModule compares with what the bare engine says of
-// the module as its compiler wrote it.
+// TestTracesAreThoseOfThePlainModule compares with the traces of the engine for the
+// original module.
 func TestTracesAreThoseOfThePlainModule(t *testing.T) {
 	ctx := context.Background()
 	plain, err := specRuntime(t).Instantiate(ctx, fixture(t, "lines"))
@@ -106,7 +107,7 @@ func TestTracesAreThoseOfThePlainModule(t *testing.T) {
 	}
 }
 
-// TestLinesSurviveARestart loads a module from the cache, which keeps its lines.
+// TestLinesSurviveARestart loads a module from the cache, which contains its line table.
 func TestLinesSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
@@ -118,8 +119,8 @@ func TestLinesSurviveARestart(t *testing.T) {
 	}
 }
 
-// TestBrokenLinesAreNoReason breaks each byte of a line table: the module runs
-// all the same, and its traces name the functions.
+// TestBrokenLinesAreNoReason changes each byte of a line table. The module must still run,
+// and its traces must name the functions.
 func TestBrokenLinesAreNoReason(t *testing.T) {
 	e := newEngine(t, Config{})
 	whole := fixture(t, "lines")
@@ -143,8 +144,8 @@ func TestBrokenLinesAreNoReason(t *testing.T) {
 	}
 }
 
-// TestATraceWithoutLinesNamesNoPlaces looks at what the engine says of places
-// when nobody knows what was there.
+// TestATraceWithoutLinesNamesNoPlaces checks that code offsets without a known line are
+// removed from a trace.
 func TestATraceWithoutLinesNamesNoPlaces(t *testing.T) {
 	err := errors.New("wasm error: x\nwasm stack trace:\n\t.f()\n\t\t0x1f: wheelwork\n\t.g()\n\t\t0xfffffffffffffffff: wheelwork\n\t.h()")
 	if got, want := new(call).trace(err), "wasm stack trace:\n\t.f()\n\t.g()\n\t.h()"; got != want {
@@ -154,7 +155,7 @@ func TestATraceWithoutLinesNamesNoPlaces(t *testing.T) {
 
 var column = regexp.MustCompile(`:\d+( \(inlined\))?$`)
 
-// frames are the functions of a trace with their positions, without columns.
+// frames returns the functions of a trace with their positions, without columns.
 func frames(trace string) []string {
 	var all []string
 	for _, line := range strings.Split(trace, "\n") {

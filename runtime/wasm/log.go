@@ -9,36 +9,36 @@ import (
 )
 
 const (
-	// maxLine is where a line without an end is broken.
+	// maxLine is the length in bytes at which a longer line is split.
 	maxLine = 16 << 10
-	// maxErrorLine bounds what of a log line goes into an error text.
+	// maxErrorLine bounds the part of a log line that goes into an error text, in bytes.
 	maxErrorLine = 300
 )
 
-// logWriter cuts what a guest writes into lines and passes on as much as the
-// limit allows. Each line costs its bytes and one for its line break.
+// logWriter splits the output of a guest into lines and passes them to the sink up to the
+// limits. Each line counts its bytes and one for its line break.
 type logWriter struct {
 	sink    runtime.Sink
-	limits  runtime.Limits  // those of the task
-	of      *runtime.Limits // where they were copied from in this call, which does not change them; nil: nowhere
-	touched bool            // something was written
+	limits  runtime.Limits  // of the task
+	of      *runtime.Limits // the source of limits in this call, immutable during the call; nil: none
+	touched bool            // it has written something
 	limit   int64
-	used    int64     // bytes passed on
-	lines   int64     // that may still be passed on
-	most    int64     // lines in all
-	rate    int64     // lines a second
-	burst   int64     // lines that may be passed on at once; below 0: they were too many
-	filled  time.Time // when burst was last filled up
-	full    bool      // the marker line is written, all else is dropped
+	used    int64     // bytes passed to the sink
+	lines   int64     // number of lines that may still be passed on
+	most    int64     // limit of lines in total
+	rate    int64     // lines per second
+	burst   int64     // lines that may be passed on at once; below 0: the guest must wait
+	filled  time.Time // time of the last refill of burst
+	full    bool      // a limit was reached and reported; all further lines are dropped
 	partial []byte
 	said    lastWords
 }
 
-// begin makes l the writer of a task, whatever it was before.
+// begin resets l for a task.
 func (l *logWriter) begin(sink runtime.Sink, limits *runtime.Limits) {
 	if l.sink = sink; l.limit > 0 && !l.touched && (l.of == limits || l.limits == *limits) {
 		l.of = limits
-		return // nothing has changed since it began
+		return // nothing has changed since the last begin
 	}
 	rate, most := orDefault(limits.LogRate, defaultLogRate), orDefault(limits.LogLines, defaultLogLines)
 	*l = logWriter{
@@ -47,8 +47,8 @@ func (l *logWriter) begin(sink runtime.Sink, limits *runtime.Limits) {
 	}
 }
 
-// wait returns how long a guest has to wait before it goes on. It looks at the
-// clock only when a burst is used up.
+// wait returns how long a guest has to wait before it continues. It reads the clock only
+// when the burst is used up.
 func (l *logWriter) wait() time.Duration {
 	if l.burst >= 0 {
 		return 0
@@ -61,7 +61,7 @@ func (l *logWriter) wait() time.Duration {
 	return time.Duration(max(-l.burst, 0)) * time.Second / time.Duration(l.rate)
 }
 
-// Write takes a part of a stream; the last line stays until its end comes.
+// Write adds a part of a stream. A line without a line break is buffered.
 func (l *logWriter) Write(level runtime.Level, p []byte) {
 	l.touched = true
 	for len(p) > 0 && !l.full {
@@ -80,7 +80,7 @@ func (l *logWriter) Write(level runtime.Level, p []byte) {
 	}
 }
 
-// hold keeps the beginning of a line, and passes on a line that has no end.
+// hold buffers the beginning of a line, and passes on lines that reach maxLine.
 func (l *logWriter) hold(level runtime.Level, p []byte) {
 	for len(p) > 0 {
 		n := min(len(p), maxLine-len(l.partial))
@@ -92,7 +92,7 @@ func (l *logWriter) hold(level runtime.Level, p []byte) {
 	}
 }
 
-// Flush passes on a line without its end.
+// Flush passes on a buffered line that has no line break.
 func (l *logWriter) Flush(level runtime.Level) {
 	if len(l.partial) > 0 {
 		l.line(level, l.partial)
@@ -128,15 +128,15 @@ func (l *logWriter) emit(level runtime.Level, p []byte) {
 	l.sink.Log(level, p)
 }
 
-// drop says in one line that nothing more comes.
+// drop reports in one line that all further lines are dropped.
 func (l *logWriter) drop(format string, args ...any) {
 	l.full = true
 	l.partial = nil
 	l.sink.Log(runtime.LevelWarn, fmt.Appendf(nil, format, args...))
 }
 
-// lastWords remembers the log line that most likely tells why a guest exits:
-// the first that reports a panic, or else the last that is not blank.
+// lastWords remembers the log line that most likely states why a guest exits: the first
+// line that reports a panic, or else the last line that is not blank.
 type lastWords struct {
 	line    []byte
 	settled bool
@@ -150,7 +150,7 @@ func (w *lastWords) note(p []byte) {
 	w.settled = bytes.HasPrefix(p, []byte("panic: ")) || bytes.HasPrefix(p, []byte("fatal error: "))
 }
 
-// progress passes on the latest state, at most once per progressEvery.
+// progress passes on the latest progress, at most once per progressEvery.
 type progress struct {
 	sink        runtime.Sink
 	pending     bool
@@ -160,7 +160,7 @@ type progress struct {
 	heard       bool // something was sent
 }
 
-// begin makes p the progress of a task, whatever it was before.
+// begin resets p for a task.
 func (p *progress) begin(sink runtime.Sink) {
 	if p.sink = sink; p.heard || p.pending || p.message != "" {
 		*p = progress{sink: sink}
@@ -175,7 +175,7 @@ func (p *progress) set(done, total int64, message []byte) {
 	p.flush(now(), false)
 }
 
-// flush passes on what is pending when it is due, or when it must.
+// flush passes on a pending progress when progressEvery has passed, or when must is set.
 func (p *progress) flush(now moment, must bool) {
 	if !p.pending || (!must && p.heard && time.Duration(now-p.sent) < progressEvery) {
 		return

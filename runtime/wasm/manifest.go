@@ -15,13 +15,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// describeTime is how long wheelwork_describe may take.
+// describeTime bounds the time of wheelwork_describe.
 const describeTime = 2 * time.Second
 
-// WithManifest returns code with text as its section of that name, which is
-// how a module carries its manifest: some compilers cannot emit the section
-// themselves. A module that has one already is refused, as which of the two
-// holds would be a guess. The same arguments give the same bytes.
+// WithManifest returns code with text as its manifest section, which is how a module
+// carries its manifest: some compilers cannot emit the section themselves. It refuses a
+// module that already has the section, because it would be unclear which one applies. The
+// same arguments give the same bytes.
 func WithManifest(code []byte, text string) ([]byte, error) {
 	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 	if err != nil {
@@ -36,8 +36,8 @@ func WithManifest(code []byte, text string) ([]byte, error) {
 	return AppendManifest(code, text), nil
 }
 
-// AppendManifest is [WithManifest] for a module and a manifest that were checked:
-// it looks at neither.
+// AppendManifest is [WithManifest] for a module and a manifest that were checked before. It
+// checks neither.
 func AppendManifest(code []byte, text string) []byte {
 	name := abi.ManifestSection
 	body := binary.AppendUvarint(nil, uint64(len(name)))
@@ -49,11 +49,11 @@ func AppendManifest(code []byte, text string) []byte {
 	return append(out, body...)
 }
 
-// Pack returns the bytes under which a module is kept: code with its manifest in
-// it, whichever way it came. text is one that came beside the code, "" for none.
-// Without it and without a section, a module that exports wheelwork_describe is
-// asked: that runs its code, for two seconds at most, with nothing granted. Any
-// other module is returned as it is. Inspect says whether the result may be run.
+// Pack returns the bytes under which a module is stored: its code with its manifest
+// section. text is a manifest that was uploaded beside the code, or "". Without text and
+// without a section Pack calls wheelwork_describe, if the module exports it. This runs the
+// module's code for at most two seconds and with no grants. Pack returns any other module
+// unchanged. Inspect decides whether the result may run.
 func Pack(ctx context.Context, code []byte, text string) ([]byte, error) {
 	if text != "" {
 		return WithManifest(code, text)
@@ -71,7 +71,7 @@ func Pack(ctx context.Context, code []byte, text string) ([]byte, error) {
 	return WithManifest(code, text)
 }
 
-// describe lets a module write its manifest.
+// describe runs wheelwork_describe and returns its output, the manifest.
 func describe(ctx context.Context, code []byte, info Info) (string, error) {
 	e, err := New(ctx, Config{Slots: 1})
 	if err != nil {
@@ -103,7 +103,7 @@ func describe(ctx context.Context, code []byte, info Info) (string, error) {
 	return string(c.output), nil
 }
 
-// readManifest reads the section of a module; without one it is empty.
+// readManifest parses the manifest section of a module; without one the manifest is empty.
 func readManifest(m *wasmbinary.Module) (manifest.Manifest, error) {
 	section, ok := m.Custom(abi.ManifestSection)
 	if !ok {
@@ -116,7 +116,7 @@ func readManifest(m *wasmbinary.Module) (manifest.Manifest, error) {
 	return parsed, nil
 }
 
-// fits holds a manifest against the module it is of.
+// fits checks a manifest against its module.
 func fits(info *Info) error {
 	m := info.Manifest
 	switch {
@@ -146,8 +146,9 @@ func fits(info *Info) error {
 	return nil
 }
 
-// needs makes Needs what hosts have to advertise: wasi-p1, and the newest minor
-// version that a function came with which the module does not call optional.
+// needs sets Needs to the interfaces that hosts must advertise: wasi-p1, and the newest
+// minor version that introduced a function that the module imports and does not declare
+// optional.
 func (info *Info) needs() {
 	minor, own := 0, false
 	for _, v := range info.Needs {
@@ -176,7 +177,7 @@ func (info *Info) needs() {
 	}
 }
 
-// handlers are the names of a module's handlers.
+// handlers returns the names of a module's handlers.
 func (info *Info) handlers() []string {
 	if info.Kind == Command || len(info.Manifest.Handlers) == 0 {
 		return []string{abi.DefaultHandler}
@@ -188,17 +189,17 @@ func (info *Info) handlers() []string {
 	return names
 }
 
-// errStub is why an optional function cannot stand in for itself.
+// errStub is the reason why an optional function cannot have a stub.
 var errStub = errors.New("an optional function must give back one i32 or i64")
 
-// A Stub is an optional import that this version does not serve. It answers
-// that it is not served.
+// A Stub replaces an optional import that this version does not serve. It returns the error
+// "not served".
 type Stub struct {
 	Name            string
 	Params, Results []byte // value types
 }
 
-// stub returns the stand-in for a function of wheelwork_v1.
+// stub returns the stub of a function of wheelwork_v1.
 func stub(name string, t wasmbinary.FuncType) (Stub, error) {
 	if len(t.Results) != 1 || t.Results[0] != wasmbinary.I32 && t.Results[0] != wasmbinary.I64 {
 		return Stub{}, errStub

@@ -59,7 +59,7 @@ func TestPack(t *testing.T) {
 	if again, err := Pack(ctx, packed, ""); err != nil || !bytes.Equal(again, packed) {
 		t.Errorf("what is packed is packed again: %v", err)
 	}
-	// What came beside the module goes before what it says.
+	// A manifest beside the module takes precedence over wheelwork_describe.
 	beside, err := Pack(ctx, describing, `{"handlers":[{"name":"mine"}]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,8 @@ func TestOptionalImports(t *testing.T) {
 			t.Fatalf("optional functions answer %x (%+v), want -52", r.Output, r)
 		}
 	}
-	// Only of our own module, and only what can say no.
+	// Optional imports must be functions of wheelwork_v1 with a result that can be an
+	// error.
 	elsewhere := withSection(importing(t, "env", "telepathy"), abi.ManifestSection, `{"optional":["telepathy"]}`)
 	if _, err := Inspect(elsewhere); err == nil || !strings.Contains(err.Error(), "env.telepathy, which is not served") {
 		t.Errorf("optional in another module: %v", err)
@@ -139,7 +140,7 @@ func TestManifestFitsItsModule(t *testing.T) {
 	}
 }
 
-// TestNeeds says which hosts a module runs on.
+// TestNeeds checks which interfaces a module needs.
 func TestNeeds(t *testing.T) {
 	for _, tt := range []struct {
 		fixture, manifest string

@@ -8,9 +8,9 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// program writes the body of a random function (param i32 i32 i32). Locals 0 to
-// 2 hold addresses below 64 KiB, local 3 counts the rounds of all loops down, local 4
-// holds an address less 64 KiB, and local 5 one in its lower half.
+// program writes the body of a random function (param i32 i32 i32). Locals 0 to 2 hold
+// addresses below 64 KiB. Local 3 counts down the iterations of all loops. Local 4 holds an
+// address minus 64 KiB, and the lower half of local 5 holds an address.
 type program struct {
 	r    *rand.Rand
 	code []byte
@@ -22,7 +22,7 @@ func (p *program) konst(v int64) { p.code = wasmbinary.AppendS64(append(p.code, 
 
 func (p *program) pointer() byte { return byte(p.r.IntN(3)) }
 
-// offset is small, or larger than a mark reaches.
+// offset returns a small offset, or one larger than a dirty bit covers.
 func (p *program) offset() uint32 {
 	if p.r.IntN(3) == 0 {
 		return uint32(p.r.IntN(6000))
@@ -30,7 +30,7 @@ func (p *program) offset() uint32 {
 	return uint32(p.r.IntN(600))
 }
 
-// store is one of the nine of WebAssembly 1.0, with its value on the stack.
+// store writes one of the nine stores of WebAssembly 1.0, and its value.
 func (p *program) store() {
 	op := byte(0x36 + p.r.IntN(9))
 	switch op {
@@ -46,7 +46,7 @@ func (p *program) store() {
 	p.code = wasmbinary.AppendU32(append(p.code, op, 0), p.offset())
 }
 
-// near adds to a pointer.
+// near adds a constant to a pointer.
 func (p *program) near(least int64) {
 	least += int64(p.r.IntN(4) * p.r.IntN(300))
 	if p.r.IntN(2) == 0 {
@@ -60,14 +60,14 @@ func (p *program) near(least int64) {
 	p.op(0x6a)
 }
 
-// statements writes n of them; depth bounds how they nest.
+// statements writes n statements; depth bounds their nesting.
 func (p *program) statements(n, depth int) {
 	for range n {
 		switch p.r.IntN(18) {
 		case 0, 1, 2, 3:
 			p.op(0x20, p.pointer())
 			p.store()
-		case 4: // to a constant address; most are near others
+		case 4: // to a constant address, usually near others
 			at := p.r.IntN(1 << 16)
 			if p.r.IntN(4) > 0 {
 				at = p.r.IntN(3)*60 + 500
@@ -75,19 +75,19 @@ func (p *program) statements(n, depth int) {
 			p.konst(int64(at))
 			p.konst(int64(p.r.Int32()))
 			p.op(0x36, 0, 0)
-		case 5: // to a computed one
+		case 5: // to a computed address
 			p.op(0x20, p.pointer(), 0x20, p.pointer(), 0x6a)
 			p.konst(0xffff)
 			p.op(0x71)
 			p.store()
-		case 6, 7: // another value for a pointer
+		case 6, 7: // assigns a pointer
 			to := p.pointer()
 			p.op(0x20, p.pointer())
 			p.konst(int64(p.r.IntN(1 << 16)))
 			p.op(0x6a)
 			p.konst(0xffff)
 			p.op(0x71, 0x21, to)
-		case 8: // a pointer that changes between its reading and the store
+		case 8: // a pointer that is assigned between its read and the store
 			local := p.pointer()
 			p.op(0x20, local)
 			if p.r.IntN(2) == 0 {
@@ -96,11 +96,11 @@ func (p *program) statements(n, depth int) {
 			p.konst(int64(p.r.IntN(1 << 16)))
 			p.op(0x22, local, 0x3a, 0)
 			p.code = wasmbinary.AppendU32(p.code, p.offset())
-		case 9, 10: // to a little beside a pointer
+		case 9, 10: // near a pointer
 			p.op(0x20, p.pointer())
 			p.near(0)
 			p.store()
-		case 11: // the same, of one that lies before the memory
+		case 11: // near a pointer that lies before the memory
 			p.op(0x20, 4)
 			p.near(1 << 16)
 			p.store()
@@ -110,7 +110,7 @@ func (p *program) statements(n, depth int) {
 				p.near(0)
 			}
 			p.store()
-		case 13: // another value for those
+		case 13: // assigns locals 4 and 5
 			p.op(0x20, p.pointer())
 			p.konst(1 << 16)
 			p.op(0x6b, 0x21, 4)
@@ -128,7 +128,7 @@ func (p *program) statements(n, depth int) {
 func (p *program) nested(depth int) {
 	n := 1 + p.r.IntN(5)
 	switch p.r.IntN(4) {
-	case 0: // a block that may be left in the middle
+	case 0: // a block with a branch out of its middle
 		p.op(0x02, 0x40)
 		p.statements(n, depth)
 		p.op(0x20, p.pointer(), 0x41, 1, 0x71, 0x0d, 0)
@@ -147,7 +147,7 @@ func (p *program) nested(depth int) {
 			p.op(0x0f) // return
 		}
 		p.op(0x0b)
-	case 3: // repeated while the count lasts
+	case 3: // a loop that runs while the count lasts
 		p.op(0x03, 0x40)
 		p.statements(n, depth)
 		p.op(0x20, 3, 0x41, 1, 0x6b, 0x22, 3, 0x41, 0, 0x4a, 0x0d, 0) // signed greater
@@ -155,12 +155,12 @@ func (p *program) nested(depth int) {
 	}
 }
 
-// randomProgram is a module with a memory of 128 KiB and a function "f".
+// randomProgram returns a module with a memory of 128 KiB and a function "f".
 func randomProgram(r *rand.Rand) []byte {
 	p := &program{r: r, code: []byte{2, 2, 0x7f, 1, 0x7e, 0x41, 20, 0x21, 3, 0x20, 0}}
 	p.konst(1 << 16)
 	p.op(0x6b, 0x21, 4)
-	if r.IntN(2) == 0 { // what never runs takes the marks of all lines
+	if r.IntN(2) == 0 { // code that never runs uses up the dirty bits of all lines
 		p.op(0x02, 0x40, 0x0c, 0)
 		for i := range 64 {
 			p.konst(int64(1<<16 + 64*i))
@@ -179,8 +179,8 @@ func randomProgram(r *rand.Rand) []byte {
 	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, append(body, p.code...))
 }
 
-// TestStoresAreMarked runs random programs in both forms: they leave the same
-// memory, and all that changed is marked.
+// TestStoresAreMarked runs random programs in both forms. They must leave the same memory,
+// and every changed byte must have a dirty bit.
 func TestStoresAreMarked(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -21,16 +21,16 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// pair is a module in its plain and its metered form.
+// pair holds the plain and the metered form of a module.
 type pair struct {
 	rt             wazero.Runtime
 	plain, metered api.Module
 	call           *call
-	marks          *marks // of the metered form; nil without
+	marks          *marks // of the metered form; nil: none
 	code           []byte // of the metered form
 }
 
-// newPair instantiates both forms. ok is false when the plain one cannot be.
+// newPair instantiates both forms. ok is false when the plain form cannot be instantiated.
 func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	t.Helper()
 	task := runtime.Task{Deadline: within(time.Minute)}
@@ -51,8 +51,8 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	return pair{rt, plain, metered, c, (*marks)(rewritten.Marks), rewritten.Code}, err == nil && meteredErr == nil
 }
 
-// memory is a copy of the metered form's memory, nil without marks or when it
-// is large.
+// memory returns a copy of the metered form's memory, or nil when the module has no dirty
+// bits or the memory is large.
 func (p pair) memory() []byte {
 	if p.marks == nil || p.metered.Memory().Size() > 4<<20 {
 		return nil
@@ -62,7 +62,7 @@ func (p pair) memory() []byte {
 	return bytes.Clone(view)
 }
 
-// checkMarks fails when the metered form changed a byte that it did not mark.
+// checkMarks fails when the metered form changed a byte without setting a dirty bit.
 func (p pair) checkMarks(t *testing.T, name string, before []byte) {
 	t.Helper()
 	if before == nil {
@@ -71,7 +71,7 @@ func (p pair) checkMarks(t *testing.T, name string, before []byte) {
 	global := p.metered.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
 	after := p.memory()
 	if len(after) < len(before) {
-		return // too large by now
+		return // the memory has grown too large for a copy
 	}
 	lines := p.metered.ExportedGlobal(meter.LinesGlobal).(api.MutableGlobal)
 	set := global.Get()
@@ -87,10 +87,10 @@ func (p pair) checkMarks(t *testing.T, name string, before []byte) {
 	}
 }
 
-// trapped begins the description of a call that did not return.
+// trapped is the prefix in the description of a call that did not return.
 const trapped = "trap: "
 
-// invoke calls an export of one form and describes how it ended.
+// invoke calls an export of one form and describes its result.
 func (p pair) invoke(m api.Module, name string, args []uint64) string {
 	p.call.cause = nil
 	results, err := m.ExportedFunction(name).Call(p.call, args...)
@@ -116,9 +116,9 @@ func specRuntime(t *testing.T) wazero.Runtime {
 	return rt
 }
 
-// TestSpecModulesBehaveAlikeMetered runs the modules of the specification's
-// test suite, which the engine's source carries, in both forms: every exported
-// function with a few arguments, one after another.
+// TestSpecModulesBehaveAlikeMetered runs the modules of the specification's test suite,
+// which is part of the engine's source, in both forms. It calls every exported function
+// with several arguments, one after another.
 func TestSpecModulesBehaveAlikeMetered(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tetratelabs/wazero").Output()
 	if err != nil {
@@ -162,7 +162,7 @@ func glob(t *testing.T, dir, part string) []string {
 	return files
 }
 
-// compareMemories compares what both forms start with.
+// compareMemories compares the initial memories of both forms.
 func (p pair) compareMemories(t *testing.T) {
 	t.Helper()
 	if metered := p.memory(); metered != nil {
@@ -172,8 +172,8 @@ func (p pair) compareMemories(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreMerged compares the memories that data segments make, and
-// counts those that are left.
+// TestSegmentsAreMerged compares the memories that data segments initialise, and counts the
+// remaining segments.
 func TestSegmentsAreMerged(t *testing.T) {
 	active := func(at int64, text string) []byte {
 		b := append(wasmbinary.AppendS64([]byte{0, 0x41}, at), 0x0b)
@@ -249,7 +249,7 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 				p.checkMarks(t, name, before)
 			}
 			if strings.Contains(metered, errDeadline.Error()) {
-				return calls // the plain form would not end
+				return calls // the plain form would never return
 			}
 			calls++
 			if plain := p.invoke(p.plain, name, args); plain != metered {
@@ -258,7 +258,7 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 			if _, left := meter.SplitBudget(p.budget().Get()); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
 				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, defaultStackBytes)
 			}
-			if strings.HasPrefix(metered, trapped) { // as its host would throw it away
+			if strings.HasPrefix(metered, trapped) { // as its host would discard it
 				p.budget().Set(meter.Budget(0, defaultStackBytes))
 			}
 		}
@@ -278,7 +278,7 @@ func TestBulkOperationsBehaveAlikeMetered(t *testing.T) {
 		t.Fatal("the fixture cannot be instantiated")
 	}
 	const chunk, size = 256 << 10, 32 * 64 << 10
-	for i := range uint32(size / 4) { // so that a copy in the wrong order shows
+	for i := range uint32(size / 4) { // so that a copy in the wrong order is detected
 		p.plain.Memory().WriteUint32Le(i*4, i*2654435761)
 		p.metered.Memory().WriteUint32Le(i*4, i*2654435761)
 	}
@@ -296,7 +296,7 @@ func TestBulkOperationsBehaveAlikeMetered(t *testing.T) {
 					t.Errorf("%s(%d): plain %s, metered %s", name, args, plain, metered)
 				}
 				if name == "fill" && n > size/2 {
-					continue // would leave nothing to tell a copy by
+					continue // would leave the memory too uniform to check copies
 				}
 				a, _ := p.plain.Memory().Read(0, size)
 				b, _ := p.metered.Memory().Read(0, size)
@@ -318,8 +318,8 @@ func TestTracesNameTheRightFunction(t *testing.T) {
 	}
 }
 
-// TestChargeIsWhatRuns counts down in a loop of six instructions, its end
-// among them, with a check at its head.
+// TestChargeIsWhatRuns counts down in a loop of six instructions, including its end, with a
+// check at its head.
 func TestChargeIsWhatRuns(t *testing.T) {
 	code := assemble([]byte{
 		0, 0x03, 0x40, // loop
@@ -343,15 +343,15 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestChargesOfCallees calls functions in loops: what they use is missing from the
-// budget afterwards, wherever that was kept meanwhile, and the stack is given back.
+// TestChargesOfCallees calls functions in loops. Afterwards their cost must be missing from
+// the budget, wherever the budget was held, and the stack must be returned.
 func TestChargesOfCallees(t *testing.T) {
 	p, ok := newPair(t, specRuntime(t), fixture(t, "calls"))
 	if !ok {
 		t.Fatal("the module cannot be instantiated")
 	}
 	const n = 100
-	const least, most = 20 * 6, 20*7 + 10 // of one call of what is called
+	const least, most = 20 * 6, 20*7 + 10 // cost of one call of the callee
 	for _, tt := range []struct {
 		name        string
 		arg         uint64
@@ -376,13 +376,13 @@ func TestChargesOfCallees(t *testing.T) {
 	}
 }
 
-// TestFuelDoesNotDependOnSlices gives guests what they need at once, and in pieces so
-// small that they ask for the next one in most rounds of their loops.
+// TestFuelDoesNotDependOnSlices gives guests their fuel at once, and in slices so small
+// that they call tick in most iterations of their loops.
 func TestFuelDoesNotDependOnSlices(t *testing.T) {
-	given := assemble([]byte{ // a loop that is given a number, and gives it to each round
+	given := assemble([]byte{ // a loop with a parameter, which each iteration passes on
 		0, 0x20, 0, 0x03, 0, 0x41, 1, 0x6b, 0x22, 0, 0x20, 0, 0x0d, 0, 0x0b, 0x0b,
 	})
-	nested := assemble([]byte{ // one around another
+	nested := assemble([]byte{ // nested loops
 		1, 1, 0x7f, 0x03, 0x40, 0x41, 5, 0x21, 1,
 		0x03, 0x40, 0x20, 1, 0x41, 1, 0x6b, 0x22, 1, 0x0d, 0, 0x0b,
 		0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x20, 0, 0x0b,

@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// The functions of a taker, and the places of its table that hold the imports.
+// The functions of a taker. The first three are also the indices of its table.
 const (
 	takerNext  = 0
 	takerDone  = 1
@@ -25,16 +25,16 @@ const (
 	takerRun   = 4
 )
 
-// taker is a module that imports job_next, job_done and another function, and whose
-// wheelwork_run calls them in a random order, directly or through its table, works a
-// little between them, and may trap.
+// taker returns a module that imports job_next, job_done and another function. Its
+// wheelwork_run calls them in a random order, directly or through its table, works a little
+// between the calls, and may trap.
 func taker(r *rand.Rand) []byte {
 	var run []byte
 	konst := func(v int64) { run = wasmbinary.AppendS64(append(run, 0x41), v) }
 	open := false
 	for range 3 + r.IntN(20) {
 		f := byte(r.IntN(4))
-		if f == takerDone && !open && r.IntN(20) > 0 { // which would be the end of it
+		if f == takerDone && !open && r.IntN(20) > 0 { // a call of job_done here would end the guest
 			f = takerNext
 		}
 		if f != takerWork && f != takerOther {
@@ -83,8 +83,8 @@ func taker(r *rand.Rand) []byte {
 	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, bodies)
 }
 
-// a witness is a host of takers that notes what it is told. Like the real one it knows
-// whether a task is open, and ends a guest that ends one where there is none.
+// A witness is a host of takers that records the calls it receives. Like the real host it
+// tracks whether a task is open, and ends a guest that calls job_done without a task.
 type witness struct {
 	seen []string
 	left int // tasks
@@ -116,7 +116,7 @@ func (w *witness) done(status int32) {
 	w.open = false
 }
 
-// run is what a host sees of a taker in one of its forms.
+// run returns the calls that a host receives from a taker in one of its forms.
 func (w *witness) run(t *testing.T, code []byte) []string {
 	t.Helper()
 	ctx := context.Background()
@@ -170,8 +170,9 @@ func (w *witness) run(t *testing.T, code []byte) []string {
 	return append(w.seen, fmt.Sprintf("%s, %d left", end, left))
 }
 
-// TestAHostSeesTheSameOfATaker compares the form in which the end of a task is handed
-// over with the next one's beginning, with the form in which it is told at once.
+// TestAHostSeesTheSameOfATaker compares the form in which the guest reports the end of a
+// task together with the request for the next one, and the form in which it reports the end
+// at once.
 func TestAHostSeesTheSameOfATaker(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -200,8 +201,8 @@ func TestAHostSeesTheSameOfATaker(t *testing.T) {
 	}
 }
 
-// taking is a reactor whose wheelwork_run takes one task, ends it with status 2 and
-// ends itself by this code.
+// taking returns a reactor whose wheelwork_run takes one task, ends it with status 2 and
+// then runs the given code.
 func taking(end ...byte) []byte {
 	code := []byte("\x00asm\x01\x00\x00\x00")
 	code = wasmbinary.AppendSection(code, wasmbinary.SectionType, []byte{1, 0x60, 1, 0x7f, 1, 0x7f})
@@ -222,8 +223,8 @@ func taking(end ...byte) []byte {
 	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, bodies)
 }
 
-// TestTheEndOfATaskIsHeard has guests that ask for no other task, in instances that are
-// used again: the status is that of the task, and no instance remembers it.
+// TestTheEndOfATaskIsHeard runs guests that request no second task, in instances that are
+// reused. The task must get its status, and the instance must not remember it.
 func TestTheEndOfATaskIsHeard(t *testing.T) {
 	for name, code := range map[string][]byte{
 		"returns":    taking(),

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// poolKey separates instances that must not stand in for one another.
+// poolKey separates instances that must not replace each other.
 type poolKey struct {
 	module *module
 	limit  int64 // bytes of memory
@@ -15,7 +15,8 @@ type poolKey struct {
 	grants string // equal for equal grants
 }
 
-// instanceOverhead is roughly what an idle instance takes besides its memory.
+// instanceOverhead is the approximate number of bytes of an idle instance besides its
+// linear memory.
 const instanceOverhead = 32 << 10
 
 // idleStack has the idle instances of one key, the youngest last.
@@ -77,7 +78,7 @@ func (p *pool) sweep() {
 	})
 }
 
-// get takes the youngest instance of a place.
+// get removes and returns the youngest instance of a stack, or nil.
 func (p *pool) get(at *idleStack) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +91,7 @@ func (p *pool) get(at *idleStack) *instance {
 	return inst
 }
 
-// remove takes an instance out of the pool, which is number i of its place. The
-// caller holds mu.
+// remove removes an instance, number i of its stack, from the pool. The caller holds mu.
 func (p *pool) remove(inst *instance, i int) {
 	at := inst.idle
 	copy(at.stack[i:], at.stack[i+1:])

@@ -17,30 +17,30 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 )
 
-// CPython is a WASI command: each task gets a fresh instance, which finds the
-// sources in a file system of its own. The command imports nothing of ours, so
-// the SDK for Python speaks with the host through its standard streams: it
-// writes a request to standard output and reads the answer from standard input.
-// What a script prints goes to standard error, which is the log.
+// CPython is a WASI command: each task gets a fresh instance, which finds the sources in a
+// file system of its own. The command imports no function of wheelwork, so the Python SDK
+// communicates with the host through the standard streams: it writes a request to standard
+// output and reads the answer from standard input. The print function of a script writes to
+// standard error, which is the log.
 //
-// A request is u32 n, then n bytes: u8 length and name of the function, u8
-// number of arguments, and for each a tag and its value: 'i' and i64, 'f' and
-// f64, 'b' and u32 length and bytes, 'o' and u32 capacity of a buffer to be
-// filled. 'b' and 'o' stand for two parameters, pointer and length; 'p' is as
-// 'o' but stands for the pointer alone. The answer is the result as i64 (as the
-// bits of an f64 if it is one), then the bytes of each 'o' and 'p', in full
-// length. Numbers are little-endian.
+// A request is u32 n, then n bytes: u8 length and name of the function, u8 number of
+// arguments, and for each argument a tag and its value: 'i' and i64, 'f' and f64, 'b' and
+// u32 length and bytes, 'o' and u32 capacity of a buffer that the function fills. 'b' and
+// 'o' represent two parameters, pointer and length; 'p' is like 'o' but represents only the
+// pointer. The answer is the result as i64 (an f64 as its bits), then the bytes of each 'o'
+// and 'p' in full length. Numbers are little-endian.
 const (
 	pythonApp   = "/app"
 	pythonEntry = "wheelwork.py"
 
-	// pythonDone is a function of the bridge alone: the status of the handler.
+	// pythonDone is a function that only the bridge has: it reports the status of the
+	// handler.
 	pythonDone = "done"
 
-	maxRequest = 16 << 20 // bytes of a request, and of the buffers it wants filled
+	maxRequest = 16 << 20 // bytes of a request, and of its arguments and output buffers
 )
 
-// runPython runs a handler in Python in an instance of its own.
+// runPython runs a handler in Python in a new instance.
 func (e *Engine) runPython(c *call, m *module, limit int64) runtime.Result {
 	start := time.Now()
 	unmount, err := e.mount(c)
@@ -68,15 +68,15 @@ func (e *Engine) runPython(c *call, m *module, limit int64) runtime.Result {
 	return r
 }
 
-// pythonConfig is what CPython is started with.
+// pythonConfig returns the streams and arguments of CPython.
 func (inst *instance) pythonConfig(cfg wazero.ModuleConfig, t *runtime.Task) wazero.ModuleConfig {
 	s := inst.module.script
 	return cfg.WithStdin(inst.call.bridge).WithStdout(inst.call.bridge).
-		// No site packages, no environment, no compiled files, and the log in UTF-8.
+		// Without site packages, environment and compiled files, and with the log in UTF-8.
 		WithArgs("python", "-S", "-E", "-B", "-X", "utf8", path.Join(pythonApp, pythonEntry), s.Main, handlerName(t))
 }
 
-// bridge is both standard streams of CPython.
+// bridge implements the standard input and output of CPython.
 type bridge struct {
 	c       *call
 	request []byte
@@ -86,7 +86,7 @@ type bridge struct {
 	status abi.Status
 }
 
-// Write takes a part of a request; it serves each that is complete.
+// Write takes a part of a request, and serves each complete request.
 func (b *bridge) Write(p []byte) (int, error) {
 	b.c.work(len(p))
 	b.request = append(b.request, p...)
@@ -104,7 +104,7 @@ func (b *bridge) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read gives a part of the answer.
+// Read returns a part of the answer.
 func (b *bridge) Read(p []byte) (int, error) {
 	if len(b.answer) == 0 {
 		return 0, io.EOF
@@ -115,13 +115,13 @@ func (b *bridge) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// serve answers one request.
+// serve executes one request and sets the answer.
 func (b *bridge) serve(request []byte) {
 	r := requestReader{rest: request}
 	name := string(r.bytes(int(r.u8())))
 	args := int(r.u8())
 	var params [maxArgs]uint64
-	var results [][2]uint32 // buffers to be sent back
+	var results [][2]uint32 // offset and size of the buffers to be returned
 	var mem scratchMemory
 	n := 0
 	for range args {
@@ -193,7 +193,7 @@ func (b *bridge) serve(request []byte) {
 	}
 }
 
-// requestReader reads a request; bad is set when it ends too early.
+// requestReader reads a request; bad is set when the request is too short.
 type requestReader struct {
 	rest []byte
 	bad  bool
@@ -230,10 +230,10 @@ func (r *requestReader) u64() uint64 {
 	return 0
 }
 
-// scratchMemory stands for a guest's memory before a host function: the
-// arguments of one request, and room for what it fills.
+// scratchMemory replaces a guest's memory for one host function: it holds the arguments of
+// one request and its output buffers.
 type scratchMemory struct {
-	api.Memory // nil: host functions only read, write and ask for the size
+	api.Memory // nil: host functions only read, write and call Size
 	bytes      []byte
 }
 
@@ -263,10 +263,10 @@ func (m *scratchMemory) WriteFloat64Le(off uint32, v float64) bool {
 	return m.WriteUint64Le(off, math.Float64bits(v))
 }
 
-// sourceFS is a script's files as a file system that cannot be written to.
+// sourceFS is a read-only file system of a script's files.
 type sourceFS map[string]string
 
-// Open opens a file, or a folder that holds files.
+// Open opens a file, or a folder that contains files.
 func (s sourceFS) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
@@ -281,7 +281,7 @@ func (s sourceFS) Open(name string) (fs.File, error) {
 	return &sourceFolder{sourceInfo: sourceInfo{path.Base(name), 0, true}, rest: entries}, nil
 }
 
-// entries lists what is directly in a folder, by name.
+// entries lists the direct entries of a folder, by name.
 func (s sourceFS) entries(dir string) []fs.DirEntry {
 	prefix := dir + "/"
 	if dir == "." {
@@ -307,7 +307,7 @@ func (s sourceFS) entries(dir string) []fs.DirEntry {
 	return out
 }
 
-// sourceInfo describes a file or folder. All have one time: they never change.
+// sourceInfo describes a file or folder. All have the same time, because they never change.
 type sourceInfo struct {
 	name string
 	size int64
@@ -347,7 +347,7 @@ func (f *sourceFolder) Stat() (fs.FileInfo, error) { return f.sourceInfo, nil }
 func (f *sourceFolder) Read([]byte) (int, error)   { return 0, fs.ErrInvalid }
 func (f *sourceFolder) Close() error               { return nil }
 
-// ReadDir gives the next n entries, or all that are left when n is not positive.
+// ReadDir returns the next n entries, or all remaining ones when n is not positive.
 func (f *sourceFolder) ReadDir(n int) ([]fs.DirEntry, error) {
 	if n <= 0 || n > len(f.rest) {
 		if n > 0 && len(f.rest) == 0 {

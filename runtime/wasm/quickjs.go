@@ -20,24 +20,23 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 )
 
-// QuickJS is a reactor that is driven from here: an instance evaluates the
-// sources once, is imaged like any reactor after _initialize, and then runs one
-// exported function of the script for each task.
+// QuickJS is a reactor that this driver controls: an instance evaluates the sources once,
+// its image is taken as of any reactor after _initialize, and then it runs one exported
+// function of the script for each task.
 //
-// A JavaScript value is known to the driver by the address of a box in the
-// guest's memory. Boxes are not counted here: the reset after each task frees
-// them all.
+// The driver refers to a JavaScript value by the address of a box in the guest's memory. It
+// does not free the boxes: the reset after each task frees them all.
 const (
-	quickModule = "env"  // what the interpreter imports from
-	quickName   = "host" // the name of the only function that JavaScript gets
+	quickModule = "env"  // the module that the interpreter imports
+	quickName   = "host" // the name of the only host function that JavaScript can call
 
-	quickEntry = "wheelwork.js" // what scripts import as "wheelwork"
+	quickEntry = "wheelwork.js" // the file that scripts import as "wheelwork"
 	quickSDK   = "wheelwork"
 
-	quickStack = 256 << 10 // of its own stack, which has a megabyte
+	quickStack = 256 << 10 // bytes of the stack for JavaScript; the interpreter's own stack has a megabyte
 )
 
-// What the promise_state of the interpreter says.
+// Results of the interpreter's promise_state.
 const (
 	promisePending   = 0
 	promiseFulfilled = 1
@@ -51,7 +50,7 @@ type quick struct {
 	nothing uint32 // box of undefined
 }
 
-// quickFunctions is what the interpreter imports besides WASI.
+// quickFunctions returns the functions that the interpreter imports besides WASI.
 func quickFunctions() []hostFunction {
 	types := func(t ...api.ValueType) []api.ValueType { return t }
 	return []hostFunction{
@@ -93,7 +92,7 @@ func (q *quick) do(c *call, inst *instance, name string, args ...uint64) (uint64
 	return stack[0], nil
 }
 
-// steps calls exports one after another until one fails.
+// steps calls exports one after another; after an error it skips all further calls.
 type steps struct {
 	c    *call
 	inst *instance
@@ -111,7 +110,7 @@ func (s *steps) do(name string, args ...uint64) uint64 {
 
 var errNoMemory = errors.New("there is no memory left for the script: raise the memory limit")
 
-// alloc copies data into the guest, with a zero byte behind it.
+// alloc copies data into the guest, followed by a zero byte.
 func (s *steps) alloc(data string) uint64 {
 	ptr := s.do("wasm_malloc", uint64(len(data)+1))
 	if s.err != nil {
@@ -127,7 +126,7 @@ func (s *steps) alloc(data string) uint64 {
 
 func (s *steps) free(ptr uint64) { s.do("wasm_free", ptr) }
 
-// text makes a string.
+// text creates a JavaScript string.
 func (s *steps) text(data string) uint64 {
 	ptr := s.alloc(data)
 	box := s.do("qjs_new_string", ptr, uint64(len(data)))
@@ -135,7 +134,7 @@ func (s *steps) text(data string) uint64 {
 	return box
 }
 
-// string reads a string, up to a limit.
+// string reads a JavaScript string, up to limit bytes.
 func (s *steps) string(box uint64, limit int) string {
 	scratch := uint64(s.inst.quick.scratch)
 	ptr := s.do("qjs_get_string_len", box, scratch)
@@ -149,7 +148,7 @@ func (s *steps) string(box uint64, limit int) string {
 	return text
 }
 
-// global gets or sets a property of the global object.
+// global returns a property of the global object, or sets it if value is not 0.
 func (s *steps) global(name string, value uint64) uint64 {
 	object := s.do("qjs_get_global")
 	key := s.alloc(name)
@@ -163,8 +162,8 @@ func (s *steps) global(name string, value uint64) uint64 {
 	return box
 }
 
-// settle runs what waits until a promise is settled, and returns its value; it
-// returns any other value as it is. ok is false when the promise was rejected.
+// settle runs the interpreter's pending jobs until a promise is settled, and returns its
+// value. It returns any other value unchanged. ok is false when the promise was rejected.
 func (s *steps) settle(box uint64) (value uint64, ok bool) {
 	if s.do("qjs_is_promise", box) == 0 {
 		return box, true
@@ -186,11 +185,10 @@ func (s *steps) settle(box uint64) (value uint64, ok bool) {
 	return 0, false
 }
 
-// exception takes the exception that the interpreter holds.
+// exception returns the text of the interpreter's current exception.
 func (s *steps) exception() string { return s.string(s.do("qjs_get_exception"), maxMessage) }
 
-// adopt takes over where the driver of an instance that an image was taken of
-// found its values.
+// adopt copies the locations of the driver's values from the image of another instance.
 func (q *quick) adopt(im *image) {
 	if q != nil {
 		q.scratch, q.handler, q.nothing = im.quick.scratch, im.quick.handler, im.quick.nothing
@@ -231,10 +229,10 @@ func (q *quick) start(c *call, inst *instance) error {
 	return s.err
 }
 
-// quickStart is the code that loads the script. Its value is a promise of "", or
-// of what is wrong with it.
+// quickStart returns the code that loads the script. Its value is a promise of "", or of an
+// error text.
 func quickStart(main string) string {
-	file, _ := json.Marshal("./" + main) // a text of JSON is one of JavaScript
+	file, _ := json.Marshal("./" + main) // a JSON string is a JavaScript string
 	return `(async () => {
   try {
     const { run } = await import("` + quickSDK + `");
@@ -247,7 +245,7 @@ func quickStart(main string) string {
 })()`
 }
 
-// run runs the handler of that name for the call's task.
+// run runs the named handler for the call's task.
 func (q *quick) run(c *call, inst *instance, handler string) (abi.Status, error) {
 	c.inst = inst
 	s := &steps{c: c, inst: inst}
@@ -258,7 +256,7 @@ func (q *quick) run(c *call, inst *instance, handler string) (abi.Status, error)
 	}
 	box := s.do("qjs_call", uint64(q.handler), uint64(q.nothing), 1, argv)
 	if s.do("qjs_is_exception", box) != 0 && s.err == nil {
-		// The SDK catches what handlers throw: this is what cannot be caught.
+		// The SDK catches the exceptions of handlers, so this one cannot be caught.
 		return 0, &scriptError{text: s.exception()}
 	}
 	value, ok := s.settle(box)
@@ -269,8 +267,9 @@ func (q *quick) run(c *call, inst *instance, handler string) (abi.Status, error)
 	return abi.Status(status), s.err
 }
 
-// quickCall is what JavaScript calls: a function of the host by its name in
-// wheelwork.wit, with numbers, strings and byte arrays for its parameters.
+// quickCall is the host function that JavaScript calls. Its first argument is the name of a
+// function in wheelwork.wit; numbers, strings and byte arrays follow as that function's
+// parameters.
 func quickCall(c *call, mem memory, stack []uint64) {
 	s := &steps{c: c, inst: c.inst}
 	argc, argv := uint32(stack[3]), uint32(stack[4])
@@ -287,17 +286,17 @@ func quickCall(c *call, mem memory, stack []uint64) {
 		if c.cause == nil && errors.Is(err, errNoMemory) {
 			c.endf("%v", err)
 		}
-		panic(err) // the guest's call ends with it
+		panic(err) // ends the guest's call
 	}
 	stack[0] = box
 }
 
-// wrongCall is a call that JavaScript may catch.
+// wrongCall is an error of a host call that JavaScript may catch.
 type wrongCall struct{ text string }
 
 func (e *wrongCall) Error() string { return e.text }
 
-// maxArgs is more than any function of the host has.
+// maxArgs is larger than the number of parameters of any host function.
 const maxArgs = 16
 
 func (s *steps) hostCall(mem memory, argc, argv uint32) (uint64, error) {
@@ -373,7 +372,7 @@ func (s *steps) hostCall(mem memory, argc, argv uint32) (uint64, error) {
 	return s.number(f.results[0], params[0]), s.err
 }
 
-// ownCall serves what only scripts need; done is false when it is none of those.
+// ownCall serves functions that only scripts have; done is false for other names.
 func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err error) {
 	if name != "bytes" && name != "text" && name != "address" && name != "pause" {
 		return 0, false, nil
@@ -398,7 +397,7 @@ func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err 
 		view, _ := s.inst.mod.Memory().Read(uint32(ptr), uint32(size))
 		s.c.work(len(view))
 		box = s.text(strings.ToValidUTF8(string(view), "\uFFFD"))
-	case "address": // of what a function writes besides its buffer
+	case "address": // for functions that write to an address besides their buffer
 		ptr, _, ok := s.bytes(args[0])
 		if !ok && s.err == nil {
 			return 0, true, &wrongCall{"address takes a Uint8Array"}
@@ -414,7 +413,7 @@ func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err 
 	return box, true, s.err
 }
 
-// borrow is a string's bytes in the guest's memory, until qjs_free_cstring.
+// borrow returns a string's bytes in the guest's memory, valid until qjs_free_cstring.
 func (s *steps) borrow(box uint64) (ptr, size uint64) {
 	ptr = s.do("qjs_get_string_len", box, uint64(s.inst.quick.scratch))
 	if s.err == nil && ptr == 0 {
@@ -424,8 +423,8 @@ func (s *steps) borrow(box uint64) (ptr, size uint64) {
 	return ptr, uint64(n)
 }
 
-// bytes is where the bytes of a Uint8Array are in the guest's memory; ok is
-// false when the value is something else.
+// bytes returns the location of the bytes of a Uint8Array in the guest's memory; ok is
+// false for other values.
 func (s *steps) bytes(box uint64) (ptr, size uint64, ok bool) {
 	scratch := s.inst.quick.scratch
 	buffer := s.do("qjs_get_typed_array_buffer", box, uint64(scratch), uint64(scratch+4), uint64(scratch+8))
@@ -444,14 +443,14 @@ func (s *steps) bytes(box uint64) (ptr, size uint64, ok bool) {
 	if s.err != nil {
 		return 0, 0, false
 	}
-	if start == 0 { // an empty one has no memory
+	if start == 0 { // an empty array has no memory
 		return 0, 0, length == 0
 	}
 	return uint64(uint32(start) + off), uint64(length), true
 }
 
-// number is a JavaScript number as a parameter. What does not fit is cut as
-// JavaScript cuts it; the functions check their ranges.
+// number converts a JavaScript number to a parameter. It saturates at the range of int64,
+// and an i32 gets the low 32 bits; the functions check their ranges.
 func number(t api.ValueType, v float64) uint64 {
 	switch t {
 	case api.ValueTypeF64:
@@ -464,7 +463,7 @@ func number(t api.ValueType, v float64) uint64 {
 	return uint64(uint32(toInt64(v)))
 }
 
-// toInt64 cuts off the fraction and stops at the ends; NaN is 0.
+// toInt64 truncates the fraction and saturates; NaN becomes 0.
 func toInt64(v float64) int64 {
 	switch {
 	case v != v:
@@ -477,7 +476,7 @@ func toInt64(v float64) int64 {
 	return int64(v)
 }
 
-// number makes a JavaScript number of a result.
+// number converts a result to a JavaScript number.
 func (s *steps) number(t api.ValueType, v uint64) uint64 {
 	f := float64(int64(v))
 	switch t {
@@ -489,7 +488,7 @@ func (s *steps) number(t api.ValueType, v uint64) uint64 {
 	return s.do("qjs_new_number", math.Float64bits(f))
 }
 
-// hostTable is what the host serves, by name.
+// hostTable holds all host functions by name.
 var hostTable = sync.OnceValue(func() map[string]hostFunction {
 	table := make(map[string]hostFunction)
 	for _, f := range hostFunctions() {
@@ -498,7 +497,7 @@ var hostTable = sync.OnceValue(func() map[string]hostFunction {
 	return table
 })
 
-// quickResolve finds the file that an import means.
+// quickResolve returns the file that an import refers to.
 func quickResolve(c *call, mem memory, stack []uint64) {
 	base, name := mem.zeroEnded(stack[0]), mem.zeroEnded(stack[1])
 	file := name
@@ -513,7 +512,7 @@ func quickResolve(c *call, mem memory, stack []uint64) {
 	s.mustGoOn()
 }
 
-// quickLoad gives the source of a file, or throws.
+// quickLoad returns the source of a file, or throws.
 func quickLoad(c *call, mem memory, stack []uint64) {
 	name := mem.zeroEnded(stack[0])
 	s := &steps{c: c, inst: c.inst}
@@ -534,7 +533,7 @@ func quickLoad(c *call, mem memory, stack []uint64) {
 	mem.view.WriteUint32Le(out, uint32(len(source)))
 }
 
-// mustGoOn ends the guest when a step failed within a host function.
+// mustGoOn ends the guest if a step failed in a host function.
 func (s *steps) mustGoOn() {
 	switch {
 	case s.err == nil:
@@ -545,7 +544,7 @@ func (s *steps) mustGoOn() {
 	}
 }
 
-// zeroEnded reads a text that a zero byte ends.
+// zeroEnded reads a zero-terminated string of less than 4096 bytes.
 func (m memory) zeroEnded(ptr uint64) string {
 	const most = 4096
 	if m.view != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestAllGuestsShareTheMemory: what one may have is not what each may have.
+// TestAllGuestsShareTheMemory checks that the memory budget bounds all guests together.
 func TestAllGuestsShareTheMemory(t *testing.T) {
 	e := newEngine(t, Config{MaxTotalBytes: 8 << 20, MaxPoolBytes: 64 << 20})
 	grow := load(t, e, withHandlers(fixture(t, "memory"), "main", "fill"))
@@ -19,7 +19,7 @@ func TestAllGuestsShareTheMemory(t *testing.T) {
 	echo := func(app string) runtime.Result {
 		return e.Run(context.Background(), runtime.Task{App: app, Digest: small, Handler: "echo", Input: []byte("x"), Deadline: within(20 * time.Second)}, &recorder{})
 	}
-	for i := range 100 { // more than fit: who waits longest gives way
+	for i := range 100 { // more than fit: the instance that has been idle longest is closed
 		if r := echo(fmt.Sprint(i)); r.Outcome != runtime.Succeeded {
 			t.Fatalf("app %d: %+v", i, r)
 		}
@@ -37,7 +37,7 @@ func TestAllGuestsShareTheMemory(t *testing.T) {
 	if used := e.ration.used.Load(); used != 0 {
 		t.Errorf("%d bytes are counted when nobody has any", used)
 	}
-	// Others have nearly all.
+	// Other instances use nearly all memory.
 	e.ration.take(8<<20 - 100<<10)
 	r = echo("late")
 	if r.Outcome != runtime.HostError || r.Code != "instantiate" || !strings.Contains(r.Error, "may have together") {
@@ -53,8 +53,8 @@ func TestAllGuestsShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestWhatIsCountedIsThere: whatever becomes of guests, in whatever order, what is
-// counted in the end is what waits.
+// TestWhatIsCountedIsThere checks that after many guests with different ends, the counted
+// memory is that of the idle instances.
 func TestWhatIsCountedIsThere(t *testing.T) {
 	e := newEngine(t, Config{MaxTotalBytes: 4 << 20, MaxPoolBytes: 2 << 20})
 	host := load(t, e, withHandlers(fixture(t, "host"), hostHandlers...))

@@ -20,7 +20,7 @@ var hostHandlers = []string{
 	"quit", "wait", "clock", "logs", "steps", "streams", "spin",
 }
 
-// hostModule is the fixture with one handler for each host function.
+// hostModule loads the fixture that has one handler for each host function.
 func hostModule(t testing.TB, e *Engine) (run func(handler, input string, change ...func(*runtime.Task)) (runtime.Result, *recorder)) {
 	digest := load(t, e, withHandlers(fixture(t, "host"), hostHandlers...))
 	return func(handler, input string, change ...func(*runtime.Task)) (runtime.Result, *recorder) {
@@ -140,8 +140,8 @@ func TestProgressKeepsTheLatest(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind runs tasks that leave a secret in memory and in a
-// global, in one instance.
+// TestNothingIsLeftBehind runs tasks that leave a secret in memory and in a global, in one
+// instance.
 func TestNothingIsLeftBehind(t *testing.T) {
 	e := newEngine(t, Config{})
 	run := hostModule(t, e)
@@ -195,8 +195,8 @@ func TestClosedStreamIsOpenAgain(t *testing.T) {
 	}
 }
 
-// TestStateAfterInitialize compares instances that ran _initialize with those
-// that were set to the image of one.
+// TestStateAfterInitialize compares instances that ran _initialize with instances that
+// received an image.
 func TestStateAfterInitialize(t *testing.T) {
 	e := newEngine(t, Config{MaxPoolBytes: 1}) // nothing stays in the pool
 	digest := load(t, e, fixture(t, "init"))
@@ -263,7 +263,7 @@ func TestManyTasksAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTrappingStartLeaksNothing looks at the size of this process.
+// TestTrappingStartLeaksNothing checks the size of this process.
 func TestTrappingStartLeaksNothing(t *testing.T) {
 	if _, err := os.Stat("/proc/self/statm"); err != nil {
 		t.Skip("needs /proc/self/statm, which this system does not have")
@@ -296,8 +296,8 @@ func addressSpace(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// TestProgressIsNotHeldBackBySleep reports twice in a row and then sleeps: the
-// second report must be out before the sleep, not after.
+// TestProgressIsNotHeldBackBySleep reports progress twice in a row and then sleeps. The
+// second report must reach the sink before the sleep, not after it.
 func TestProgressIsNotHeldBackBySleep(t *testing.T) {
 	sink := &recorder{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -309,7 +309,7 @@ func TestProgressIsNotHeldBackBySleep(t *testing.T) {
 	c.progress.set(2, 3, nil)
 	cancel()
 	func() {
-		defer func() { recover() }() // how a sleeping guest is ended
+		defer func() { recover() }() // the host ends a sleeping guest by a panic
 		c.sleep(time.Hour)
 	}()
 	if c.cause != errStopped {

@@ -25,9 +25,8 @@ func idleInstance(t *testing.T, e *Engine) *instance {
 	return inst
 }
 
-// TestWhatTheHostWritesIsSetBack has every function of the host that writes to
-// memory do so, at addresses that are in the code and at computed ones. Nothing but
-// the calls is there to be marked.
+// TestWhatTheHostWritesIsSetBack makes every host function that writes to memory do so, at
+// constant and at computed addresses. The guest itself stores nothing.
 func TestWhatTheHostWritesIsSetBack(t *testing.T) {
 	var names []string
 	for i := range 13 {
@@ -53,7 +52,7 @@ func TestWhatTheHostWritesIsSetBack(t *testing.T) {
 	}
 }
 
-// checkSetBack fails when an instance is not what the module's image says.
+// checkSetBack fails when an instance differs from the module's image.
 func checkSetBack(t *testing.T, inst *instance) {
 	t.Helper()
 	for page, want := range inst.module.image.Load().pages {
@@ -69,9 +68,9 @@ func checkSetBack(t *testing.T, inst *instance) {
 	}
 }
 
-// storing is a reactor that stores to so many constant addresses, some of them across the
-// boundaries of lines, in _initialize as well as in each task, there in a loop. It answers
-// whether it finds at the last one what _initialize left.
+// storing returns a reactor that stores to the given constant addresses, some of them
+// across boundaries of lines, both in _initialize and, in a loop, in each task. It returns
+// whether the last address still has the value from _initialize.
 func storing(addresses []int64) []byte {
 	stores := func(value int64) (b []byte) {
 		for _, at := range addresses {
@@ -82,7 +81,7 @@ func storing(addresses []int64) []byte {
 		return b
 	}
 	init := append([]byte{0}, append(stores(0x0101010101010101), 0x0b)...)
-	handle := []byte{1, 2, 0x7f} // rounds, and the answer
+	handle := []byte{1, 2, 0x7f} // the count of iterations, and the result
 	handle = wasmbinary.AppendS64(append(handle, 0x41), addresses[len(addresses)-1])
 	handle = append(handle, 0x2d, 0, 0, 0x41, 1, 0x47, 0x21, 2, 0x03, 0x40)
 	handle = append(append(handle, stores(0x0202020202020202)...), 0x20, 1, 0x41, 1, 0x6a, 0x22, 1, 0x41, 2, 0x49, 0x0d, 0, 0x0b, 0x20, 2, 0x0b)
@@ -99,15 +98,15 @@ func storing(addresses []int64) []byte {
 	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, append(bodies, init...))
 }
 
-// TestConstantAddressesAreSetBack stores to fewer lines, and to more, than have marks
-// of their own.
+// TestConstantAddressesAreSetBack stores to fewer lines, and to more lines, than can have
+// dirty bits.
 func TestConstantAddressesAreSetBack(t *testing.T) {
 	for _, n := range []int{1, 40, 63, 64, 65, 300} {
 		var addresses []int64
 		for i := range n {
-			addresses = append(addresses, int64(i*388+61)) // every few lie across a boundary
+			addresses = append(addresses, int64(i*388+61)) // some lie across a boundary
 		}
-		addresses = append(addresses, 128<<10-8) // the last ones of the memory
+		addresses = append(addresses, 128<<10-8) // the last bytes of the memory
 		e := newEngine(t, Config{})
 		digest := load(t, e, storing(addresses))
 		for range 3 {
@@ -126,8 +125,8 @@ func TestConstantAddressesAreSetBack(t *testing.T) {
 	}
 }
 
-// TestALineMayLieBehindTheMemory has the host given a buffer outside of the memory, to
-// which it writes nothing: there is no such parameter.
+// TestALineMayLieBehindTheMemory passes the host a buffer outside the memory. The host
+// writes nothing to it, because the parameter does not exist.
 func TestALineMayLieBehindTheMemory(t *testing.T) {
 	e := newEngine(t, Config{})
 	digest := load(t, e, fixture(t, "beyond"))
@@ -142,8 +141,8 @@ func TestALineMayLieBehindTheMemory(t *testing.T) {
 	}
 }
 
-// TestEveryServedFunctionHasItsWritesListed keeps the fast path: what is not
-// listed is right but compares the whole memory.
+// TestEveryServedFunctionHasItsWritesListed keeps the fast path: after a call of a function
+// that is not listed the whole memory is compared.
 func TestEveryServedFunctionHasItsWritesListed(t *testing.T) {
 	for _, f := range hostFunctions() {
 		listed, ok := hostWrites[f.name]
@@ -166,8 +165,8 @@ func TestEveryServedFunctionHasItsWritesListed(t *testing.T) {
 	}
 }
 
-// counting is a reactor whose handler returns 1 more for each call of its
-// instance: it counts in memory and in a global.
+// counting returns a reactor that counts the calls of its instance, in memory and in a
+// global, and returns the count.
 func counting(t *testing.T, manifest string) []byte {
 	t.Helper()
 	return withSection(fixture(t, "count"), "wheelwork.manifest", manifest)
@@ -202,8 +201,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestSharedInstancesServeOneAppAndGrant lets a shared instance count: another
-// app, other grants or another limit begin anew, equal grants do not.
+// TestSharedInstancesServeOneAppAndGrant lets shared instances count. Another app, other
+// grants or another limit must get a new instance; equal grants must not.
 func TestSharedInstancesServeOneAppAndGrant(t *testing.T) {
 	e := newEngine(t, Config{})
 	digest := load(t, e, counting(t, `{"handlers":[{"name":"main"}],"reuse":"shared"}`))
@@ -251,7 +250,7 @@ func TestUnload(t *testing.T) {
 	if r := e.Run(ctx, task, &recorder{}); r.Code != "not_loaded" {
 		t.Errorf("result = %+v", r)
 	}
-	e.recycle(ctx, running) // its task ends after the module is gone
+	e.recycle(ctx, running) // its task ends after the module was unloaded
 	if e.pool.len() != 0 {
 		t.Error("an instance of a module that is gone came back")
 	}
@@ -264,7 +263,8 @@ func TestUnload(t *testing.T) {
 	}
 }
 
-// TestFuel runs a loop of known length with fuel around what it needs.
+// TestFuel runs a loop of known length with slightly less and slightly more fuel than it
+// needs.
 func TestFuel(t *testing.T) {
 	e := newEngine(t, Config{})
 	code := withHandlers(fixture(t, "count"), "main", "spin")
@@ -276,7 +276,7 @@ func TestFuel(t *testing.T) {
 	if r := run(most); r.Outcome != runtime.Succeeded {
 		t.Fatalf("result = %+v", r)
 	}
-	for most-least > 1 { // a million rounds of six instructions
+	for most-least > 1 { // a million iterations of six instructions
 		if mid := (least + most) / 2; run(mid).Outcome == runtime.Succeeded {
 			most = mid
 		} else {
@@ -286,7 +286,7 @@ func TestFuel(t *testing.T) {
 	if most < 6_000_000 || most > 9_000_000 {
 		t.Errorf("a million rounds need %d units", most)
 	}
-	for range 3 { // the same, however the slices fall
+	for range 3 { // the same result with other slices
 		if r := run(most - 1); r.Outcome != runtime.Permanent || r.Code != "fuel" || r.Error == "" {
 			t.Errorf("one unit less: %+v", r)
 		}
@@ -324,9 +324,9 @@ func TestBudgetComesBack(t *testing.T) {
 	}
 }
 
-// TestACachedModuleIsNotRewritten loads a module in two engines that share a
-// directory. The second one takes what the first one left, until that is
-// damaged or belongs to other limits.
+// TestACachedModuleIsNotRewritten loads a module in two engines that share a directory. The
+// second engine must use the rewritten module of the first one, unless the file is damaged
+// or belongs to other limits.
 func TestACachedModuleIsNotRewritten(t *testing.T) {
 	dir := t.TempDir()
 	code := counting(t, `{"handlers":[{"name":"main"},{"name":"spin"}],"reuse":"shared"}`)
@@ -342,7 +342,7 @@ func TestACachedModuleIsNotRewritten(t *testing.T) {
 		cfg.CacheDir = dir
 		e := newEngine(t, cfg)
 		digest := load(t, e, code)
-		for want := range uint32(2) { // shared: what the manifest says is in the cache too
+		for want := range uint32(2) { // shared: the cached file contains the manifest too
 			if r := e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{}); u32(t, r.Output) != want+1 {
 				t.Errorf("result = %+v", r)
 			}

@@ -14,16 +14,16 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// A rewritten module is what parsing and rewriting made of one: all that
-// compiling and running need. It is kept beside the compiled code, so that a
-// host that starts again does neither.
+// A rewritten module is the result of parsing and rewriting: everything that compiling and
+// running need. It is stored beside the compiled code, so that a restarted host repeats
+// neither.
 type rewritten struct {
 	Info    Info
 	Globals []string
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
-	Sum     string // names what the code is compiled to: modules that differ in their manifest alone share it
-	Lines   []byte // what its code was compiled from: see lines.Open
+	Sum     string // SHA-256 of Code, the key of the compiled code, which modules that differ only in their manifest share
+	Lines   []byte // line table of its code: see lines.Open
 	Code    []byte `json:"-"`
 }
 
@@ -57,15 +57,15 @@ func custom(m *wasmbinary.Module, name string) []byte {
 	return body
 }
 
-// rewrittenName is the name of a rewritten module in the code cache: everything that
-// it depends on.
+// rewrittenName is the name of a rewritten module in the code cache. It depends on
+// everything that determines the rewriting.
 func rewrittenName(digest string, opts meter.Options) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s stack %d memory %d table %d", digest, opts.StackBytes, opts.MemoryPages, opts.TableElements))
 	return hex.EncodeToString(sum[:])
 }
 
-// decodeRewritten reads what encodeRewritten wrote: the length of the
-// description, the description as JSON, and the code.
+// decodeRewritten decodes the output of encodeRewritten: the length of the description, the
+// description as JSON, and the code.
 func decodeRewritten(data []byte) (p rewritten, ok bool) {
 	if len(data) < 4 {
 		return rewritten{}, false
@@ -78,7 +78,7 @@ func decodeRewritten(data []byte) (p rewritten, ok bool) {
 	return p, true
 }
 
-// isSum says whether a text is the hex of a sha256, and so the name of a file.
+// isSum reports whether a text is the hex of a SHA-256, and therefore a valid file name.
 func isSum(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == sha256.Size

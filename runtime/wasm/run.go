@@ -21,11 +21,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// maxTrace bounds the stack of a trap in a result, in bytes.
+// maxTrace bounds the stack trace of a trap in a result, in bytes.
 const maxTrace = 4 << 10
 
-// Codes of results that the host gives. A handler's own code stands instead
-// when it told one.
+// Codes of the results that the host reports. If the handler reported a code of its own,
+// the result has that one instead of codeStatus.
 const (
 	codeTrap        = "trap"
 	codeExit        = "exit"
@@ -45,8 +45,8 @@ const (
 	codeFiles       = "files"
 )
 
-// Run runs one task. It blocks until the guest has ended; see runtime.Executor.
-// The result's error is one line, its trace at most a few kilobytes.
+// Run runs one task. It blocks until the guest has ended; see runtime.Executor. The error
+// of the result is one line, its trace at most maxTrace bytes.
 func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
 	p, refused := e.prepare(&t)
 	if refused != nil {
@@ -76,14 +76,14 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	return r
 }
 
-// prepared is what Run finds out before a handler is called.
+// prepared holds the facts that Run determines before it calls a handler.
 type prepared struct {
 	module *module
 	limit  int64 // bytes of linear memory
-	index  int   // of the handler
+	index  int   // index of the handler in the module
 }
 
-// prepare looks whether a task can run at all; refused is its result if not.
+// prepare checks whether a task can run at all. If not, refused is its result.
 func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) {
 	refuse := func(r runtime.Result) (prepared, *runtime.Result) { return prepared{}, &r }
 	m := e.module(t.Digest)
@@ -110,8 +110,8 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	return prepared{m, limit, index}, nil
 }
 
-// bound gives a task the limits that the module's manifest sets for its handler,
-// where the task has none, or larger ones, of its own.
+// bound applies the limits of the module's manifest for a handler to the task, where the
+// task has no limit or a larger one.
 func (m *module) bound(t *runtime.Task, index int) {
 	h := m.limits(index)
 	if h.none() {
@@ -126,7 +126,7 @@ func (m *module) bound(t *runtime.Task, index int) {
 	}
 }
 
-// smaller is the smaller one of two limits of which 0 is none.
+// smaller returns the smaller of two limits; 0 means no limit.
 func smaller(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -134,14 +134,15 @@ func smaller(a, b int64) int64 {
 	return min(a, b)
 }
 
-// handlerLimits are what a manifest says of a handler.
+// handlerLimits are the limits of a handler in its module's manifest.
 type handlerLimits struct{ *manifest.Handler }
 
 func (h handlerLimits) none() bool { return h.MemoryMiB == 0 && h.Fuel == 0 && h.TimeoutMs == 0 }
 
 func (h handlerLimits) timeout() time.Duration { return time.Duration(h.TimeoutMs) * time.Millisecond }
 
-// limits returns what the manifest says of a handler; nothing, if it names none.
+// limits returns the manifest's limits of a handler; zero limits if the manifest names
+// none.
 func (m *module) limits(index int) handlerLimits {
 	if h := m.info.Manifest.Handlers; index < len(h) {
 		return handlerLimits{&h[index]}
@@ -149,15 +150,15 @@ func (m *module) limits(index int) handlerLimits {
 	return handlerLimits{&manifest.Handler{}}
 }
 
-// release lets a call serve another task. One that asked for services does not:
-// theirs is to keep nothing of it, and not to be found out.
+// release returns a call to the pool for another task. A call that used services is not
+// reused, because a service may still hold a reference to it.
 func (e *Engine) release(c *call) {
 	if c.asked.calls == 0 {
 		e.calls.Put(c)
 	}
 }
 
-// start waits for a slot, unless it is too late already.
+// start waits for a slot, unless the deadline has passed or the task was stopped.
 func (c *call) start() error {
 	if err := c.overdue(); err != nil {
 		return err
@@ -165,14 +166,14 @@ func (c *call) start() error {
 	return c.acquireSlot()
 }
 
-// checkStrings refuses what a list of strings ended by zero bytes cannot carry.
+// checkStrings refuses strings that a zero-terminated string list cannot carry.
 func checkStrings(t *runtime.Task) error {
 	for _, arg := range t.Args {
 		if strings.Contains(arg, "\x00") {
 			return fmt.Errorf("the argument %.40q has a zero byte, which no program can be given", arg)
 		}
 	}
-	if len(t.Env) == 0 { // as of most tasks; to range over none takes longer than to look
+	if len(t.Env) == 0 { // true for most tasks; this check is faster than ranging over an empty map
 		return nil
 	}
 	for key, value := range t.Env {
@@ -194,7 +195,7 @@ func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result 
 	return runtime.Result{Outcome: o, Code: code, Error: oneLine(fmt.Sprintf(format, args...))}
 }
 
-// runCommand runs a WASI command in an instance of its own.
+// runCommand runs a WASI command in a new instance.
 func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	start := c.look()
 	unmount, err := e.mount(c)
@@ -214,8 +215,8 @@ func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	return r
 }
 
-// runMounted runs a handler that has files. Its instance is its own from
-// _initialize on, which is when a guest looks what is mounted.
+// runMounted runs a handler that has files. It uses a new instance, because a guest reads
+// its list of mounts in _initialize.
 func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.Result {
 	unmount, err := e.mount(c)
 	if err != nil {
@@ -244,7 +245,7 @@ func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.
 	return r
 }
 
-// mounts are the files that a task was granted.
+// mounts returns the files that the task was granted.
 func (c *call) mounts() []runtime.FileGrant {
 	if c.task.Grants == nil {
 		return nil
@@ -252,12 +253,12 @@ func (c *call) mounts() []runtime.FileGrant {
 	return c.task.Grants.Files
 }
 
-// mount gives the task at hand its files until the caller unmounts them.
+// mount opens the files of the current task. The caller closes them with unmount.
 func (e *Engine) mount(c *call) (unmount func(), err error) {
 	var open []files.FS
 	unmount = func() {
 		for _, fs := range open {
-			_ = fs.Close() // what was written is written
+			_ = fs.Close() // all writes are already done
 		}
 	}
 	if len(c.mounts()) == 0 {
@@ -284,7 +285,7 @@ func (e *Engine) mount(c *call) (unmount func(), err error) {
 	return unmount, nil
 }
 
-// runReactor runs a handler in an instance that is used again when it ends well.
+// runReactor runs a handler in an instance that is reused if the call returns normally.
 func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.Result {
 	inst, err := e.reactor(c, m, limit)
 	if err != nil {
@@ -308,19 +309,19 @@ func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.
 	return r
 }
 
-// notStarted is the result when there is no instance to run the handler in.
+// notStarted is the result when no instance could be created or initialised.
 func (c *call) notStarted(err error) runtime.Result {
 	if c.cause == nil && errors.Is(err, errInstantiate) {
 		return failed(runtime.HostError, codeInstantiate, "%v", err)
 	}
 	r := c.errorResult(err)
-	if r.Outcome == runtime.Succeeded { // it exited with code 0 while it initialised
+	if r.Outcome == runtime.Succeeded { // the guest exited with code 0 during initialisation
 		return failed(runtime.Retryable, codeExit, "the module exited before its handler was called")
 	}
 	return r
 }
 
-// commandResult classes the end of _start.
+// commandResult classifies the end of _start.
 func (c *call) commandResult(err error) runtime.Result {
 	if err == nil {
 		return runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
@@ -328,7 +329,7 @@ func (c *call) commandResult(err error) runtime.Result {
 	return c.errorResult(err)
 }
 
-// statusResult classes the return of wheelwork_handle.
+// statusResult classifies the status that wheelwork_handle returned.
 func (c *call) statusResult(status abi.Status) runtime.Result {
 	switch status {
 	case abi.StatusOK:
@@ -349,7 +350,7 @@ func (c *call) statusResult(status abi.Status) runtime.Result {
 	return r
 }
 
-// gaveUp is the result of a handler that stopped because it was asked to.
+// gaveUp is the result of a handler that stopped after a cancel or near its deadline.
 func (c *call) gaveUp() (runtime.Result, bool) {
 	switch c.cancelled() {
 	case abi.CancelRequested:
@@ -374,12 +375,12 @@ func (f *failure) fill(r *runtime.Result) {
 	}
 }
 
-// engineStackOverflow is the engine's error when frames turn out larger than
-// the rewriter estimated and its own, higher limit is met.
+// engineStackOverflow is the engine's error at its own stack limit. It occurs when frames
+// are larger than the rewriter estimated.
 const engineStackOverflow = "stack overflow"
 
-// errorResult classes the error of a guest's call: the host ended it, it
-// exited, or it trapped.
+// errorResult classifies the error of a guest's call: the host ended it, it exited, or it
+// trapped.
 func (c *call) errorResult(err error) runtime.Result {
 	var exit *sys.ExitError
 	switch {
@@ -423,8 +424,8 @@ func (c *call) ended(cause error) runtime.Result {
 	return failed(runtime.HostError, codeTrap, "%v", cause)
 }
 
-// exitResult classes an exit code by the habits of sysexits: 75 is a temporary
-// failure, 64-70 and 76-78 say that the input or the program is wrong.
+// exitResult classifies an exit code by the convention of sysexits: 75 is a temporary
+// failure; 64-70 and 76-78 mean that the input or the program is wrong.
 func (c *call) exitResult(code uint32) runtime.Result {
 	r := runtime.Result{Output: c.output, ExitCode: int(int32(code))}
 	switch {
@@ -445,7 +446,7 @@ func (c *call) exitResult(code uint32) runtime.Result {
 	return r
 }
 
-// oneLineOrEmpty makes a guest's text fit for one line.
+// oneLineOrEmpty converts a guest's text to one valid line, or "".
 func oneLineOrEmpty(s string) string {
 	if s = strings.TrimSpace(s); s == "" {
 		return ""
@@ -453,8 +454,8 @@ func oneLineOrEmpty(s string) string {
 	return strings.ToValidUTF8(oneLine(s), "\uFFFD")
 }
 
-// trace is what follows the first line of an engine's error, with lines of
-// source code in the place of places in the module's code.
+// trace returns the engine's error text after its first line, with code offsets replaced by
+// source lines.
 func (c *call) trace(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), "\n")
 	rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
@@ -475,5 +476,5 @@ func (c *call) trace(err error) string {
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
 }
 
-// placeLine is what the engine says in a trace of a place in the code.
+// placeLine matches a line of a trace with a code offset.
 var placeLine = regexp.MustCompile(`\n\t\t0x([0-9a-f]+): ` + meter.PlaceName + `\b`)

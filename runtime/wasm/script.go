@@ -12,17 +12,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// The kinds of modules that scripts are made of.
+// The kinds of modules for scripts.
 const (
 	Script      Kind = "script"      // source text and the digest of its interpreter
-	Interpreter Kind = "interpreter" // runs scripts, and nothing by itself
+	Interpreter Kind = "interpreter" // runs scripts; not usable by itself
 )
 
-// codeScript is the code of a script that cannot be started, such as one with a
-// mistake in its syntax.
+// codeScript is the result code of a script that cannot be started, for example because of
+// a syntax error.
 const codeScript = "script"
 
-// inspectScript describes a script; ok is false when the module is none.
+// inspectScript describes a script; ok is false when the module is not a script.
 func inspectScript(code []byte, info *Info) (ok bool, err error) {
 	s, err := scripts.Unpack(code)
 	switch {
@@ -39,8 +39,8 @@ func inspectScript(code []byte, info *Info) (ok bool, err error) {
 	return true, nil
 }
 
-// inspectInterpreter adds to what is served the functions that the driver of a
-// known interpreter serves it; ok is false when the module is no such.
+// inspectInterpreter adds the functions of an interpreter's driver to served; ok is false
+// when the module is not a known interpreter.
 func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool) {
 	known, ok := scripts.ByDigest(info.Digest)
 	if ok && known.Language == scripts.JavaScript {
@@ -51,8 +51,8 @@ func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool)
 	return ok
 }
 
-// loadScript makes a script ready: its interpreter is compiled already, or the
-// error is a *runtime.NeedsError that names it.
+// loadScript prepares a script to run. Its interpreter must be loaded; otherwise the error
+// is a *runtime.NeedsError with the digest of the interpreter.
 func (e *Engine) loadScript(digest string, code []byte) error {
 	_, info, err := inspect(code)
 	if err != nil {
@@ -73,7 +73,7 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.modules[s.Interpreter] != interpreter { // it was unloaded meanwhile, with the scripts that were there
+	if e.modules[s.Interpreter] != interpreter { // it was unloaded meanwhile, together with its scripts
 		return &runtime.NeedsError{Digest: s.Interpreter}
 	}
 	e.modules[digest] = m
@@ -81,8 +81,8 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	return nil
 }
 
-// InterpreterOf is the digest of the module that runs a loaded script; "": it is
-// none.
+// InterpreterOf returns the digest of the interpreter of a loaded script, or "" for other
+// modules.
 func (e *Engine) InterpreterOf(digest string) string {
 	if m := e.module(digest); m != nil && m.script != nil {
 		return m.script.Interpreter
@@ -90,7 +90,7 @@ func (e *Engine) InterpreterOf(digest string) string {
 	return ""
 }
 
-// scriptsOf are the digests of the loaded scripts that an interpreter runs.
+// scriptsOf returns the digests of the loaded scripts of an interpreter.
 func (e *Engine) scriptsOf(interpreter string) (digests []string) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -102,8 +102,8 @@ func (e *Engine) scriptsOf(interpreter string) (digests []string) {
 	return digests
 }
 
-// scriptError is what is wrong with a script that its interpreter cannot begin
-// with, or cannot go on with in a way that the script could catch.
+// scriptError is an error of a script that prevents its start, or that the script cannot
+// catch.
 type scriptError struct{ text, trace string }
 
 func (e *scriptError) Error() string { return e.text }
@@ -116,8 +116,8 @@ func (e *Engine) runScript(c *call, m *module, limit int64) runtime.Result {
 	return e.runQuick(c, m, limit)
 }
 
-// runQuick runs a handler in JavaScript in an instance that is used again when
-// it ends well, as a reactor is.
+// runQuick runs a handler in JavaScript. Its instance is reused, like a reactor's, if the
+// call returns normally.
 func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	inst, err := e.reactor(c, m, limit)
 	if err != nil {
@@ -139,7 +139,7 @@ func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	return r
 }
 
-// scriptResult tells a mistake in a script from a fault of the guest.
+// scriptResult distinguishes an error in a script from other failures of the guest.
 func (c *call) scriptResult(err error, when string) runtime.Result {
 	var bad *scriptError
 	if c.cause == nil && errors.As(err, &bad) {
@@ -150,7 +150,7 @@ func (c *call) scriptResult(err error, when string) runtime.Result {
 	return c.notStarted(err)
 }
 
-// startScript prepares a new instance of an interpreter for the script.
+// startScript loads the script in a new instance of its interpreter.
 func (e *Engine) startScript(c *call, inst *instance) error {
 	if inst.module.script == nil {
 		return nil
@@ -161,7 +161,7 @@ func (e *Engine) startScript(c *call, inst *instance) error {
 	return inst.quick.start(c, inst)
 }
 
-// scriptConfig gives the interpreter of a script its surroundings.
+// scriptConfig returns the environment of the interpreter of a script.
 func (inst *instance) scriptConfig(cfg wazero.ModuleConfig, t *runtime.Task) wazero.ModuleConfig {
 	if inst.module.script.Language == scripts.Python {
 		return inst.pythonConfig(cfg, t)

@@ -23,7 +23,7 @@ import (
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
-// interpreted makes the interpreter of a language ready, or skips the test.
+// interpreted loads the interpreter of a language, or skips the test.
 func interpreted(t testing.TB, e *Engine, language string) {
 	t.Helper()
 	if testing.Short() && language == scripts.Python {
@@ -47,7 +47,7 @@ func interpreted(t testing.TB, e *Engine, language string) {
 	load(t, e, code)
 }
 
-// packed is a script of these files, the first of which is its main file.
+// packed returns a script of the given files, the first of which is its main file.
 func packed(t testing.TB, language string, files ...string) []byte {
 	t.Helper()
 	known, _ := scripts.ByLanguage(language)
@@ -160,8 +160,8 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// TestJavaScriptAtOnce runs many tasks at the same time: each gets an instance
-// and its own answer.
+// TestJavaScriptAtOnce runs many tasks at the same time. Each must get its own instance and
+// output.
 func TestJavaScriptAtOnce(t *testing.T) {
 	e := newEngine(t, Config{})
 	interpreted(t, e, scripts.JavaScript)
@@ -192,7 +192,7 @@ func TestJavaScriptCancelled(t *testing.T) {
 	}
 }
 
-// TestJavaScriptThatCannotStart shows each mistake with its place.
+// TestJavaScriptThatCannotStart checks that each error is reported with its location.
 func TestJavaScriptThatCannotStart(t *testing.T) {
 	e := newEngine(t, Config{})
 	interpreted(t, e, scripts.JavaScript)
@@ -227,12 +227,12 @@ func TestJavaScriptThatCannotStart(t *testing.T) {
 	})
 }
 
-// TestJavaScriptBridge calls the host as the SDK would not.
+// TestJavaScriptBridge calls the host in ways that the SDK does not.
 func TestJavaScriptBridge(t *testing.T) {
 	e := newEngine(t, Config{})
 	interpreted(t, e, scripts.JavaScript)
 	known, _ := scripts.ByLanguage(scripts.JavaScript)
-	// A script may bring an SDK of its own: this one passes the host on.
+	// A script may contain its own SDK. This one exports the host function.
 	code, err := scripts.Pack(scripts.Script{
 		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
 		Files: map[string]string{
@@ -261,7 +261,7 @@ export function main() {
 	if r.Outcome != runtime.Succeeded || strings.Contains(string(r.Output), "took") || strings.Count(string(r.Output), "\n") != 16 {
 		t.Errorf("result = %+v\n%s", r, r.Output)
 	}
-	// Numbers that are no numbers, and a pointer to nowhere, which ends the guest.
+	// Invalid numbers, and a pointer outside the memory, which ends the guest.
 	code, _ = scripts.Pack(scripts.Script{
 		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
 		Files: map[string]string{
@@ -377,7 +377,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestScriptNeedsItsInterpreter shows what a host is told.
+// TestScriptNeedsItsInterpreter checks the error when the interpreter is not loaded.
 func TestScriptNeedsItsInterpreter(t *testing.T) {
 	e := newEngine(t, Config{})
 	code := packed(t, scripts.JavaScript, "main.js", "export default () => 1;")
@@ -417,7 +417,7 @@ func TestScriptWithManifest(t *testing.T) {
 	}
 }
 
-// TestScriptIsRefused shows that the gate reads scripts.
+// TestScriptIsRefused checks that Inspect checks scripts.
 func TestScriptIsRefused(t *testing.T) {
 	for name, code := range map[string][]byte{
 		"damaged":               withSection([]byte("\x00asm\x01\x00\x00\x00"), scripts.Section, "{"),
@@ -431,7 +431,7 @@ func TestScriptIsRefused(t *testing.T) {
 	}
 }
 
-// withImport is a reactor that imports what only interpreters may.
+// withImport returns a reactor with imports that only interpreters may have.
 func withImport(t *testing.T) []byte {
 	t.Helper()
 	code := []byte("\x00asm\x01\x00\x00\x00")
@@ -456,7 +456,7 @@ func TestInterpreterIsNoHandler(t *testing.T) {
 	}
 }
 
-// TestSourceFS holds the file system of scripts to the standard library's rules.
+// TestSourceFS checks the file system of scripts with the standard library's test.
 func TestSourceFS(t *testing.T) {
 	files := sourceFS{"main.py": "x = 1\n", "lib/a.py": "", "lib/deep/b.py": "y", "lib.py": "z"}
 	if err := fstest.TestFS(files, "main.py", "lib/a.py", "lib/deep/b.py", "lib.py"); err != nil {
@@ -467,8 +467,8 @@ func TestSourceFS(t *testing.T) {
 	}
 }
 
-// FuzzBridge writes anything to where only the SDK for Python writes: it is
-// answered, or ends the guest as a misuse.
+// FuzzBridge writes arbitrary bytes to the stream of the Python SDK. The host must answer
+// them, or end the guest for a misuse.
 func FuzzBridge(f *testing.F) {
 	request := func(name string, args ...string) []byte {
 		body := append([]byte{byte(len(name))}, name...)
@@ -488,14 +488,14 @@ func FuzzBridge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, piece int) {
 		task := runtime.Task{Input: []byte("input"), Job: "settle"}
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what waits, such as sleep, ends at once
+		cancel() // calls that wait, such as sleep, end at once
 		c := newCall(ctx, &task, &recorder{}, make(chan struct{}, 1))
 		c.slots <- struct{}{}
 		c.hasSlot = true
 		b := &bridge{c: c}
 		defer func() {
 			if r := recover(); r != nil && (c.cause == nil || r != any(c.cause)) {
-				panic(r) // not the host ending the guest
+				panic(r) // the panic is not the host's way to end the guest
 			}
 		}()
 		piece = max(1, min(piece, len(data)))
@@ -512,7 +512,7 @@ func FuzzBridge(f *testing.F) {
 	})
 }
 
-// TestBridge shows requests with their answers, and those that end the guest.
+// TestBridge checks requests with their answers, and requests that end the guest.
 func TestBridge(t *testing.T) {
 	serve := func(request []byte) (answer []byte, ended string, b *bridge) {
 		task := runtime.Task{Input: []byte("input"), Job: "settle"}

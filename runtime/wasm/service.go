@@ -23,12 +23,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// Bounds of what a guest may hand to a service in one call, in bytes. A service
-// may allow less.
+// Bounds of the arguments that a guest may pass to a service in one call, in bytes. A
+// service may have lower bounds.
 const (
 	maxName       = 1 << 10  // of a bucket, key, secret or metric
 	maxValue      = 1 << 20  // of a value or checkpoint
-	maxSpec       = 2 << 20  // of what is enqueued
+	maxSpec       = 2 << 20  // of the JSON of job_enqueue
 	maxMapped     = 16 << 20 // of the inputs of one map
 	maxMapInputs  = 100_000  // in one map
 	maxHead       = 128 << 10
@@ -40,20 +40,20 @@ const (
 	unknownMetric = abi.MetricHistogram + 1
 )
 
-// asked is what one task has asked of services.
+// asked is the use of services by one task.
 type asked struct {
 	calls    int64
-	enqueued int // enqueues that succeeded: one that failed may have reached its job, so the next one has its number
+	enqueued int // successful enqueues. A failed one may have reached its job, so the next one reuses its number
 	mapped   int
 	handles  map[int32]*exchange
-	last     int32           // the last handle that was given
-	ctx      context.Context // ends when the task does; nil until it is needed
+	last     int32           // the handle that was returned last
+	ctx      context.Context // ends with the task; nil until it is needed
 	cancel   context.CancelFunc
 }
 
 func (a *asked) close() {
 	for _, x := range a.handles {
-		_ = x.body.Close() // the answer is not wanted any more
+		_ = x.body.Close() // the rest of the response is not needed
 	}
 	a.handles = nil
 	if a.cancel != nil {
@@ -61,8 +61,8 @@ func (a *asked) close() {
 	}
 }
 
-// context is that of everything a task asks for: bodies are read in it long
-// after the call that asked for them.
+// context returns the context of all service calls of a task. Response bodies are read in
+// it long after the call that sent the request.
 func (c *call) context() context.Context {
 	if c.asked.ctx == nil {
 		if c.deadline == never {
@@ -74,9 +74,9 @@ func (c *call) context() context.Context {
 	return c.asked.ctx
 }
 
-// ask lets a service work for the guest, which waits without a slot, and turns
-// what it says into an error number. Nothing that the service is given is
-// memory of the guest.
+// ask calls a service for the guest, which waits without a slot, and converts the service's
+// error to an error number. The arguments of a service are never views of the guest's
+// memory.
 func (c *call) ask(name string, f func(ctx context.Context, s runtime.Services) error) abi.Errno {
 	if c.services == nil {
 		return c.refused(name, runtime.ErrNoService)
@@ -100,7 +100,7 @@ func (c *call) ask(name string, f func(ctx context.Context, s runtime.Services) 
 	return c.refused(name, err)
 }
 
-// serviceError is a panic of the host's code, which is not the guest's fault.
+// serviceError is a panic in the host's code, for which the guest is not responsible.
 type serviceError struct{ text string }
 
 func (e serviceError) Error() string { return e.text }
@@ -114,8 +114,8 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// refused returns the number of an error, and tells people in the run's log
-// what a number cannot say.
+// refused returns the number of an error, and logs errors whose number says too little to
+// the run's log.
 func (c *call) refused(name string, err error) abi.Errno {
 	switch {
 	case err == nil:
@@ -145,25 +145,25 @@ func (c *call) refused(name string, err error) abi.Errno {
 	return abi.ErrnoIO
 }
 
-// notGranted is what a guest learns when no grant covers what it wants.
+// notGranted returns the result of a host function when no grant covers its arguments.
 func (c *call) notGranted(name, format string, args ...any) uint64 {
 	what := fmt.Sprintf(format, args...)
 	return errno(c.refused(name, fmt.Errorf("%s: %w", printable(what), runtime.ErrNotGranted)))
 }
 
-// short copies a name; ok is false when it is empty or too long.
+// short copies a name; ok is false when it is empty or longer than maxName.
 func (m memory) short(ptr, n uint64) (name string, ok bool) {
 	b := m.read(ptr, n)
 	return string(b[:min(len(b), maxName)]), len(b) > 0 && len(b) <= maxName
 }
 
-// bytes copies what is handed to a service, at most limit bytes.
+// bytes copies an argument of a service, of at most limit bytes.
 func (m memory) bytes(ptr, n uint64, limit int) (data []byte, ok bool) {
 	b := m.read(ptr, n)
 	if len(b) > limit {
 		return nil, false
 	}
-	return append([]byte{}, b...), true // never nil: an empty value is one
+	return append([]byte{}, b...), true // never nil, because an empty value is a value
 }
 
 func sleep(c *call, _ memory, stack []uint64) {
@@ -185,7 +185,7 @@ func checkpointGet(c *call, mem memory, stack []uint64) {
 	stack[0] = mem.giveOr(e, stack[0], stack[1], data)
 }
 
-// giveOr writes what a service found, unless it is an error.
+// giveOr writes the data that a service returned, unless e is an error.
 func (m memory) giveOr(e abi.Errno, ptr, capacity uint64, data []byte) uint64 {
 	if e != 0 {
 		return errno(e)
@@ -205,8 +205,8 @@ func checkpointPut(c *call, mem memory, stack []uint64) {
 	stack[0] = errno(c.ask(mem.fn, func(ctx context.Context, s runtime.Services) error { return s.SetCheckpoint(ctx, c.task, data) }))
 }
 
-// entry reads the bucket and key of a kv function and holds them against the
-// grants. The result is nil when they are fine.
+// entry reads the bucket and key of a kv function and checks them against the grants.
+// refused is nil when the call is allowed.
 func entry(c *call, mem memory, stack []uint64, write bool) (bucket, key string, refused *uint64) {
 	bucket, ok := mem.short(stack[0], stack[1])
 	key, fits := mem.short(stack[2], stack[3])
@@ -214,7 +214,7 @@ func entry(c *call, mem memory, stack []uint64, write bool) (bucket, key string,
 		e := errno(abi.ErrnoInvalid)
 		return "", "", &e
 	}
-	if !utf8.ValidString(key) { // of two that are not, a service might make one
+	if !utf8.ValidString(key) { // a service might map two invalid keys to one
 		e := errno(c.refused(mem.fn, fmt.Errorf("%w: the key is not UTF-8: encode it, as base64 does", runtime.ErrInvalid)))
 		return "", "", &e
 	}
@@ -326,7 +326,7 @@ func jobEnqueue(c *call, mem memory, stack []uint64) {
 	}
 	var spec submission
 	err := errNoText
-	if utf8.Valid(text) { // JSON would make one key of two that are not
+	if utf8.Valid(text) { // JSON decoding would map two invalid keys to one
 		err = manifest.Decode(text, &spec)
 	}
 	var submit runtime.Submit
@@ -379,8 +379,8 @@ func mapParts(c *call, mem memory, stack []uint64) {
 	stack[0] = errno(e)
 }
 
-// splitInputs reads a list of lengths and bytes. It stops soon after the
-// largest list that is taken.
+// splitInputs reads a list of lengths and bytes. It stops at maxMapInputs+1 inputs, which
+// the caller refuses.
 func splitInputs(data []byte) (inputs [][]byte, ok bool) {
 	for len(data) > 0 && len(inputs) <= maxMapInputs {
 		if len(data) < 4 {
@@ -426,11 +426,11 @@ func metricAdd(c *call, mem memory, stack []uint64) {
 	}))
 }
 
-// An exchange is an open answer to a request.
+// An exchange is an open response to a request.
 type exchange struct {
 	head []byte
 	body io.ReadCloser
-	err  error // that comes after what was read
+	err  error // reported after the data that was read with it
 }
 
 // requestHead is the JSON of http_send.
@@ -440,10 +440,10 @@ type requestHead struct {
 	Headers map[string]values `json:"headers"`
 }
 
-// values are those of one header: a string, or a list of strings.
+// values are the values of one header: a string, or a list of strings.
 type values []string
 
-// UnmarshalJSON takes both forms.
+// UnmarshalJSON accepts both forms.
 func (v *values) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte{'"'}) {
 		*v = values{""}
@@ -488,8 +488,8 @@ func httpSend(c *call, mem memory, stack []uint64) {
 	stack[0] = result(c.asked.open(answer))
 }
 
-// open keeps an answer and returns its handle. A handle is never given twice,
-// so that one which was closed cannot mean another answer.
+// open stores a response and returns its handle. Handles are never reused, so that a closed
+// handle cannot refer to another response.
 func (a *asked) open(answer *runtime.Response) int32 {
 	head, err := json.Marshal(struct {
 		Status  int                 `json:"status"`
@@ -528,10 +528,10 @@ func httpRecv(c *call, mem memory, stack []uint64) {
 	}
 	into := mem.read(stack[1], stack[2])
 	if len(into) == 0 {
-		stack[0] = errno(abi.ErrnoInvalid) // 0 would say that this is the end
+		stack[0] = errno(abi.ErrnoInvalid) // 0 would mean the end of the body
 		return
 	}
-	// Not into the guest's memory: a transport may hold on to what it is given.
+	// A buffer, not the guest's memory, because a transport may retain the slice.
 	buf := make([]byte, min(len(into), maxReceive))
 	n := 0
 	e := c.ask(mem.fn, func(context.Context, runtime.Services) (err error) {
@@ -557,11 +557,12 @@ func httpClose(c *call, _ memory, stack []uint64) {
 		return
 	}
 	delete(c.asked.handles, h)
-	_ = x.body.Close() // the guest has what it wanted
+	_ = x.body.Close() // the guest needs no more of the body
 	stack[0] = 0
 }
 
-// serviceFunctions are what came with wheelwork_v1.1, in the order of wheelwork.wit.
+// serviceFunctions are the functions that wheelwork_v1.1 added, in the order of
+// wheelwork.wit.
 func serviceFunctions() []hostFunction {
 	types := func(t ...api.ValueType) []api.ValueType { return t }
 	entry := types(i32, i32, i32, i32) // bucket and key

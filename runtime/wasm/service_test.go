@@ -22,8 +22,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// A script is an input of the fixture of that name: calls and the memory they
-// work on. See script.wat.
+// A script is an input of the fixture script: calls, and the memory that they use. See
+// script.wat.
 type script struct {
 	t     testing.TB
 	calls [][10]uint64
@@ -46,17 +46,17 @@ const (
 
 func newScript(t testing.TB) *script { return &script{t: t} }
 
-// bytes puts data into the script's memory and returns where.
+// bytes adds data to the script's memory and returns its location.
 func (s *script) bytes(data []byte) (ptr, n uint64) {
 	ptr = uint64(scriptData + len(s.data))
 	s.data = append(s.data, data...)
 	return ptr, uint64(len(data))
 }
 
-// room is memory for a result.
+// room reserves memory for a result.
 func (s *script) room(n int) (ptr, capacity uint64) { return s.bytes(make([]byte, n)) }
 
-// op adds a call by its number.
+// op adds a call of a function by its number.
 func (s *script) op(number uint64, args ...uint64) int {
 	c := [10]uint64{number}
 	copy(c[1:9], args)
@@ -67,8 +67,8 @@ func (s *script) op(number uint64, args ...uint64) int {
 	return len(s.calls) - 1
 }
 
-// call adds a call of a host function. A string stands for where it is and how
-// long it is, an int for that much room.
+// call adds a call of a host function. A string argument is replaced by its pointer and
+// length, an int by a buffer of that size.
 func (s *script) call(name string, args ...any) int {
 	s.t.Helper()
 	at := slices.IndexFunc(hostFunctions(), func(f hostFunction) bool { return f.name == name })
@@ -98,7 +98,7 @@ func (s *script) call(name string, args ...any) int {
 	return s.op(uint64(at), numbers...)
 }
 
-// input is the script, ended by an operation.
+// input encodes the script with an operation that ends it.
 func (s *script) input(end uint64, status uint64) []byte {
 	out := make([]byte, scriptData-scriptBase)
 	for i, c := range append(s.calls[:len(s.calls):len(s.calls)], [10]uint64{end, status}) {
@@ -109,14 +109,14 @@ func (s *script) input(end uint64, status uint64) []byte {
 	return append(out, s.data...)
 }
 
-// done is what a script's calls came to.
+// done is the result of a script.
 type done struct {
 	runtime.Result
 	s    *script
 	sink *recorder
 }
 
-// result is what a call gave back.
+// result returns the result of a call.
 func (d done) result(call int) int64 {
 	d.s.t.Helper()
 	if len(d.Output) < 80*(call+1) {
@@ -125,7 +125,7 @@ func (d done) result(call int) int64 {
 	return int64(binary.LittleEndian.Uint64(d.Output[80*call+72:]))
 }
 
-// memory is what is at a place after the script.
+// memory returns memory at an address after the script.
 func (d done) memory(ptr uint64, n int64) string {
 	d.s.t.Helper()
 	off := int64(ptr) - scriptBase
@@ -135,8 +135,8 @@ func (d done) memory(ptr uint64, n int64) string {
 	return string(d.Output[off : off+n])
 }
 
-// buffer is what a call has written to its buffer, by its result and the place
-// of the buffer among its arguments.
+// buffer returns the bytes that a call has written to its buffer. arg is the index of the
+// buffer among the call's arguments.
 func (d done) buffer(call, arg int) string {
 	d.s.t.Helper()
 	return d.memory(d.s.calls[call][1+arg], min(d.result(call), int64(d.s.calls[call][2+arg])))
@@ -166,7 +166,7 @@ func (p *player) play(s *script, change ...func(*runtime.Task)) done {
 	return done{p.engine.Run(context.Background(), task, sink), s, sink}
 }
 
-// everything is granted in most of these tests.
+// everything returns the grants for most of these tests.
 func everything() *runtime.Grants {
 	return &runtime.Grants{
 		HTTP: []runtime.HTTPGrant{{Host: "api.example", Methods: []string{"GET", "POST"}, Paths: []string{"/v1/"}}},
@@ -279,7 +279,7 @@ func TestEnqueue(t *testing.T) {
 			t.Errorf("call %d gave %d, want %d", call, got, want)
 		}
 	}
-	// The next attempt finds its runs again.
+	// The next attempt gets the same runs.
 	if again := p.play(s); again.buffer(two, 2) != "local-2" {
 		t.Errorf("another attempt made the run %q", again.buffer(two, 2))
 	}
@@ -319,7 +319,7 @@ func TestMap(t *testing.T) {
 			t.Errorf("call %d gave %d, want %d", call, got, want)
 		}
 	}
-	p.play(s) // another attempt maps the same
+	p.play(s) // another attempt maps the same inputs
 	if got := fmt.Sprintf("%q", services.Parts("shop", "r1")); got != `["a" "" "ccc" "d"]` {
 		t.Errorf("parts %s", got)
 	}
@@ -328,7 +328,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// answers is a sender that keeps what it was asked and answers with bodies.
+// answers is a sender that records requests and answers them with bodies.
 type answers struct {
 	requests []runtime.Request
 	bodies   []io.ReadCloser
@@ -347,7 +347,7 @@ func (a *answers) send(ctx context.Context, _ *runtime.Task, r runtime.Request) 
 	return &runtime.Response{Status: 201, Header: map[string][]string{"X-One": {"1", "2"}}, Body: body}, nil
 }
 
-// stream is a body that comes in pieces and knows whether it was closed.
+// stream is a body that arrives in pieces and records whether it was closed.
 type stream struct {
 	pieces []string
 	err    error
@@ -500,7 +500,7 @@ func TestSecretsAndMetrics(t *testing.T) {
 	}
 }
 
-// TestNothingIsServed runs everything on a host that was given no services.
+// TestNothingIsServed calls every service on a host without services.
 func TestNothingIsServed(t *testing.T) {
 	p := newPlayer(t, Config{})
 	p.task.Grants = everything()
@@ -518,8 +518,8 @@ func TestNothingIsServed(t *testing.T) {
 	}
 }
 
-// TestNothingIsGranted asks for everything without a grant. The services panic
-// when they are reached.
+// TestNothingIsGranted calls every service without a grant. The services panic when they
+// are called.
 func TestNothingIsGranted(t *testing.T) {
 	p := newPlayer(t, Config{Services: failing{func() error { panic("reached") }}})
 	for name, grants := range map[string]*runtime.Grants{"nil": nil, "empty": {}} {
@@ -538,7 +538,7 @@ func TestNothingIsGranted(t *testing.T) {
 	}
 }
 
-// failing is services that all do the same.
+// failing implements all services with one function.
 type failing struct{ f func() error }
 
 func (s failing) Checkpoint(context.Context, *runtime.Task) ([]byte, error)  { return nil, s.f() }
@@ -587,7 +587,7 @@ func TestErrorsOfServices(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAService is the host's fault, and ends one task alone.
+// TestAPanicOfAService checks that a panic is a host error and ends only its task.
 func TestAPanicOfAService(t *testing.T) {
 	p := newPlayer(t, Config{Services: failing{func() error { panic("a bug") }}})
 	s := newScript(t)
@@ -613,7 +613,8 @@ func TestServiceCallsAreCounted(t *testing.T) {
 	}
 }
 
-// TestAServiceThatHangs is left by a guest whose time is over, and holds no slot.
+// TestAServiceThatHangs checks that a guest leaves a hanging service at its deadline, and
+// holds no slot meanwhile.
 func TestAServiceThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := hanging{failing{func() error { return nil }}, make(chan struct{}, 1)}
@@ -639,7 +640,7 @@ func TestAServiceThatHangs(t *testing.T) {
 			t.Errorf("beside a guest that waits: %+v", d.Result)
 		}
 		cancel()
-		// It learns why, and may end by itself.
+		// The guest gets an error for the cancellation, and may end by itself.
 		if d := <-ended; d.Outcome != runtime.Stopped || d.Code != "stopped" {
 			t.Errorf("cancelled: %+v", d.Result)
 		}
@@ -647,7 +648,7 @@ func TestAServiceThatHangs(t *testing.T) {
 	})
 }
 
-// hanging waits for its context's end in Checkpoint.
+// hanging blocks in Checkpoint until its context ends.
 type hanging struct {
 	failing
 	reached chan struct{}
@@ -673,8 +674,8 @@ func TestGuestsSleep(t *testing.T) {
 	})
 }
 
-// TestPointersAreChecked gives every function that takes a range one outside
-// the memory, at its end, and around the end of the address space.
+// TestPointersAreChecked passes each function with a range parameter ranges outside the
+// memory, at its end, and around the end of the address space.
 func TestPointersAreChecked(t *testing.T) {
 	p := newPlayer(t, Config{Services: &local.Services{Sender: (&answers{bodies: []io.ReadCloser{&stream{}}}).send}})
 	p.task.Grants = everything()
@@ -694,7 +695,7 @@ func TestPointersAreChecked(t *testing.T) {
 				for k := 1; k < len(f.params); k++ {
 					args[k] = 1
 				}
-				for k := range f.params { // ranges before it are fine
+				for k := range f.params { // the ranges before it are valid
 					if k+1 < len(f.params) && f.params[k] == i32 && f.params[k+1] == i32 {
 						args[k], args[k+1] = scriptData, 1
 					}
@@ -704,7 +705,7 @@ func TestPointersAreChecked(t *testing.T) {
 				s.op(uint64(at), args...)
 				d := p.play(s)
 				switch {
-				case d.Outcome == runtime.Succeeded: // refused before the range is looked at, or no range
+				case d.Outcome == runtime.Succeeded: // refused before the range is read, or not a range
 				case d.Outcome == runtime.Retryable && d.Code == "host_call" && strings.Contains(d.Error, "outside the memory"):
 					checked++
 				default:
@@ -718,7 +719,7 @@ func TestPointersAreChecked(t *testing.T) {
 	}
 }
 
-// FuzzCalls calls host functions with anything: a guest that means harm.
+// FuzzCalls calls host functions with arbitrary arguments, as a malicious guest may.
 func FuzzCalls(f *testing.F) {
 	f.Add(uint8(14), uint64(scriptData), uint64(1), uint64(scriptData), uint64(1), uint64(scriptData), uint64(1), uint64(0), []byte("b"))
 	f.Add(uint8(20), uint64(scriptData), uint64(30), uint64(0), uint64(0), uint64(0), uint64(0), uint64(0), []byte(`{"url":"https://api.example/v1/"}`))

@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 )
 
-// TestGuestsThatNeverBegin: the deadline holds for what runs before a handler
-// does, in every kind of reuse and in a batch.
+// TestGuestsThatNeverBegin checks that the deadline also bounds the code that runs before a
+// handler, with every kind of reuse and in a batch.
 func TestGuestsThatNeverBegin(t *testing.T) {
 	for _, name := range []string{"starts", "initialises"} {
 		for _, manifest := range []string{`{}`, `{"reuse":"fresh"}`, `{"reuse":"shared"}`} {
@@ -47,8 +47,8 @@ func TestGuestsThatNeverBegin(t *testing.T) {
 	}
 }
 
-// TestDescriptionsThatNeverBegin: a module that is asked what it is and hangs before
-// it answers is refused.
+// TestDescriptionsThatNeverBegin checks that Pack refuses a module that hangs before its
+// wheelwork_describe is called.
 func TestDescriptionsThatNeverBegin(t *testing.T) {
 	for _, name := range []string{"starts", "initialises"} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestDescriptionsThatNeverBegin(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoText reaches nobody as such: errors, codes and progress are UTF-8, and
-// a log has as many lines and bytes as it may.
+// TestWhatIsNoText checks that errors, codes and progress are always UTF-8, and that a log
+// stays within its limits.
 func TestWhatIsNoText(t *testing.T) {
 	b := newBesieged(t)
 	sink := &recorder{}
@@ -85,8 +85,8 @@ func TestWhatIsNoText(t *testing.T) {
 	}
 }
 
-// TestGrowingAgainAndAgain: instances whose memory grew are given back, however
-// many tasks do it.
+// TestGrowingAgainAndAgain checks that instances whose memory grew are freed, after many
+// tasks.
 func TestGrowingAgainAndAgain(t *testing.T) {
 	e := newEngine(t, Config{MaxMemoryBytes: 64 << 20})
 	digest := load(t, e, withHandlers(fixture(t, "memory"), "main", "fill"))
@@ -101,8 +101,8 @@ func TestGrowingAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestCallersOfManyApps do not make a host keep an instance, or a place for one, for
-// each app that has ever been.
+// TestCallersOfManyApps checks that a host does not retain an instance or a stack for every
+// app that has ever run a task.
 func TestCallersOfManyApps(t *testing.T) {
 	e := newEngine(t, Config{MaxPoolBytes: 4 << 20})
 	digest := load(t, e, withHandlers(fixture(t, "host"), hostHandlers...))

@@ -9,10 +9,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// lender is a sink that lends slots.
+// lender is a sink that lends execution slots.
 type lender struct {
 	recorder
-	full   bool // it lends none
+	full   bool // it refuses to lend
 	asked  chan struct{}
 	woken  int
 	onWake func(ctx context.Context)
@@ -30,9 +30,9 @@ func (l *lender) Wake(ctx context.Context) {
 	}
 }
 
-// TestLongSleepsLendTheSlot: the host's slot is free during a sleep of over 50 ms, unless
-// the host refuses or half of the guests' memory is used; and the guest waits until it
-// has a slot again, but not beyond its deadline.
+// TestLongSleepsLendTheSlot checks that the host's slot is free during a sleep of over 50
+// ms, unless the host refuses or half of the guests' memory is used. The guest must then
+// wait until it has a slot again, but not beyond its deadline.
 func TestLongSleepsLendTheSlot(t *testing.T) {
 	never := func(ctx context.Context) { <-ctx.Done() }
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestLongSleepsLendTheSlot(t *testing.T) {
 					t.Fatal(err)
 				}
 				func() {
-					defer func() { recover() }() // how a guest is ended
+					defer func() { recover() }() // the host ends a guest by a panic
 					x.sleep(c.d)
 				}()
 				if n := len(sink.asked); n != c.asked || sink.woken != c.woken || time.Since(start) != c.took || x.cause != c.cause {
@@ -75,8 +75,8 @@ func TestLongSleepsLendTheSlot(t *testing.T) {
 	}
 }
 
-// TestPollLendsTheSlot: a guest that sleeps by poll_oneoff, as the standard libraries of
-// languages do, lends its slot too.
+// TestPollLendsTheSlot checks that a guest also lends its slot when it sleeps in
+// poll_oneoff, as the standard libraries of languages do.
 func TestPollLendsTheSlot(t *testing.T) {
 	e := newEngine(t, Config{Slots: 1})
 	digest := load(t, e, fixture(t, "sleep"))

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spent is how long a processor works at what do does in its own goroutine. A limit
-// that does not hold shows in it; that a busy machine lets a guest wait does not, which
-// is why tests bound it and not the time that passes.
+// spent returns the processor time of do in its own goroutine. It shows a limit that does
+// not work, but not the delays of a busy machine. Tests therefore bound it instead of the
+// real time.
 func spent(do func()) time.Duration {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -26,7 +26,7 @@ func spent(do func()) time.Duration {
 	return time.Duration(after.Nano() - before.Nano())
 }
 
-// spentFrom is spent from the moment on at which do, on any goroutine, calls mark.
+// spentFrom is like spent, from the moment at which do calls mark on any goroutine.
 func spentFrom(do func(mark func())) time.Duration {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

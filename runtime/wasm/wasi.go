@@ -22,10 +22,9 @@ const (
 	wasiNoSys   = 52
 )
 
-// wasi builds WASI preview 1. What the engine's own functions lack is replaced:
-// a bound of what one call may take, and, for guests without files, that closing or
-// moving a standard stream has no effect, which would outlive the task in an
-// instance that is used again.
+// wasi builds WASI preview 1. It replaces functions of the engine to bound the work of one
+// call. For guests without files it also makes closing or moving a standard stream have no
+// effect, because the effect would outlive the task in an instance that is reused.
 func wasi(rt wazero.Runtime, files bool) wazero.HostModuleBuilder {
 	b := rt.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
@@ -52,13 +51,13 @@ func wasi(rt wazero.Runtime, files bool) wazero.HostModuleBuilder {
 	return b
 }
 
-// maxVectors is how many buffers one call may name, as on Linux. The engine's
-// own fd_read takes as many as a memory holds, and passes over the empty ones
-// without giving anybody a chance to stop it.
+// maxVectors bounds the number of buffers of one call, as Linux does. The engine's own
+// fd_read takes as many as a memory holds, and skips empty ones without a point at which it
+// could be stopped.
 const maxVectors = 1024
 
-// readStdin is fd_read for guests that have no other file: it fills the buffers
-// at vectors with input and writes how many bytes these are to read.
+// readStdin is fd_read for guests without files: it fills the buffers at vectors with input
+// and writes the number of bytes to the address read.
 func readStdin(c *call, mem api.Memory, fd, vectors, n, read uint32) uint64 {
 	c.work(0)
 	switch {
@@ -93,7 +92,8 @@ func readStdin(c *call, mem api.Memory, fd, vectors, n, read uint32) uint64 {
 	return wasiOK
 }
 
-// standardStream is the result for a file descriptor: guests have only three.
+// standardStream returns the result for a file descriptor of a guest that has only the
+// three standard streams.
 func standardStream(fd uint64) uint64 {
 	if uint32(fd) <= 2 {
 		return wasiOK
@@ -101,7 +101,7 @@ func standardStream(fd uint64) uint64 {
 	return wasiBadFD
 }
 
-// Sizes and kinds of WASI's subscriptions and events.
+// Sizes and types of WASI's subscriptions and events, and bounds of their number.
 const (
 	subscriptionBytes = 48
 	eventBytes        = 32
@@ -112,18 +112,18 @@ const (
 	maxSubscriptions  = 1024
 )
 
-// poll is one poll_oneoff. The streams and files of a guest are always ready, so
-// that it waits only when there is nothing but clocks. The engine's own takes as
+// poll is one call of poll_oneoff. The streams and files of a guest are always ready, so a
+// guest waits only when it polls nothing but clocks. The engine's own function takes as
 // many subscriptions as a memory holds.
 type poll struct {
 	c          *call
 	mem        api.Memory
 	files      bool
 	in, out, n uint32
-	events     uint32 // written
+	events     uint32 // number of events written
 }
 
-// run waits and writes how many events there are to count.
+// run waits, and writes the number of events to the address count.
 func (p *poll) run(count uint32) uint64 {
 	if p.n == 0 || p.n > maxSubscriptions {
 		return wasiInvalid
@@ -136,7 +136,7 @@ func (p *poll) run(count uint32) uint64 {
 	p.c.work(len(in))
 	subscriptions := bytes.Clone(in) // the events may be written over them
 	least := time.Duration(math.MaxInt64)
-	waits := make([]time.Duration, 0, p.n) // of clocks; 0 for streams
+	waits := make([]time.Duration, 0, p.n) // of the clocks; 0 for streams
 	for s := range slices.Chunk(subscriptions, subscriptionBytes) {
 		switch s[8] {
 		case eventClock:
@@ -169,7 +169,7 @@ func (p *poll) run(count uint32) uint64 {
 	return wasiOK
 }
 
-// stream is the error of an event of a file descriptor.
+// stream returns the error of an event of a file descriptor.
 func (p *poll) stream(fd uint32) uint16 {
 	if !p.files && fd > 2 {
 		return wasiBadFD
@@ -180,20 +180,20 @@ func (p *poll) stream(fd uint32) uint16 {
 func (p *poll) event(out, subscription []byte, errno uint16) {
 	e := out[p.events*eventBytes:][:eventBytes]
 	clear(e)
-	copy(e, subscription[:8]) // what the guest knows it by
+	copy(e, subscription[:8]) // the user data of the subscription
 	binary.LittleEndian.PutUint16(e[8:], errno)
 	e[10] = subscription[8]
 	p.events++
 }
 
-// clockWait is how long a subscription of a clock still has to wait.
+// clockWait returns how long a clock subscription still has to wait.
 func clockWait(s []byte) (wait time.Duration, errno uint64) {
 	at := binary.LittleEndian.Uint64(s[24:])
 	until := time.Duration(min(at, math.MaxInt64))
 	switch flags := binary.LittleEndian.Uint16(s[40:]); flags {
 	case 0:
 		return until, wasiOK
-	case 1: // a time, not how long
+	case 1: // an absolute time
 		if binary.LittleEndian.Uint32(s[16:]) == clockReal {
 			return until - time.Duration(time.Now().UnixNano()), wasiOK
 		}

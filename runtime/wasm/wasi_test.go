@@ -37,7 +37,7 @@ func polling(t *testing.T, files bool, subscriptions ...[subscriptionBytes]byte)
 	return result, events, time.Since(start)
 }
 
-// sub is a subscription by a name of up to eight letters.
+// sub returns a subscription with a name of up to eight letters.
 func sub(name string, kind byte, fd uint32, wait int64, flags uint16) (s [subscriptionBytes]byte) {
 	copy(s[:8], name)
 	s[8] = kind
@@ -51,7 +51,7 @@ func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		second := int64(time.Second)
 		begun := clockStart
-		clockStart = time.Now() // the process began long after the fake time does
+		clockStart = time.Now() // the process started long after the fake time
 		defer func() { clockStart = begun }()
 		steady := func(wait int64) [subscriptionBytes]byte { return sub("steady", eventClock, 1, wait, 1) }
 		wall := func(wait int64) [subscriptionBytes]byte {
@@ -93,7 +93,7 @@ func TestPoll(t *testing.T) {
 			result, events, took := polling(t, tt.files, tt.subs...)
 			step := time.Duration(0)
 			if strings.HasPrefix(name, "a steady") {
-				step = clockStep // what the guest reads is coarse
+				step = clockStep // the guest's clock has this step
 			}
 			if result != tt.result || fmt.Sprint(events) != tt.events || took < tt.took-step || took > tt.took+step {
 				t.Errorf("%s: %d %v after %v, want %d %s after %v", name, result, events, took, tt.result, tt.events, tt.took)

@@ -58,7 +58,7 @@ func newEngine(t testing.TB, cfg Config) *Engine {
 	return e
 }
 
-// load makes a module ready and returns its digest.
+// load loads a module and returns its digest.
 func load(t testing.TB, e *Engine, code []byte) string {
 	t.Helper()
 	digest := digestOf(code)
@@ -68,7 +68,7 @@ func load(t testing.TB, e *Engine, code []byte) string {
 	return digest
 }
 
-// recorder is a sink that remembers.
+// recorder is a sink that records all calls.
 type recorder struct {
 	mu       sync.Mutex
 	lines    []string
@@ -98,10 +98,10 @@ func (r *recorder) Progress(done, total int64, message string) {
 	r.progress = append(r.progress, step{done, total, message})
 }
 
-// within returns a deadline for a task that should end long before.
+// within returns a deadline after d, much longer than the task should take.
 func within(d time.Duration) time.Time { return time.Now().Add(d) }
 
-// u32 reads a number that a fixture put out.
+// u32 decodes a number that a fixture has output.
 func u32(t testing.TB, output []byte) uint32 {
 	t.Helper()
 	if len(output) < 4 {
@@ -110,8 +110,7 @@ func u32(t testing.TB, output []byte) uint32 {
 	return binary.LittleEndian.Uint32(output)
 }
 
-// missing skips a test that needs a tool which is not there, or fails it where
-// everything is required.
+// missing skips a test because a tool is missing, or fails it where all tools are required.
 func missing(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
@@ -145,8 +144,8 @@ func TestFixturesMatchTheirSources(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForLoads closes an engine while a load goes on that nobody waits
-// for any more: the compiler must not work on what is gone.
+// TestCloseWaitsForLoads closes an engine during a load whose caller has returned. The
+// compiler must not use freed memory.
 func TestCloseWaitsForLoads(t *testing.T) {
 	e, err := New(context.Background(), Config{CacheDir: t.TempDir()})
 	if err != nil {

@@ -56,7 +56,7 @@ func TestHostMatchesWIT(t *testing.T) {
 	}
 }
 
-// coreTypes maps "a: u32, b: s64", or one type, to core value types.
+// coreTypes converts "a: u32, b: s64", or one type, to core value types.
 func coreTypes(t *testing.T, list string) []byte {
 	var types []byte
 	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
@@ -83,9 +83,9 @@ var (
 	goImport   = regexp.MustCompile(`(?m)^//go:wasmimport wheelwork_v1 (\w+)$`)
 )
 
-// TestSDKsImportWhatIsServed compares the C header with the host, names and
-// types, and the names of the Go SDK, whose types the linker of a guest and the
-// upload gate check.
+// TestSDKsImportWhatIsServed compares the C header with the host by names and types, and
+// the Go SDK only by names: the linker of a guest and the check of uploads compare its
+// types.
 func TestSDKsImportWhatIsServed(t *testing.T) {
 	var served, header, sdk []string
 	for _, f := range hostFunctions() {
@@ -123,7 +123,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// cTypes maps C parameters, or a result, to core value types.
+// cTypes converts C parameters, or a result, to core value types.
 func cTypes(list string) []byte {
 	var types []byte
 	for _, p := range strings.Split(list, ",") {
@@ -142,8 +142,8 @@ func cTypes(list string) []byte {
 	return types
 }
 
-// TestDocsNameEverything looks for each function, error number and code of a
-// result in the page that describes them.
+// TestDocsNameEverything checks that the documentation mentions each function, error number
+// and result code.
 func TestDocsNameEverything(t *testing.T) {
 	page := read(t, "../../docs/abi.md")
 	for _, f := range hostFunctions() {

@@ -7,9 +7,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// writesOf tells where an imported function writes to the guest's memory. One
-// that is not listed may write anywhere: then the whole memory is compared
-// after a call that used it, which is slow and right.
+// writesOf returns the parts of the guest's memory that an imported function writes. A
+// function without an entry may write anywhere: after a call of it the whole memory is
+// compared, which is slow but correct.
 func writesOf(module, name string) ([]meter.Write, bool) {
 	var table map[string][]meter.Write
 	switch module {
@@ -22,15 +22,15 @@ func writesOf(module, name string) ([]meter.Write, bool) {
 	return writes, ok
 }
 
-// buffer is a pair of parameters: a pointer, and behind it a length in bytes.
+// buffer is a pair of parameters: a pointer, followed by a length in bytes.
 func buffer(ptr int) meter.Write { return meter.Write{Ptr: ptr, Len: ptr + 1, Size: 1} }
 
-// field is a pointer to so many bytes.
+// field is a pointer to size bytes.
 func field(ptr int, size uint32) meter.Write { return meter.Write{Ptr: ptr, Len: -1, Size: size} }
 
 func writes(w ...meter.Write) []meter.Write { return w }
 
-// hostWrites is what the functions of wheelwork_v1 write.
+// hostWrites holds the writes of the functions of wheelwork_v1.
 var hostWrites = map[string][]meter.Write{
 	"input_len":    nil,
 	"input_read":   writes(buffer(1)),
@@ -62,8 +62,8 @@ var hostWrites = map[string][]meter.Write{
 	"job_done":       nil,
 }
 
-// wasiWrites is what the functions of WASI write that a reactor calls while it
-// runs a task.
+// wasiWrites holds the writes of the WASI functions that a reactor calls while it runs a
+// task.
 var wasiWrites = map[string][]meter.Write{
 	"clock_res_get":     writes(field(1, 8)),
 	"clock_time_get":    writes(field(2, 8)),

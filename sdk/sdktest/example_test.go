@@ -37,7 +37,7 @@ func register(ctx context.Context, client *sdk.Client, user string) error {
 	return err
 }
 
-// A test of a program that triggers runs looks at what the server accepted.
+// A test of a program that triggers runs checks the jobs and runs that the server accepted.
 func Example() {
 	server := sdktest.NewServer(sdktest.Config{})
 	defer server.Close()
@@ -57,7 +57,7 @@ func Example() {
 	// Output: 1 job, 2 runs
 }
 
-// Handle does the work of runs. What it logs is the log of its run.
+// Handle executes runs. Its log lines become the log of the run.
 func ExampleConfig_handle() {
 	server := sdktest.NewServer(sdktest.Config{
 		Handle: func(_ context.Context, run *apiv1.Run, log func(line string)) (string, error) {
@@ -111,9 +111,9 @@ func ExampleConfig_token() {
 	// right refused: false
 }
 
-// An error of After loses an answer, as a network does: the command was carried
-// out, and the client sends it again. The key that the client gives each trigger
-// keeps it from starting a second run.
+// An error of After loses an answer, as a network does: the command was executed, and the
+// client sends it again. The client gives each trigger a key, so the repeated command starts
+// no second run.
 func ExampleConfig_after() {
 	var lose atomic.Bool
 	server := sdktest.NewServer(sdktest.Config{

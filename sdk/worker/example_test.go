@@ -182,7 +182,7 @@ func ExamplePermanent() {
 	// card_expired - the card has expired
 }
 
-// An error that may pass is tried again; RetryAfter asks for the time until then.
+// A run is retried after an error that may be temporary; RetryAfter sets the delay.
 func ExampleRetryAfter() {
 	handler := worker.Handle("fetch", func(_ context.Context, t *worker.Task) ([]byte, error) {
 		if t.Attempt == 1 {
@@ -197,7 +197,7 @@ func ExampleRetryAfter() {
 	// Output: fetched in attempt 2 of 3
 }
 
-// What a handler logs is in the log of its run, with the level.
+// The log lines of a handler are in the log of its run, with their level.
 func ExampleTask_Logf() {
 	handler := worker.Handle("copy", func(_ context.Context, t *worker.Task) ([]byte, error) {
 		for _, file := range strings.Fields(string(t.Input)) {

@@ -96,7 +96,7 @@ func TestSpoolKeepsUntilForgotten(t *testing.T) {
 }
 
 // TestSpoolSurvivesDamage damages a file in many ways. The spool must open, return only
-// results that were kept, and lose none that stands before the damage.
+// results that were stored in it, and lose no result before the damage.
 func TestSpoolSurvivesDamage(t *testing.T) {
 	whole := encodeResults([]*apiv1.TaskResult{aResult(1), aResult(2), aResult(3)})
 	first := len(encodeResults([]*apiv1.TaskResult{aResult(1)}))

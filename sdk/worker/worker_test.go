@@ -417,7 +417,7 @@ func TestCancelAndTimeout(t *testing.T) {
 		w.apply(&apiv1.Job{Name: "j", Handler: native("f"), Timeout: "1m"})
 		id := w.trigger("j")
 		synctest.Wait()
-		time.Sleep(200 * time.Millisecond) // its start is told after half of that
+		time.Sleep(200 * time.Millisecond) // the start is reported after half of that time
 		synctest.Wait()
 		if s := w.get(id).State; s != "running" {
 			t.Fatalf("the run is %s", s)
@@ -599,7 +599,7 @@ func TestResultSurvives(t *testing.T) {
 				synctest.Wait()
 				w.sever()
 				time.Sleep(2 * time.Second)
-				if s := w.get(id).State; s != "dispatched" { // cut off before it told the start
+				if s := w.get(id).State; s != "dispatched" { // the stream was cut before it reported the start
 					t.Fatalf("the run is %s", s)
 				}
 				if tt.dir {

@@ -394,7 +394,7 @@ func conformBatch(t *testing.T, engine *wasm.Engine, task func(string) runtime.T
 	}
 }
 
-// withoutDenials removes the lines in which the host reports what it refused.
+// withoutDenials removes the lines in which the host reports refused calls.
 func withoutDenials(lines []string) (kept []string) {
 	for _, line := range lines {
 		if !strings.Contains(line, runtime.ErrNotGranted.Error()) {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// engine stands for what writes files under names of its own.
+// engine simulates an engine, which writes files under names of its own choice.
 type engine struct {
 	t      *testing.T
 	root   string
 	made   string
-	writes int // files written
+	writes int // number of files written
 }
 
 func newEngine(t *testing.T, version string) *engine {
@@ -37,7 +37,7 @@ func (e *engine) open(max int64) *Evictor {
 
 func (e *engine) file(name string) string { return filepath.Join(e.made, "engine", "x"+name) }
 
-// compile finds the file of a name, or makes one of 1000 bytes.
+// compile finds the file of a name, or creates one of 1000 bytes.
 func (e *engine) compile(name string) func() error {
 	return func() error {
 		if _, err := os.Stat(e.file(name)); err == nil {
@@ -57,7 +57,7 @@ func (e *engine) use(k *Evictor, name string) Held {
 	return held
 }
 
-// age makes all that a name has look as if it was used so long ago.
+// age sets the last use of a name's files to a time in the past.
 func (e *engine) age(name string, by time.Duration) {
 	e.t.Helper()
 	at := time.Now().Add(-by)
@@ -88,8 +88,8 @@ func (e *engine) want(names ...string) {
 	}
 }
 
-// TestOldestUseGoesFirst fills a directory, also over a restart, and wants it
-// bounded by use and not by age.
+// TestOldestUseGoesFirst fills a directory, also after a restart. The evictor must remove
+// files by last use, not by age.
 func TestOldestUseGoesFirst(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(3500)
@@ -111,12 +111,12 @@ func TestOldestUseGoesFirst(t *testing.T) {
 	if notes, err := os.ReadDir(filepath.Join(e.made, noteFolder)); err != nil || len(notes) != 2 {
 		t.Errorf("%d notes, %v; want those of c and d", len(notes), err)
 	}
-	k.Release(e.use(k, "a")) // it can come back
+	k.Release(e.use(k, "a")) // it is made again
 	e.want("a", "d")
 }
 
-// TestInUseStays wants more than the limit to stay when all of it is in use, and
-// to go when it is released.
+// TestInUseStays checks that files in use stay beyond the limit, and are removed after
+// their release.
 func TestInUseStays(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(100)
@@ -128,7 +128,7 @@ func TestInUseStays(t *testing.T) {
 	e.want("a", "b")
 	k.Release(held[0])
 	k.Sweep()
-	e.want("a", "b") // somebody else uses it
+	e.want("a", "b") // another user holds it
 	k.Release(again)
 	k.Sweep()
 	e.want("b")
@@ -137,8 +137,8 @@ func TestInUseStays(t *testing.T) {
 	e.want()
 }
 
-// TestAlso wants the files of the caller to be held with those of the engine,
-// and to go with time like these.
+// TestAlso checks that the caller's files are held together with those of the engine, and
+// are evicted like them.
 func TestAlso(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(100)
@@ -167,8 +167,8 @@ func TestAlso(t *testing.T) {
 	}
 }
 
-// TestOtherVersions wants what another version left to be bounded as well, and
-// its empty folders to go.
+// TestOtherVersions checks that the files of another version count against the bound, and
+// that its empty folders are removed.
 func TestOtherVersions(t *testing.T) {
 	e := newEngine(t, "v2")
 	old := filepath.Join(e.root, "v1", "engine", "x")
@@ -193,8 +193,7 @@ func TestOtherVersions(t *testing.T) {
 	e.want("a")
 }
 
-// TestAfterACrash leaves behind what a process that was killed leaves at each
-// step.
+// TestAfterACrash creates the files that a killed process leaves at each step.
 func TestAfterACrash(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(10_000)
@@ -243,7 +242,8 @@ func TestAfterACrash(t *testing.T) {
 	}
 }
 
-// TestNoteOutsideIsIgnored wants a note that names a file elsewhere to be none.
+// TestNoteOutsideIsIgnored checks that a note that names a file outside the directory is
+// ignored.
 func TestNoteOutsideIsIgnored(t *testing.T) {
 	e := newEngine(t, "v1")
 	outside := filepath.Join(e.root, "precious")
@@ -261,7 +261,7 @@ func TestNoteOutsideIsIgnored(t *testing.T) {
 	}
 }
 
-// TestTogether has several make files at the same time, with room for few.
+// TestTogether runs several users at the same time, with room for few files.
 func TestTogether(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(3500)
@@ -289,7 +289,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestUseThatFails wants its error, and nothing to be held.
+// TestUseThatFails checks that Use returns the error of work and holds nothing.
 func TestUseThatFails(t *testing.T) {
 	e := newEngine(t, "v1")
 	k := e.open(100)

@@ -6,36 +6,36 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// A Batch names two functions, imported from one module, with which a guest takes one
-// task after another: Done, of a status, ends the task at hand, and Next opens one.
+// A Batch names two functions, imported from one module, with which a guest takes one task
+// after another. Done takes the status of the current task and ends it; Next opens a task.
 // Both are (i32) -> i32.
 //
-// A guest calls both for each task, one right after the other, and leaving native code
-// for the host costs as much as all that the host does then. So Done only remembers
-// the status, and Next hands it over with its own request. Whatever else may happen to
-// the guest before comes to the host behind it: each call of another imported
-// function, tick among them, tells of the end first, and a host looks at BatchGlobal
-// when the guest's call has ended. What the host sees is therefore what it would see
-// if Done told it at once, at most a slice later.
+// A guest calls both for each task, one right after the other, and a transition from native
+// code to the host costs as much as the work of the host in these calls. So Done only
+// stores the status, and Next passes it to the host with its own request. Any other event
+// of the guest reaches the host after the end of the task: each call of another imported
+// function, including tick, first reports the end, and a host reads BatchGlobal when the
+// guest's call has returned. The host therefore sees the same order as if Done reported at
+// once, at most one slice later.
 type Batch struct{ Module, Done, Next string }
 
-// What BatchGlobal says of the task at hand.
+// The states of the current task in BatchGlobal.
 const (
 	NoTask    = 0
 	TaskOpen  = 1 << 32
-	TaskEnded = 2 << 32 // plus its status in the lower half; the host was not told yet
+	TaskEnded = 2 << 32 // plus the status in the lower half; not reported to the host yet
 )
 
-// batchFunctions are the indices of imports and helpers that a batch needs.
+// batchFunctions holds the indices of the imports and helpers that a batch needs.
 type batchFunctions struct {
 	on     bool
-	next   uint32 // imported: hands over BatchGlobal and the budget, and opens a task
-	done   uint32 // imported, as the module does
+	next   uint32 // imported: passes BatchGlobal and the budget, and opens a task
+	done   uint32 // imported by the original module
 	tell   uint32 // helper: calls done for a task that has ended
 	global uint32
 }
 
-// planBatch finds out whether the module takes batches.
+// planBatch enables batches if the module imports both functions of a Batch.
 func (w *rewriter) planBatch() {
 	names, have := w.opts.Batch, make(map[string]bool, 2)
 	index := uint32(0)
@@ -61,7 +61,7 @@ func (w *rewriter) planBatch() {
 	w.nextType = w.addType([]byte{binary.I64, binary.I64}, []byte{binary.I32})
 }
 
-// batchRole is the name of an import that is one of a batch's, or "".
+// batchRole returns the name of an import that is one of the functions of a Batch, or "".
 func (w *rewriter) batchRole(im binary.Import) string {
 	b := w.opts.Batch
 	one := []byte{binary.I32}
@@ -74,7 +74,7 @@ func (w *rewriter) batchRole(im binary.Import) string {
 	return ""
 }
 
-// appendTell tells the host of a task that has ended, if it was not told yet.
+// appendTell reports the end of the current task to the host, unless that is already done.
 func (w *rewriter) appendTell(out []byte) []byte {
 	if !w.batch.on {
 		return out
@@ -82,12 +82,12 @@ func (w *rewriter) appendTell(out []byte) []byte {
 	out = appendIndexed(out, opGlobalGet, w.batch.global)
 	out = append(out, opI64Const)
 	out = binary.AppendS64(out, TaskEnded)
-	out = append(out, opI64LtU, opIf, blockTypeVoid, opElse) // in this order: see setBudgetAndCheck
+	out = append(out, opI64LtU, opIf, blockTypeVoid, opElse) // for the order of the branches see setBudgetAndCheck
 	out = appendIndexed(out, opCall, w.batch.tell)
 	return append(out, opEnd)
 }
 
-// tellBody calls the import for the task that has ended.
+// tellBody calls Done of the host for the task that has ended.
 func (w *rewriter) tellBody() []byte {
 	out := appendIndexed([]byte{0}, opGlobalGet, w.batch.global)
 	out = append(out, opI32Wrap)
@@ -97,8 +97,9 @@ func (w *rewriter) tellBody() []byte {
 	return append(out, opEnd)
 }
 
-// batchTickBody is tick behind the end of a task. A function that holds the budget in
-// a local has not put it where the host may look.
+// batchTickBody reports the end of a task and then calls tick. It first stores its argument
+// in the budget global, because a function that holds the budget in a local has not done so
+// and the host may read it.
 func (w *rewriter) batchTickBody() []byte {
 	out := appendLocals([]byte{0}, 0)
 	out = appendIndexed(out, opGlobalSet, w.budget)
@@ -108,7 +109,7 @@ func (w *rewriter) batchTickBody() []byte {
 	return append(out, opEnd)
 }
 
-// batchBody calls an import, behind the end of a task.
+// batchBody reports the end of a task and then calls an import.
 func (w *rewriter) batchBody(index uint32, im binary.Import) []byte {
 	t := w.m.Types[im.Type]
 	out := []byte{0}
@@ -127,8 +128,8 @@ func (w *rewriter) batchBody(index uint32, im binary.Import) []byte {
 	return append(out, opEnd)
 }
 
-// appendDone is a call of Done, with a local for its parameter. Without an open task it
-// is the host's to refuse the call.
+// appendDone appends a call of Done and uses local for its parameter. Without an open task
+// it calls the host, which refuses the call.
 func (w *rewriter) appendDone(out []byte, local, index uint32) []byte {
 	out = appendIndexed(out, opLocalSet, local)
 	out = w.appendIfOpen(out)
@@ -144,8 +145,9 @@ func (w *rewriter) appendDone(out []byte, local, index uint32) []byte {
 	return append(out, opEnd)
 }
 
-// appendNext is a call of Next, with a local for its parameter and its result. With an
-// open task it is the host's to refuse the call; the answer 1 says that there is one now.
+// appendNext appends a call of Next and uses local for its parameter and its result. With
+// an open task it calls the host, which refuses the call. The result 1 means that a task is
+// now open.
 func (w *rewriter) appendNext(out []byte, local, index uint32) []byte {
 	out = appendIndexed(out, opLocalSet, local)
 	out = w.appendIfOpen(out)
@@ -162,7 +164,7 @@ func (w *rewriter) appendNext(out []byte, local, index uint32) []byte {
 	return append(out, opEnd)
 }
 
-// appendIfOpen begins an if that has an i32 as its result.
+// appendIfOpen begins an if with an i32 result that tests for an open task.
 func (w *rewriter) appendIfOpen(out []byte) []byte {
 	out = appendIndexed(out, opGlobalGet, w.batch.global)
 	out = append(out, opI64Const)
@@ -170,9 +172,9 @@ func (w *rewriter) appendIfOpen(out []byte) []byte {
 	return append(out, opI64Eq, opIf, binary.I32)
 }
 
-// callImport calls an imported function. What has to be done before is in the caller
-// and not in a function around the import: behind a call of the host the processor
-// does not foresee where such a function returns to, and there are few in a task.
+// callImport calls an imported function. The work before the call is inlined in the caller
+// and not in a wrapper function: after a call of the host the processor mispredicts the
+// return of such a wrapper. A task makes only few calls of the host.
 func (f *function) callImport(index uint32) {
 	w, im := f.w, f.w.functions[index]
 	role := ""
@@ -197,7 +199,7 @@ func (f *function) callImport(index uint32) {
 	}
 }
 
-// batchLocal is a local for what a function of a batch is given and answers.
+// batchLocal returns the local for the parameters and results of the functions of a Batch.
 func (f *function) batchLocal() uint32 {
 	if f.answer == noLocal {
 		f.answer = f.local(binary.I32)

@@ -2,8 +2,8 @@ package meter
 
 import "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 
-// chunkBytes is how much memory is filled or copied between two checks: below
-// 0.3 ms even when every page is touched for the first time.
+// chunkBytes is the number of bytes that are filled or copied between two checks. It takes
+// less than 0.3 ms even when every page is touched for the first time.
 const chunkBytes = 256 << 10
 
 // Locals of the helpers: fill(dest, value, n) and copy(dest, source, n).
@@ -13,8 +13,8 @@ const (
 	localLen    = 2
 )
 
-// fillBody is memory.fill in chunks. A range out of bounds goes to the plain
-// instruction at once: it must trap before a byte is written.
+// fillBody is memory.fill in chunks. A range out of bounds goes directly to the plain
+// instruction, which traps before it writes a byte.
 func (w *rewriter) fillBody() []byte {
 	out := w.appendMarkBulk([]byte{0}) // no locals besides the parameters
 	out = w.appendBulkHead(out)
@@ -30,9 +30,9 @@ func (w *rewriter) fillBody() []byte {
 	return append(out, 0xfc, 11, 0, opEnd)
 }
 
-// copyBody is memory.copy in chunks, forwards when the destination lies before
-// the source and backwards otherwise, so that overlapping ranges come out as
-// one copy would leave them.
+// copyBody is memory.copy in chunks: forwards when the destination lies before the source
+// and backwards otherwise, so that overlapping ranges give the same result as a single
+// copy.
 func (w *rewriter) copyBody() []byte {
 	out := w.appendMarkBulk([]byte{0}) // no locals besides the parameters
 	out = w.appendBulkHead(out)
@@ -59,8 +59,8 @@ func (w *rewriter) appendCopyForward(out []byte) []byte {
 	return append(out, opEnd)
 }
 
-// appendCopyBackward copies the last chunk that is left; the loop's tail has
-// to shorten the range first.
+// appendCopyBackward copies the remaining range from its end. Unlike the forward loop it
+// shortens the range before it copies a chunk.
 func (w *rewriter) appendCopyBackward(out []byte) []byte {
 	out = append(out, opLoop, blockTypeVoid)
 	out = appendAdvance(out, localLen, opI32Sub)
@@ -85,8 +85,9 @@ func (w *rewriter) appendMarkBulk(out []byte) []byte {
 	return appendIndexed(appendLocals(out, localDest, localLen), opCall, w.markRange)
 }
 
-// appendBulkHead charges a quarter unit per byte of what the last instruction
-// of the helper may touch: at most a chunk, since the loop charges for itself.
+// appendBulkHead charges a quarter unit per byte of the length modulo a chunk, for the last
+// instruction of the helper. The loop charges its own chunks. A length that is a multiple of
+// a chunk therefore leaves its last chunk uncharged.
 func (w *rewriter) appendBulkHead(out []byte) []byte {
 	out = appendLocals(out, localLen)
 	out = append(out, opI32Const)
@@ -100,8 +101,8 @@ func (w *rewriter) appendChunkCharge(out []byte) []byte {
 	return w.appendTake(binary.AppendS64(append(out, opI64Const), chunkBytes/4))
 }
 
-// appendTake charges what is on the stack and lets the host grant the next
-// slice when this one is used up.
+// appendTake charges the number of units on the stack and calls tick when the slice is used
+// up.
 func (w *rewriter) appendTake(out []byte) []byte {
 	out = append(out, opI64Const)
 	out = binary.AppendS64(out, -1)
@@ -117,8 +118,8 @@ func (w *rewriter) appendTake(out []byte) []byte {
 	return append(out, opEnd)
 }
 
-// appendLong pushes whether the range is longer than a chunk and within the
-// memory from each of the given starts.
+// appendLong pushes whether the range is longer than a chunk and lies inside the memory at
+// each of the given starts.
 func appendLong(out []byte, starts ...byte) []byte {
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
@@ -134,7 +135,7 @@ func appendLong(out []byte, starts ...byte) []byte {
 	return out
 }
 
-// appendChunkTail shortens the range, checks, and repeats the loop while more
+// appendChunkTail shortens the range, charges and checks, and repeats the loop while more
 // than a chunk is left.
 func (w *rewriter) appendChunkTail(out []byte) []byte {
 	out = appendAdvance(out, localLen, opI32Sub)
@@ -161,8 +162,8 @@ func appendLocals(out []byte, locals ...byte) []byte {
 	return out
 }
 
-// markRangeBody is mark(start, length): it sets a bit for each chunk, all of
-// them when there are more chunks than bits.
+// markRangeBody is mark(start, length): it sets the dirty bit of each chunk of the range,
+// and all bits when the range has 64 chunks or more.
 func (w *rewriter) markRangeBody() []byte {
 	const start, length, first, count = 0, 1, 2, 3
 	shift := byte(w.marks.Shift)
@@ -182,7 +183,7 @@ func (w *rewriter) markRangeBody() []byte {
 	return append(out, opEnd, opEnd)
 }
 
-// importBody calls an import and marks what it may have written.
+// importBody calls an import and marks the memory that it may have written.
 func (w *rewriter) importBody(index uint32, t binary.FuncType, writes []Write) []byte {
 	out := []byte{0}
 	for p := range t.Params {
@@ -191,7 +192,7 @@ func (w *rewriter) importBody(index uint32, t binary.FuncType, writes []Write) [
 	out = appendIndexed(out, opCall, index)
 	for _, write := range writes {
 		if write.Ptr >= len(t.Params) || write.Len >= len(t.Params) {
-			continue // not the function that was meant: the module is refused for its type
+			continue // the module defines this function with another type and is refused for it
 		}
 		out = appendIndexed(out, opLocalGet, uint32(write.Ptr))
 		if write.Len >= 0 {
@@ -208,7 +209,7 @@ func (w *rewriter) importBody(index uint32, t binary.FuncType, writes []Write) [
 	return append(out, opEnd)
 }
 
-// importAnyBody calls an import of which nobody said what it writes.
+// importAnyBody calls an import whose writes are unknown, and then marks all chunks.
 func (w *rewriter) importAnyBody(index uint32, t binary.FuncType) []byte {
 	out := w.importBody(index, t, nil)
 	out = append(out[:len(out)-1], opI64Const)

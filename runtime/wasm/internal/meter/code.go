@@ -49,10 +49,10 @@ const (
 	blockTypeVoid = 0x40
 )
 
-// frameBytes is what a native frame takes besides its locals.
+// frameBytes is the size of a native frame without its locals.
 const frameBytes = 64
 
-// stackShift is where the stack's bytes begin in the budget, above the fuel.
+// stackShift is the position of the stack's bytes in the budget, above the fuel.
 const stackShift = 32
 
 // spent has the sign bits of both parts of a budget.
@@ -87,32 +87,33 @@ func (w *rewriter) codeSection() []byte {
 	return bodies
 }
 
-// noLocal says that a function has no local for something.
+// noLocal means that a function has no local for some purpose.
 const noLocal = ^uint32(0)
 
-// A function is the rewriting of one function. Its buffers serve the next one
-// too.
+// A function holds the state while one function is rewritten. Its buffers are reused for
+// the next function.
 //
-// A function without loops takes its price from the budget's global once. One
-// with loops holds the budget in a local, because a global is memory: it takes
-// it when it begins, hands it over around calls and puts it back when it ends. If its
-// loops call more than they count, that would cost more than it saves.
+// A function without loops takes its charge from the budget's global once. A function with
+// loops holds the budget in a local, because a global is memory: it loads the budget at its
+// entry, stores it around calls and stores it at its exit. It does not use the local if its
+// loops contain more calls that change the budget than there are loops: the stores would
+// cost more than the local saves.
 type function struct {
 	w      *rewriter
 	body   binary.Body
 	code   []byte // the new instructions
 	out    []byte // the new function: locals and code
 	params int
-	added  []byte // types of the locals added, by their places behind the function's own
+	added  []byte // types of the added locals, which follow the function's own
 
-	budget  uint32 // local that holds the budget; noLocal: it stays in its global
-	scratch uint32 // local for a budget that is looked at; noLocal until needed
+	budget  uint32 // local that holds the budget; noLocal: the budget stays in its global
+	scratch uint32 // local for a budget that is checked; noLocal until needed
 	answer  uint32 // local for calls of a batch's functions; noLocal until needed
 	frame   int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
 	marks   marker
-	wraps   bool  // its code is in a block with the function's own label, behind which the frame is given back
-	moves   Moves // of its instructions, by places in its old and new code
-	open    int   // blocks around the next instruction, the function and the wrapping one not counted
+	wraps   bool  // its code is in a block with the function's own label; behind the block the frame is returned
+	moves   Moves // of its instructions, as offsets in its old and new code
+	open    int   // number of open blocks around the next instruction, without the function and the wrapping block
 }
 
 // local adds a local and returns its index.
@@ -121,8 +122,8 @@ func (f *function) local(typ byte) uint32 {
 	return uint32(f.params + f.body.LocalCount + len(f.added) - 1)
 }
 
-// rewrite returns the new body of the defined function i. It is valid until
-// the next call.
+// rewrite returns the new body of the defined function i. The result is valid until the
+// next call.
 func (f *function) rewrite(i int, body binary.Body) []byte {
 	w, s := f.w, f.w.shapes[i]
 	t := w.m.Types[w.m.Funcs[i]]
@@ -160,7 +161,7 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 	return f.out
 }
 
-// locals writes the function's declarations with those added.
+// locals writes the function's local declarations and the added ones.
 func (f *function) locals(out []byte) []byte {
 	n, groups := binary.SplitCount(f.body.RawLocals)
 	out = binary.AppendU32(out, n+uint32(len(f.added)))
@@ -171,7 +172,7 @@ func (f *function) locals(out []byte) []byte {
 	return out
 }
 
-// enter takes a function's price and frame from the budget and checks both.
+// enter takes a function's charge and frame from the budget and checks both.
 func (f *function) enter(cost int64) {
 	price := f.frame<<stackShift + cost
 	f.code = appendIndexed(f.code, opGlobalGet, f.w.budget)
@@ -181,17 +182,18 @@ func (f *function) enter(cost int64) {
 	f.setBudgetAndCheck(f.frame > 0, 0)
 }
 
-// setBudgetAndCheck pops the budget, and lets the host grant the next slice when the
-// fuel is used up, or, if it matters here, end the guest when the stack is.
+// setBudgetAndCheck pops and stores the budget. When the fuel is used up it calls tick for
+// the next slice. With stack set it also calls tick when the stack is used up, and the host
+// then stops the guest.
 //
-// The usual way is the first of the two: the engine's compiler keeps locals in the
-// registers that they have where the first way to a place ends, and behind a call that
-// is none. With the call in front every round of a loop would fetch its locals from memory.
-// At the head of a loop the second way does not even come to where the first does: it
-// gives back what was charged, and begins the loop again.
+// The common path is the first branch of the if, because the engine's compiler assigns
+// registers for the code after the if by its first branch, and a branch with a call keeps
+// no locals in registers. With the call in the first branch every iteration of a loop would
+// load its locals from memory. At the head of a loop (again > 0) the second branch never
+// joins the first: it refunds the charge, which is again, and starts the iteration again.
 func (f *function) setBudgetAndCheck(stack bool, again int64) {
 	get := f.budget
-	if get == noLocal { // what was just written to a global need not be read again
+	if get == noLocal { // the value is still on the stack, so the global need not be read
 		if f.scratch == noLocal {
 			f.scratch = f.local(binary.I64)
 		}
@@ -239,7 +241,7 @@ func (f *function) setBudget() {
 	}
 }
 
-// charge takes the price of a point, and looks whether the slice is used up.
+// charge takes the cost of a point and, if the point has a check, checks the fuel.
 func (f *function) charge(p point) {
 	f.getBudget()
 	f.code = append(f.code, opI64Const)
@@ -255,8 +257,8 @@ func (f *function) charge(p point) {
 	}
 }
 
-// handOver puts a budget that is in a local where a callee finds it; takeBack
-// fetches what the callee left.
+// handOver stores a budget that is in a local into the global for a callee. takeBack loads
+// the budget that the callee left.
 func (f *function) handOver() {
 	if f.budget != noLocal {
 		f.code = appendIndexed(f.code, opLocalGet, f.budget)
@@ -271,7 +273,8 @@ func (f *function) takeBack() {
 	}
 }
 
-// leave gives back the frame and puts what is in locals where it belongs.
+// leave returns the frame and stores the locals of budget and dirty bits into their
+// globals.
 func (f *function) leave() {
 	f.marks.flush()
 	if f.frame == 0 {
@@ -285,10 +288,10 @@ func (f *function) leave() {
 	f.code = appendIndexed(f.code, opGlobalSet, f.w.budget)
 }
 
-// instructions copies the body with charges, marks and shifted indices.
+// instructions copies the body with charges, dirty bits and shifted indices.
 func (f *function) instructions(points []point) {
 	w, code := f.w, f.body.Code
-	copied := 0 // code[:copied] is done
+	copied := 0 // code[:copied] is copied or replaced
 	flush := func(upTo int) {
 		f.code = append(f.code, code[copied:upTo]...)
 		copied = upTo
@@ -305,7 +308,7 @@ func (f *function) instructions(points []point) {
 		case binary.OpCall:
 			flush(in.Start)
 			takes := w.takes(in.Index)
-			if takes || in.Index < w.tick { // the host may want to know what is left
+			if takes || in.Index < w.tick { // the host may read the remaining budget
 				f.handOver()
 			}
 			if in.Index < w.tick {

@@ -7,32 +7,33 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// Marks say which parts of the memory a call may have changed. The memory is
-// seen as chunks; bit k%64 of the marks stands for chunk k and the first Slack
-// bytes of the one behind it, so that one mark serves for the fields of a
-// struct and for a store across a boundary.
+// Marks describes the dirty bits, which record the parts of the memory that a call may have
+// changed. The memory is divided into chunks. Bit k%64 covers chunk k and the first Slack
+// bytes of the chunk behind it, so that one bit suffices for all fields of a struct and for
+// a store across a boundary.
 type Marks struct {
 	Shift uint   // a chunk has 1<<Shift bytes
 	Slack int    // invariant: maxStore <= Slack < 1<<Shift
-	Start uint64 // marks of what the data segments fill before any code runs
-	// Lines are what stores to constant addresses may change, as numbers of pieces of
-	// LineBytes: static variables, mostly. Each has a bit of its own, of another number.
-	// Invariant: they are at most 64, and inside the largest memory that there may be.
+	Start uint64 // dirty bits of the chunks that the data segments fill before any code runs
+	// Lines holds the numbers of the lines, pieces of LineBytes, that stores to constant
+	// addresses may change: mostly static variables. Line Lines[i] has bit i of a second
+	// set of dirty bits. Invariant: there are at most 64 lines, and all lie inside the
+	// largest possible memory.
 	Lines []uint32
 }
 
 const (
-	minShift = 9   // 512 bytes, so that a sixteenth of a chunk is more than any store
+	minShift = 9   // bytes, so that a sixteenth of a chunk is larger than any store
 	maxSlack = 512 // bytes
 
 	lineShift = 6
-	// LineBytes is how much of the memory a bit of the lines stands for.
+	// LineBytes is the number of bytes of a line.
 	LineBytes = 1 << lineShift
 	maxLines  = 64
 )
 
-// marksFor lets 64 chunks cover a memory as it is at the start. One that grew
-// has several chunks to a bit, which is as right, only coarser.
+// marksFor chooses the size of a chunk so that 64 chunks cover the initial memory. In a
+// memory that has grown one bit covers several chunks, which is correct but coarser.
 func marksFor(module *binary.Module) *Marks {
 	m := &Marks{Shift: minShift}
 	for int64(64)<<m.Shift < int64(module.Memory.Min)*binary.PageSize {
@@ -53,7 +54,7 @@ func marksFor(module *binary.Module) *Marks {
 	return m
 }
 
-// bits are the marks of a range of at least one byte.
+// bits returns the dirty bits of the chunks in a range of at least one byte.
 func (m *Marks) bits(at, n uint64) uint64 {
 	first, last := at>>m.Shift, (at+n-1)>>m.Shift
 	if last-first >= 63 {
@@ -62,7 +63,7 @@ func (m *Marks) bits(at, n uint64) uint64 {
 	return bits.RotateLeft64(1<<(last-first+1)-1, int(first&63))
 }
 
-// Chunks are the marks that say at least as much as those of lines.
+// Chunks returns the dirty bits of all chunks that the given lines lie in.
 func (m *Marks) Chunks(lines uint64) (set uint64) {
 	for ; lines != 0; lines &= lines - 1 {
 		set |= m.bits(uint64(m.Lines[bits.TrailingZeros64(lines)])<<lineShift, LineBytes)
@@ -70,8 +71,9 @@ func (m *Marks) Chunks(lines uint64) (set uint64) {
 	return set
 }
 
-// lines are the marks of the lines that so many bytes at a constant address are in. There are
-// none, and it is not ok, when too many others have one, and where there is never any memory.
+// lines returns the dirty bits of the lines that contain size bytes at a constant address.
+// ok is false when the bytes need another line and all 64 are used, and when the address
+// lies outside the largest possible memory.
 func (w *rewriter) lines(address, offset, size uint32) (set uint64, ok bool) {
 	at := uint64(address) + uint64(offset)
 	last := at + uint64(size) - 1
@@ -93,42 +95,41 @@ func (w *rewriter) lines(address, offset, size uint32) (set uint64, ok bool) {
 	return set, true
 }
 
-// A Write says what an imported function may write to the guest's memory: Len
-// bytes at Ptr, both of them numbers of parameters, or Size bytes when Len is
-// negative; Len counts items of Size bytes.
+// A Write describes what an imported function may write to the guest's memory. Ptr and Len
+// are indices of parameters. The function writes to the address in parameter Ptr: as many
+// items of Size bytes as parameter Len says, or one item when Len is negative.
 type Write struct {
 	Ptr, Len int
 	Size     uint32
 }
 
-// A marker adds marks to one function. It follows where addresses come from, so
-// that stores behind one pointer are marked once.
+// A marker adds code to one function that sets dirty bits. It tracks the origin of
+// addresses, so that several stores through one pointer set the bit once.
 //
-// A mark may be missing when the function does not return: an instance whose
+// A dirty bit may be missing when the function does not return, because an instance whose
 // call did not return is not used again.
 type marker struct {
 	f     *function
 	on    bool
-	local uint32 // holds the function's marks; noLocal: each goes to the global
-	lines uint32 // holds those of its lines; noLocal: they do
+	local uint32 // holds the dirty bits of chunks; noLocal: the code sets them in the global
+	lines uint32 // holds the dirty bits of lines; noLocal: the code sets them in the global
 
 	address uint32          // local for an address; noLocal until needed
-	values  map[byte]uint32 // by type: local for what is stored
+	values  map[byte]uint32 // by type: local for the value of a store
 	ranges  []uint32        // three locals for the operands of memory.init
 
-	stack   []origin // of the operands on top; what is below is unknown
-	known   []marked // marks that every path to here has set
+	stack   []origin // of the topmost operands; the origins of operands below them are unknown
+	known   []marked // bits of chunks that every path to here has set
 	consts  constants
 	blocks  []region
-	loopEnd []int            // of the loops still to come, in order
-	sets    map[uint32][]int // where each local is assigned, rising
+	loopEnd []int            // ends of the loops that are not open yet, in order
+	sets    map[uint32][]int // for each local the offsets at which it is assigned, rising
 }
 
-// constants are the marks for constant addresses that every path to here has set.
+// constants holds the dirty bits for constant addresses that every path to here has set.
 type constants struct{ chunks, lines uint64 }
 
-// origin is where an operand comes from: it is a constant, or the value of a local
-// plus another.
+// origin is the origin of an operand: a constant, or the value of a local plus a constant.
 type origin struct {
 	kind  byte // 0: unknown
 	value uint32
@@ -141,11 +142,11 @@ const (
 	fromConst = 3
 )
 
-// local says whether the operand comes from a local.
+// local reports whether the operand comes from a local.
 func (o origin) local() bool { return o.kind == fromLocal || o.kind == fromWide }
 
-// marked says that the chunk of a local's value plus from is marked. A store there
-// has succeeded, so that the sum is an address in the memory.
+// marked means that the dirty bit is set for the chunk at a local's value plus from. A
+// store there has succeeded, so the sum does not overflow and is an address in the memory.
 type marked struct {
 	local uint32
 	from  int64
@@ -154,11 +155,12 @@ type marked struct {
 // maxKnown bounds the work for each block.
 const maxKnown = 8
 
-// addsUp says whether addresses near the end of the memory and a little beyond do not
-// begin again at 0: then a local plus a constant is as good a pointer as a local.
+// addsUp reports whether the largest possible memory is smaller than 4 GiB. Then addresses
+// near its end plus a small offset do not wrap around to 0, and a local plus a constant can
+// be tracked like a local.
 func (w *rewriter) addsUp() bool { return max(w.opts.MemoryPages, w.m.Memory.Min) < 1<<16 }
 
-// region is an open block and what was known where it began.
+// region is an open block with the state at its start.
 type region struct {
 	op     binary.Op
 	start  int
@@ -201,8 +203,8 @@ func (m *marker) begin(f *function, loopEnds []int, calm bool) {
 	}
 }
 
-// repeatsLines says whether a loop stores to a constant address. It reads the function
-// as it will be read again.
+// repeatsLines reports whether a loop stores to a constant address. It follows the whole
+// function and then restores the state, because the rewriting follows the function again.
 func (m *marker) repeatsLines() (found bool) {
 	before := *m
 	inLoops := 0
@@ -217,12 +219,13 @@ func (m *marker) repeatsLines() (found bool) {
 		}
 		m.follow(in)
 	}
-	before.stack, before.known, before.blocks = m.stack[:0], m.known[:0], m.blocks[:0] // which may be larger
+	before.stack, before.known, before.blocks = m.stack[:0], m.known[:0], m.blocks[:0] // the buffers may have grown
 	*m = before
 	return found
 }
 
-// storeOf is the size and the value type of a store; size 0 is none.
+// storeOf returns the size in bytes and the value type of a store; size is 0 for other
+// instructions.
 func storeOf(op binary.Op) (size uint32, typ byte) {
 	switch op {
 	case binary.OpI32Store:
@@ -257,7 +260,7 @@ func storeOf(op binary.Op) (size uint32, typ byte) {
 	return 0, 0
 }
 
-// needs says whether an instruction has to be written in another form.
+// needs reports whether an instruction must be rewritten to set dirty bits.
 func (m *marker) needs(in binary.Instr) bool {
 	if in.Op == binary.OpMemoryInit {
 		return true
@@ -278,7 +281,7 @@ func (m *marker) needs(in binary.Instr) bool {
 	return true
 }
 
-// operand is where the operand so many places below the top comes from.
+// operand returns the origin of the operand at a depth below the top of the stack.
 func (m *marker) operand(below int) origin {
 	if i := len(m.stack) - 1 - below; i >= 0 {
 		return m.stack[i]
@@ -286,7 +289,7 @@ func (m *marker) operand(below int) origin {
 	return origin{}
 }
 
-// covered says whether a mark for the local covers the bytes stored.
+// covered reports whether a known dirty bit for the local covers the stored bytes.
 func (m *marker) covered(local uint32, offset int64, size uint32) bool {
 	for _, k := range m.known {
 		if k.local == local && offset >= k.from && offset+int64(size) <= k.from+int64(m.f.w.marks.Slack) {
@@ -296,13 +299,13 @@ func (m *marker) covered(local uint32, offset int64, size uint32) bool {
 	return false
 }
 
-// constBits are the marks of a store to a constant address; a store out of
-// bounds traps, so what its marks are does not matter.
+// constBits returns the dirty bits of the chunks of a store to a constant address. A store
+// out of bounds traps, so its bits do not matter.
 func (m *marker) constBits(address, offset, size uint32) uint64 {
 	return m.f.w.marks.bits(uint64(address)+uint64(offset), uint64(size))
 }
 
-// mark writes a store with its mark behind it.
+// mark appends a store and then the code that sets its dirty bits.
 func (m *marker) mark(in binary.Instr) {
 	f := m.f
 	if in.Op == binary.OpMemoryInit {
@@ -334,8 +337,9 @@ func (m *marker) mark(in binary.Instr) {
 	}
 }
 
-// from is what is added to a pointer before its chunk is marked: no more than it is
-// itself, where the mark reaches that far.
+// from returns the constant that is added to a pointer to find the chunk of a store. It
+// leaves out the offset of the store where Slack covers it, so that stores with different
+// offsets share a bit.
 func (m *marker) from(plus int64, offset, size uint32) int64 {
 	if uint64(offset)+uint64(size) > uint64(m.f.w.marks.Slack) {
 		plus += int64(offset)
@@ -362,7 +366,7 @@ func (m *marker) value(typ byte) uint32 {
 	return local
 }
 
-// get pushes the marks; set pops them.
+// get pushes the dirty bits of chunks; set pops them.
 func (m *marker) get() {
 	if m.local != noLocal {
 		m.f.code = appendIndexed(m.f.code, opLocalGet, m.local)
@@ -379,7 +383,7 @@ func (m *marker) set() {
 	}
 }
 
-// markConst sets marks that are known.
+// markConst sets dirty bits of chunks that are known at rewriting.
 func (m *marker) markConst(set uint64) {
 	m.get()
 	m.f.code = append(m.f.code, opI64Const)
@@ -389,12 +393,11 @@ func (m *marker) markConst(set uint64) {
 	m.consts.chunks |= set
 }
 
-// mostWritten is how many bytes the host may write for one call at a constant address
-// before chunks are cheaper to set back than lines.
+// mostWritten is the largest number of bytes that a host function may write at a constant
+// address in one call and still be tracked by lines. Above it a reset by chunks is cheaper.
 const mostWritten = 8 * LineBytes
 
-// hostWrites says whether a function is an imported one of which it is known that it
-// writes to memory, and where.
+// hostWrites reports whether a function is imported and has known writes to memory.
 func (w *rewriter) hostWrites(index uint32) bool {
 	if w.marks == nil || index >= w.tick {
 		return false
@@ -403,8 +406,8 @@ func (w *rewriter) hostWrites(index uint32) bool {
 	return ok && len(writes) > 0
 }
 
-// hostLines are the marks of all lines that the call at hand of an imported function may
-// write to, where its operands say it.
+// hostLines returns the dirty bits of all lines that the current call of an imported
+// function may write to. ok is false when the operands do not determine the lines.
 func (m *marker) hostLines(index uint32) (set uint64, ok bool) {
 	w := m.f.w
 	if !m.on || !w.hostWrites(index) {
@@ -438,9 +441,9 @@ func (m *marker) hostLines(index uint32) (set uint64, ok bool) {
 	return set, true
 }
 
-// linesAhead adds the lines of the stores to constant addresses that come behind one
-// whatever happens: they are marked together. What the store marks is known from then on,
-// so that no part of a function is read ahead twice.
+// linesAhead adds the lines of later stores to constant addresses that certainly follow
+// this store, up to the next control instruction, so that one operation sets all their
+// bits. The caller records the bits as known, so no part of a function is read ahead twice.
 func (m *marker) linesAhead(in binary.Instr, set uint64) uint64 {
 	ahead := marker{f: m.f, stack: slices.Clone(m.stack)}
 	ahead.follow(in)
@@ -457,7 +460,7 @@ func (m *marker) linesAhead(in binary.Instr, set uint64) uint64 {
 	return set
 }
 
-// markLines sets marks of lines.
+// markLines sets dirty bits of lines.
 func (m *marker) markLines(set uint64) {
 	get, put, index := byte(opLocalGet), byte(opLocalSet), m.lines
 	if m.lines == noLocal {
@@ -471,8 +474,8 @@ func (m *marker) markLines(set uint64) {
 	m.consts.lines |= set
 }
 
-// markChunk marks the chunk of a local's value plus from. A shift by a 64-bit amount
-// takes its low six bits, which is the number of the bit.
+// markChunk sets the dirty bit of the chunk at a local's value plus from. A shift by a
+// 64-bit amount uses its low six bits, which are the number of the bit.
 func (m *marker) markChunk(at origin, from int64) {
 	m.get()
 	m.f.code = append(m.f.code, opI64Const, 1)
@@ -481,7 +484,7 @@ func (m *marker) markChunk(at origin, from int64) {
 	m.set()
 }
 
-// pushChunk pushes the number of the chunk of a local's value plus from.
+// pushChunk pushes the number of the chunk at a local's value plus from.
 func (m *marker) pushChunk(at origin, from int64) {
 	f := m.f
 	f.code = appendIndexed(f.code, opLocalGet, at.value)
@@ -498,8 +501,8 @@ func (m *marker) pushChunk(at origin, from int64) {
 	f.code = append(f.code, opI32ShrU)
 }
 
-// markInit marks what memory.init writes: its operands are destination, source
-// and length.
+// markInit sets the dirty bits for memory.init, whose operands are destination, source and
+// length.
 func (m *marker) markInit(in binary.Instr) {
 	f := m.f
 	if m.ranges == nil {
@@ -517,7 +520,7 @@ func (m *marker) markInit(in binary.Instr) {
 	f.code = append(f.code, f.body.Code[in.Start:in.End]...)
 }
 
-// flush adds the function's marks to the global ones.
+// flush adds the function's dirty bits to the globals.
 func (m *marker) flush() {
 	m.flushTo(m.f.w.marksGlobal, m.local)
 	m.flushTo(m.f.w.linesGlobal, m.lines)
@@ -541,7 +544,7 @@ func (m *marker) learn(k marked) {
 	m.known = append(m.known, k)
 }
 
-// follow brings what is known behind an instruction.
+// follow updates the known state to the state behind an instruction.
 func (m *marker) follow(in binary.Instr) {
 	switch in.Op {
 	case binary.OpBlock, binary.OpLoop, binary.OpIf:
@@ -559,11 +562,11 @@ func (m *marker) follow(in binary.Instr) {
 	case binary.OpEnd:
 		m.stack = m.stack[:0]
 		if len(m.blocks) == 0 {
-			return // of the function
+			return // the end of the function
 		}
 		r := m.blocks[len(m.blocks)-1]
 		m.blocks = m.blocks[:len(m.blocks)-1]
-		if r.op != binary.OpLoop { // whose end is reached only by falling through
+		if r.op != binary.OpLoop { // the end of a loop is only reached by falling through, so its state stays valid
 			m.known, m.consts = m.unassigned(append(m.known[:0], r.known...), r.start, in.End), r.consts
 		}
 	case binary.OpLocalGet:
@@ -610,8 +613,8 @@ func (m *marker) push(n int) {
 	}
 }
 
-// forget drops what is known of a local that is assigned. Operands that were
-// read from it before keep its old value.
+// forget drops the state of a local that is assigned. Operands that were read from the
+// local before hold its old value, so their origins become unknown.
 func (m *marker) forget(local uint32) {
 	m.known = slices.DeleteFunc(m.known, func(k marked) bool { return k.local == local })
 	for i, o := range m.stack {
@@ -621,7 +624,7 @@ func (m *marker) forget(local uint32) {
 	}
 }
 
-// sum is where the sum of two operands comes from.
+// sum returns the origin of the sum of two operands.
 func (m *marker) sum(a, b origin) origin {
 	if a.kind == fromConst {
 		a, b = b, a
@@ -633,7 +636,7 @@ func (m *marker) sum(a, b origin) origin {
 	return a
 }
 
-// unassigned keeps the marks of locals that are not assigned from start to end.
+// unassigned returns the known bits of locals that are not assigned from start to end.
 func (m *marker) unassigned(known []marked, start, end int) []marked {
 	return slices.DeleteFunc(known, func(k marked) bool {
 		sets := m.sets[k.local]
@@ -642,9 +645,9 @@ func (m *marker) unassigned(known []marked, start, end int) []marked {
 	})
 }
 
-// arity is how many operands an instruction takes and gives. What is not ok is
-// one after which nothing is known: forgetting operands is always right,
-// because places are counted from the top.
+// arity returns how many operands an instruction pops and pushes. ok is false for
+// instructions after which the origins of all operands are dropped. That is always correct,
+// because depths count from the top of the stack.
 func arity(op binary.Op) (pops, pushes int, ok bool) {
 	switch {
 	case op == 0x01: // nop

@@ -6,16 +6,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// Moves say where code went that was rewritten, by places counted from the start
-// of the code section's contents. Both numbers of a move rise from each to the
-// next.
+// Moves maps offsets of code in the old module to offsets in the rewritten one. Offsets
+// count from the start of the contents of the code section. Invariant: Old and New both
+// rise from one move to the next.
 type Moves []Move
 
-// A Move says that what was at Old is at New, and so on up to the next one. What
-// was added to an instruction is behind its own move and before the next one's.
+// A Move means that the code at Old is now at New, as is the code behind it up to the next
+// move. Code added to an instruction lies after the instruction's own move and before the
+// next one.
 type Move struct{ Old, New uint32 }
 
-// To returns where the code from a place went.
+// To returns the new offset of the code at an old offset.
 func (m Moves) To(at uint32) uint32 {
 	i := sort.Search(len(m), func(i int) bool { return m[i].Old > at }) - 1
 	if i < 0 {
@@ -28,7 +29,7 @@ func (m Moves) To(at uint32) uint32 {
 	return to
 }
 
-// add appends a move unless it follows from the last one.
+// add appends a move unless it continues the last one.
 func (m *Moves) add(old, to int) {
 	if n := len(*m); n > 0 {
 		last := (*m)[n-1]
@@ -39,9 +40,9 @@ func (m *Moves) add(old, to int) {
 	*m = append(*m, Move{uint32(old), uint32(to)})
 }
 
-// moved notes where a function went: its size, which is before it, its locals and its
-// instructions. at is where its size is in the new section, size is how long
-// that is.
+// moved records the moves of one function: of its size field, its locals and its
+// instructions. at is the offset of the size field in the new section and size is the
+// length of that field.
 func (w *rewriter) moved(body binary.Body, f *function, at, size int) {
 	if !w.opts.Moves {
 		return

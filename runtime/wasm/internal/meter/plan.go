@@ -2,21 +2,22 @@ package meter
 
 import "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 
-// leafCost is the most that a function may cost which is not charged itself
-// but by its callers.
+// leafCost is the largest cost, in units, of a leaf: a function that is charged by its
+// callers.
 const leafCost = 64
 
-// A shape is what has to be known of a function before any is rewritten.
+// A shape holds the properties of a function that must be known before any function is
+// rewritten.
 type shape struct {
-	cost  int64 // of its instructions, each once
-	calls bool  // it calls a function that takes from the budget itself
+	cost  int64 // of its instructions, each counted once
+	calls bool  // it calls a defined function, or any function through a table
 	loops bool
 	bulk  bool // it fills, copies or initialises memory
-	leaf  bool // it takes nothing from the budget: its callers pay
+	leaf  bool // it takes nothing from the budget; its callers are charged
 	// invariant: leaf implies no calls, no loops, no bulk and cost <= leafCost
 }
 
-// look fills in the shapes of all functions.
+// look computes the shapes of all functions.
 func (w *rewriter) look() {
 	w.shapes = make([]shape, len(w.m.Bodies))
 	for i, body := range w.m.Bodies {
@@ -43,13 +44,13 @@ func (w *rewriter) look() {
 	}
 }
 
-// takes says whether a call of this function changes the budget, so that a
-// caller that holds it in a local must hand it over.
+// takes reports whether a call of this function changes the budget. A caller that holds the
+// budget in a local must then store it before the call.
 func (w *rewriter) takes(index uint32) bool {
 	return index >= w.tick && !w.shapes[index-w.tick].leaf
 }
 
-// handsOver says whether an instruction calls what takes from the budget.
+// handsOver reports whether an instruction calls code that changes the budget.
 func (w *rewriter) handsOver(in binary.Instr) bool {
 	switch in.Op {
 	case binary.OpCall, binary.OpReturnCall:
@@ -60,7 +61,7 @@ func (w *rewriter) handsOver(in binary.Instr) bool {
 	return false
 }
 
-// plainCost is the price of one instruction in units, calls of leaves aside.
+// plainCost is the cost of one instruction in units, without the cost of a called leaf.
 func (w *rewriter) plainCost(in binary.Instr) int64 {
 	switch in.Op {
 	case binary.OpCall, binary.OpReturnCall:
@@ -72,12 +73,12 @@ func (w *rewriter) plainCost(in binary.Instr) int64 {
 	case binary.OpMemoryGrow:
 		return 256
 	case binary.OpMemoryInit, binary.OpTableInit, binary.OpTableCopy, binary.OpTableFill, binary.OpTableGrow:
-		return leafCost + 1 // never in a leaf; what they cost beyond is charged behind them
+		return leafCost + 1 // never in a leaf; bulkCost charges the rest behind the instruction
 	}
 	return 1
 }
 
-// cost is the price of one instruction, with what a leaf costs that it calls.
+// cost is the cost of one instruction in units, including a leaf that it calls.
 func (w *rewriter) cost(in binary.Instr) int64 {
 	c := w.plainCost(in)
 	if in.Op == binary.OpCall || in.Op == binary.OpReturnCall {
@@ -88,8 +89,8 @@ func (w *rewriter) cost(in binary.Instr) int64 {
 	return c
 }
 
-// bulkCost is what an instruction costs that touches much at once: a quarter
-// unit per byte or element. It is charged with a check of its own.
+// bulkCost is the additional cost of an instruction that touches much memory or many table
+// elements: a quarter unit per byte or element. It is charged with a check of its own.
 func (w *rewriter) bulkCost(in binary.Instr) int64 {
 	switch in.Op {
 	case binary.OpMemoryInit:
@@ -102,13 +103,12 @@ func (w *rewriter) bulkCost(in binary.Instr) int64 {
 
 func (w *rewriter) dataLen(segment uint32) int64 {
 	if int64(segment) >= int64(len(w.m.Data)) {
-		return 0 // invalid: the engine refuses it
+		return 0 // invalid: the engine refuses the module
 	}
 	return int64(len(w.m.Data[segment].Bytes))
 }
 
-// noteState remembers instructions whose effect a reset of memory and globals
-// would not undo.
+// noteState records instructions whose effect a reset of memory and globals would not undo.
 func (w *rewriter) noteState(op binary.Op) {
 	switch op {
 	case binary.OpTableSet, binary.OpTableInit, binary.OpTableCopy, binary.OpTableFill, binary.OpTableGrow:
@@ -118,29 +118,28 @@ func (w *rewriter) noteState(op binary.Op) {
 	}
 }
 
-// A point is a place where cost is charged.
+// A point is an offset at which cost is charged.
 type point struct {
 	at    int   // offset in the body's code
-	cost  int64 // of what runs when the point is reached
-	check bool  // the budget is compared as well: at a loop head and behind a bulk instruction
-	again bool  // the loop can be begun again from here: it is a head, and nothing was given to the loop
+	cost  int64 // in units, of the instructions that run when the point is reached
+	check bool  // the fuel is compared with zero too: at a loop head and behind a bulk instruction
+	again bool  // the iteration can be started again from here: the head of a loop without parameters
 	// dominator is the point that always runs before this one in the same
 	// iteration of the innermost loop. Invariant: dominator < own index.
 	dominator int
 }
 
-// foldBelow is the cost under which an arm or continuation is charged where
-// its surroundings start: a separate charge costs about as much.
+// foldBelow is the cost in units below which an arm or continuation is charged at the start
+// of its surroundings: a separate charge costs about as much.
 const foldBelow = 48
 
-// points finds where a body is charged, and where its loops end.
-//
-// handed is how often loops hand the budget to a callee, each place once.
+// points returns the points at which a body is charged, the ends of its loops, and the
+// number of instructions inside loops that hand the budget to a callee.
 func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, handed int) {
 	inLoops := 0
 	points = append(w.pointBuf[:0], point{cost: 1})
-	open := append(w.openBuf[:0], 0) // for each open block: the point of the segment being read
-	var loops []int                  // for each open block: its place in loopEnds, or -1
+	open := append(w.openBuf[:0], 0) // for each open block: the point of the current segment
+	var loops []int                  // for each open block: its index in loopEnds, or -1
 	loops = append(loops, -1)
 	add := func(p point) int {
 		points = append(points, p)
@@ -182,8 +181,8 @@ func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, han
 	return fold(points), loopEnds, handed
 }
 
-// fold moves small charges to their dominators, last point first, so that what
-// a point collects can be moved on with it.
+// fold moves small charges to their dominators, last point first, so that a charge can move
+// on together with the charges that its point collected.
 func fold(points []point) []point {
 	for i := len(points) - 1; i > 0; i-- {
 		if p := &points[i]; !p.check && p.cost < foldBelow {
@@ -200,7 +199,7 @@ func fold(points []point) []point {
 	return kept
 }
 
-// findNests tells which functions may be part of a recursion.
+// findNests determines which functions may be part of a recursion.
 func (w *rewriter) findNests() {
 	w.nests = make([]bool, len(w.shapes))
 	for i, s := range w.shapes {

@@ -9,19 +9,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// Version changes when the rewritten code of an unchanged module may change.
+// Version is incremented when the rewritten code of an unchanged module may change.
 const Version = 5
 
 // Names that the rewritten module uses.
 const (
-	HostModule   = "wheelwork_meter" // where tick is imported from
+	HostModule   = "wheelwork_meter" // imports TickName and NextName
 	TickName     = "tick"
-	NextName     = "next"       // the same, of a module that takes batches
-	Prefix       = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
+	NextName     = "next"       // opens a task; only in a module that takes batches
+	Prefix       = "wheelwork:" // of all added exports; the caller must refuse a module that exports such a name itself
 	BudgetGlobal = Prefix + "budget"
 	MarksGlobal  = Prefix + "marks"
 	LinesGlobal  = Prefix + "lines"
-	BatchGlobal  = Prefix + "batch" // of a module that takes batches
+	BatchGlobal  = Prefix + "batch" // only in a module that takes batches
 )
 
 // Options are the bounds written into the module.
@@ -29,27 +29,26 @@ type Options struct {
 	StackBytes    int64  // estimated bytes of native stack for all frames of a call, below 2 GiB
 	MemoryPages   uint32 // maximum of the memory, in pages of 64 KiB
 	TableElements uint32 // maximum of each table
-	// Marks asks for marks of what is written to memory, for a module whose
-	// state can be set back.
+	// Marks asks for dirty bits, for a module whose state can be reset.
 	Marks bool
-	// Writes tells where an imported function writes to memory; ok is false
-	// when it may write anywhere. Nil: all may.
+	// Writes returns the memory that an imported function writes. ok is false when the
+	// function may write anywhere. Nil: all imported functions may.
 	Writes func(module, name string) (writes []Write, ok bool)
 	// Batch names the functions with which a guest takes tasks. Default: none.
 	Batch Batch
-	// Moves asks where code went.
+	// Moves asks for Result.Moves.
 	Moves bool
 }
 
-// A Result is a rewritten module and what its host must know.
+// A Result is a rewritten module and the facts that its host needs.
 type Result struct {
 	Code    []byte
 	Globals []string // export names of the module's own mutable globals
-	Marks   *Marks   // nil: what a call changes in memory is not marked
-	// NotResettable says why memory and globals are not all of an instance's
-	// state, so that it can only run once; "" when they are.
+	Marks   *Marks   // nil: the module has no dirty bits
+	// NotResettable is the reason why memory and globals are not the whole state of an
+	// instance, so that an instance can only run once; "" when they are.
 	NotResettable string
-	Moves         Moves // nil: nobody asked
+	Moves         Moves // nil unless Options.Moves is set
 }
 
 // Rewrite returns the metered form of a parsed module.
@@ -59,11 +58,10 @@ func Rewrite(m *binary.Module, opts Options) Result {
 	return w.module()
 }
 
-// Budget packs what a guest may use into the value of BudgetGlobal: units of
-// fuel, and bytes of stack.
+// Budget packs units of fuel and bytes of stack into the value of BudgetGlobal.
 func Budget(fuel int32, stack int64) uint64 { return uint64(stack<<stackShift + int64(fuel)) }
 
-// SplitBudget is the reverse of Budget. Either part is negative when it is used up.
+// SplitBudget is the reverse of Budget. A part is negative when it is used up.
 func SplitBudget(v uint64) (fuel int32, stack int64) {
 	return int32(v), (int64(v) - int64(int32(v))) >> stackShift
 }
@@ -74,23 +72,23 @@ type rewriter struct {
 	opts Options
 
 	shapes []shape // by defined function
-	nests  []bool  // whether a function takes stack: it may be part of a recursion
+	nests  []bool  // whether a function takes stack, because it may be part of a recursion
 
-	tick           uint32 // function index of the import, and where defined functions of the old module began
-	tickFn         uint32 // what is called for it: the import, or a helper
-	added          uint32 // imports: defined functions of the old module are shifted by as many
+	tick           uint32 // function index of the import; defined functions of the old module began at this index
+	tickFn         uint32 // the function that code calls for tick: the import, or a helper
+	added          uint32 // number of added imports, by which the indices of defined functions are shifted
 	fillFn, copyFn uint32 // function indices of helpers
 	markRange      uint32
-	imports        []uint32 // the function that stands for each imported one
-	direct         []uint32 // the one that code calls which knows what has to be done before
+	imports        []uint32 // for each imported function, the function that tables and exports refer to
+	direct         []uint32 // for each imported function, the function that callImport calls
 	functions      []binary.Import
 	batch          batchFunctions
 	helpers        []helper // added functions, in the order of their indices
 
 	budget, marksGlobal, linesGlobal uint32 // global indices
 
-	marks    *Marks            // nil: none are made
-	lineBits map[uint32]uint64 // the bit of each line that has one
+	marks    *Marks            // nil: no dirty bits
+	lineBits map[uint32]uint64 // the dirty bit of each line that has one
 
 	types      []byte // encoded types added to the type section
 	typeCount  uint32 // size of the new type section
@@ -99,13 +97,13 @@ type rewriter struct {
 	tickType      uint32
 	nextType      uint32
 	usesBulk      bool
-	namesData     bool // its code names data segments by their places
+	namesData     bool // the code refers to data segments by index
 	notResettable string
 
 	moves  Moves
-	oldEnd int // where the function ends in the old code section that was rewritten last
+	oldEnd int // end in the old code section of the function that was rewritten last
 
-	pointBuf []point // of points
+	pointBuf []point // reused by points
 	openBuf  []int
 }
 
@@ -137,7 +135,7 @@ func (w *rewriter) plan() {
 	w.planHelpers()
 }
 
-// planHelpers gives the added functions their indices, then writes them.
+// planHelpers assigns indices to the added functions and creates their bodies.
 func (w *rewriter) planHelpers() {
 	next := uint32(w.m.FuncCount()) + w.added
 	take := func() uint32 { next++; return next - 1 }
@@ -174,8 +172,8 @@ func (w *rewriter) planHelpers() {
 	}
 }
 
-// markedBody is the body of a function that calls an imported one and marks what it
-// writes; nil: there is nothing to mark.
+// markedBody returns the body of a function that calls an imported one and marks the memory
+// that it writes; nil when there is nothing to mark.
 func (w *rewriter) markedBody(index uint32, im binary.Import) []byte {
 	if w.marks == nil {
 		return nil
@@ -208,7 +206,7 @@ func (w *rewriter) addType(params, results []byte) uint32 {
 	return w.typeCount - 1
 }
 
-// typeOf is the type of a function of the old module.
+// typeOf returns the type of a function of the old module.
 func (w *rewriter) typeOf(index uint32) binary.FuncType {
 	if index < w.tick {
 		return w.m.Types[w.functions[index].Type]
@@ -224,8 +222,8 @@ func (w *rewriter) shift(index uint32) uint32 {
 	return index + w.added
 }
 
-// module writes all sections. Code comes first because it finds out which
-// types and helpers are needed.
+// module writes all sections. It writes the code first, because that determines the needed
+// types and helpers.
 func (w *rewriter) module() Result {
 	code := w.codeSection()
 	globals, exports := w.exportSection()
@@ -367,7 +365,7 @@ func (w *rewriter) appendConst(b, expr []byte) []byte {
 	return b
 }
 
-// exportSection exports what was added and every mutable number.
+// exportSection exports the added globals and every mutable number.
 func (w *rewriter) exportSection() (globals []string, section []byte) {
 	var b []byte
 	n := uint32(len(w.m.Exports))
@@ -429,7 +427,8 @@ func (w *rewriter) elementSection() []byte {
 	return b
 }
 
-// appendNames keeps the function names, shifted, so that stack traces are right.
+// appendNames retains the function names with shifted indices, so that stack traces are
+// right.
 func (w *rewriter) appendNames(out []byte) []byte {
 	module, funcs := w.m.Names()
 	b := binary.AppendName(nil, "name")
@@ -445,13 +444,13 @@ func (w *rewriter) appendNames(out []byte) []byte {
 	return binary.AppendSection(out, binary.SectionCustom, b)
 }
 
-// maxGap is how many bytes of zeros are written rather than a new segment begun.
+// maxGap is the largest number of zero bytes that are written to join two segments.
 const maxGap = 64
 
-// data is the data section and its count, with as few segments as possible:
-// Go's linker makes twenty thousand, and each costs at every instantiation.
-// Segments with small gaps between them become one: nothing else writes to the
-// gaps. If one is out of bounds there is no instance either way.
+// data returns the data section and the data count section with as few segments as
+// possible: Go's linker makes twenty thousand, and each costs time at every instantiation.
+// Segments with small gaps between them are merged, because nothing else writes to the
+// gaps. If a segment is out of bounds, instantiation fails with or without the merge.
 func (w *rewriter) data() (section, count []byte) {
 	segments, ok := w.segments()
 	if !ok {
@@ -485,9 +484,9 @@ type segment struct {
 
 func (s segment) end() uint64 { return s.at + uint64(len(s.bytes)) }
 
-// segments are the module's, by address. They are not ok to be changed when
-// code names them, when one is passive or its address a calculation, and when
-// they overlap, so that their order counts.
+// segments returns the module's segments sorted by address. ok is false when they must not
+// be merged: when code refers to segments by index, when a segment is passive or has a
+// computed address, and when segments overlap, so that their order matters.
 func (w *rewriter) segments() (segments []segment, ok bool) {
 	if w.namesData || w.m.Memory == nil || len(w.m.Data) < 2 {
 		return nil, false
