@@ -182,7 +182,7 @@ func deadlineMs(r *job.Run) int64 {
 }
 
 // startBy returns the time by which the handler of a run must start, in Unix ms; 0: it
-// has no deadline, or an attempt has started the handler.
+// has no deadline, or the deadline no longer applies.
 func startBy(r *job.Run) int64 {
 	if r.Policy.Deadline == 0 || !r.Untouched() || r.IsPart() || r.Delegates() {
 		return 0

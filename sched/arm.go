@@ -110,7 +110,7 @@ func (l *loop) sweep() {
 	l.sweepAt = max(2*l.wheel.Len(), leastSweep)
 }
 
-// holds reports whether a timer is still needed. Of the timers of a job, these are:
+// holds reports whether a timer is still needed. For a job these timers are needed:
 //
 //   - one that is due exactly when the job is armed. There may be several, because a job
 //     may be planned again for a time that it had before; sweep keeps one of them.
@@ -161,8 +161,8 @@ const armSlice = 2048
 // a long outage does not delay other jobs.
 const armBudget = 256
 
-// arm plans the next runs of the jobs whose timers have fired, and applies the misfire
-// policy to missed times.
+// arm records the next runs of the jobs whose timers have fired as armed, and applies the
+// misfire policy to missed times.
 func (l *loop) arm() {
 	if len(l.arming) == 0 {
 		return

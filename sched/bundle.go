@@ -12,8 +12,8 @@ import (
 
 // Under load a projection batch has thousands of live runs, and nearly all of them have
 // ended when the next batch is made. With one row for each run, written and soon deleted,
-// these rows were most of the work of badger. So the runs are written together, in a few
-// large rows: the packed rows, in the code the bundle (ADR 29). The next batch replaces the
+// these rows were most of the work of badger. So the runs are written together in a few
+// large rows, the packed rows (bundle in the code, ADR 29). The next batch replaces the
 // packed rows, and writes a separate row for each of their runs that has not changed.
 //
 // Invariant: the state of a run in a packed row is newer than the run's own row, if it has
@@ -26,9 +26,10 @@ type bundle struct {
 	runs []*job.Run // the runs in the packed rows
 }
 
-// bundleBytes is the approximate size of a packed row. Two such rows fit into a block of a
-// table of the store, which has 16 KiB. For a larger row the store doubles the block, and
-// then needs buffers of four times the size of the table, which it retains under load.
+// bundleBytes is the approximate size of a packed row. Two such rows fit into one 16 KiB
+// block of a table of the store. For a larger row the store doubles the block. To build a
+// table with such blocks it needs buffers of four times the table's size, which it retains
+// under load.
 const bundleBytes = 15 << 9
 
 func bundleRow(i int) string { return fmt.Sprintf("%s%04d", bundlePrefix, i) }

@@ -16,8 +16,8 @@ import (
 )
 
 // The store has a projection of the state (ADR 4). The loop marks what a record changes. At
-// intervals, or when a list is read, it makes a projection batch, in the code a capture: the
-// marked rows and the sequence of the last record. A writer commits the batch once that
+// intervals, or when a list is read, it makes a projection batch (capture in the code) of
+// the marked rows and the sequence of the last record. A writer commits the batch once that
 // record is durable. A run that begins and ends between two batches never becomes a row: it
 // goes straight to the history.
 
@@ -78,7 +78,7 @@ type finished struct {
 	spare [][]byte          // buffers without rows
 
 	common [8]common // the last eight shared parts that were written
-	next   int       // counts them: the index of the next one, modulo their number
+	next   int       // number of shared parts that were written, which gives the index of the next one
 }
 
 // common is a part of a row that several runs share, and one of these runs.

@@ -167,7 +167,7 @@ func (l *loop) named(without []*apiv1.Module) map[string]bool {
 }
 
 // collect records that the bytes of an app's versions are deleted, if nothing refers to the
-// versions and they are older than age. With dryRun it only returns them.
+// versions and they have reached age. With dryRun it only returns them.
 func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
 	resp := &apiv1.CollectModulesResponse{}
 	a := l.apps[app]

@@ -13,7 +13,7 @@ import (
 // condition says which state of a job a change requires. The zero value allows any state.
 type condition struct {
 	etag    string // the etag that an existing job must have; "": any
-	ifMatch string // the same, and the job must exist; "*": any etag; "": the job may be missing
+	ifMatch string // the etag of a job that must exist; "*": any etag; "": the job may be missing
 }
 
 // anyEtag as ifMatch requires that the job exists, with any etag.

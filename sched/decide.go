@@ -75,7 +75,7 @@ func (l *loop) change(w wanted) (put *apiv1.JobPut, result string, err error) {
 	etag := job.Etag(def)
 	if def.Workflow == nil {
 		err = l.resolveModule(def)
-	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged: it can be paused even if the job of a node is gone
+	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged ones can be paused without the jobs of nodes
 		err = l.checkNodes(def, w.together)
 	}
 	if err == nil {

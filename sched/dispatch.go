@@ -147,8 +147,8 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 }
 
 // send takes up to room runs from a lane and sends them. Runs that are not constrained and
-// that h can execute go to h; the routing of the others picks their host. h is nil if no host
-// can take a run without a constraint.
+// that h can execute go to h; the routing of the others picks their host. h is nil if pick
+// found no host.
 func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 	l := d.l
 	for n := 0; n < room && ln.len() > 0; n++ {
@@ -242,7 +242,7 @@ func (l *loop) startOf(r *job.Run) *apiv1.Started_Run {
 // maxSpareStarts bounds the entries that a loop retains: about those of one turn under load.
 const maxSpareStarts = 4096
 
-// recorded takes back the entries of a record that was applied.
+// recorded puts the entries of a record that was applied into loop.spareStarts.
 func (l *loop) recorded(starts []*apiv1.Started_Run) {
 	for _, s := range starts[:min(len(starts), maxSpareStarts-len(l.spareStarts))] {
 		s.Run = nil
@@ -437,7 +437,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.hello.Host):
 		return
-	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // by its own announcement the host cannot execute it
+	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // the host does not announce what it needs
 		h.out.cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && !executes(r) && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
@@ -509,7 +509,7 @@ func (l *loop) lose(runs []*job.Run, why string) {
 	collected.record()
 }
 
-// Limits of a result, in bytes. The hosts of the program wheelwork observe them, but the
+// Limits of a result, in bytes. The hosts of the program wheelwork respect them, but the
 // server does not trust a host to do so.
 const (
 	maxOutput = 1 << 20
@@ -535,7 +535,7 @@ func bounded(t *apiv1.TaskResult) {
 // loop has one, which is empty between two messages.
 type resultBatch struct {
 	l      *loop
-	bySlot map[*job.Slot]*apiv1.Finished // for the slots in order, with at least one result
+	bySlot map[*job.Slot]*apiv1.Finished // with results for the slots in order; the others are empty
 	order  []*job.Slot
 	runs   []*job.Run // the runs with the mark isInResultBatch
 	bytes  int        // size of the outputs, errors and traces in the batch
@@ -561,7 +561,8 @@ func (e *resultBatch) message() *apiv1.Finished_End {
 	}
 	m := e.free[n-1]
 	e.free = e.free[:n-1]
-	*m = apiv1.Finished_End{} // Reset would also write the type of the message, from memory that is not in the cache
+	// Reset would also store the message's type, at the cost of cache misses.
+	*m = apiv1.Finished_End{}
 	return m
 }
 
@@ -800,8 +801,8 @@ func sizeOf(t *apiv1.Task) int {
 	return others + len(t.Job) + len(t.Module) + len(t.Digest) + len(t.Input) + len(t.Grants)
 }
 
-// take returns the next message; nil: there is none. closed reports whether the stream must
-// end after it.
+// take returns the next message; nil: there is none. closed reports whether the outbox was
+// closed: the stream ends when there are no more messages.
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,8 +11,9 @@
 // A decision (the next planned time, a duplicate trigger, another attempt) is written into
 // a record. [job.Slot.Apply] folds the record into the state at once. The effects of the
 // record, including answers to callers, happen when the record is durable. So the state in
-// memory may be ahead of the disk, but callers never see a change that is not durable. Only
-// tasks are sent before the record of their start is durable (ADR 25).
+// memory may be ahead of the disk, but callers never see a change that is not durable. The
+// start of an attempt is the exception: its task is sent, and callers may see it, before its
+// record is durable (ADR 25).
 //
 // Scheduled runs are armed: their record is written one to two seconds before their planned
 // time, for all runs of a slot and a window together. At the planned time there is no I/O

@@ -106,8 +106,8 @@ func (l *loop) scheduleOf(app, name string) (schedule, error) {
 	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
 }
 
-// calendarsOf returns the compiled calendars that the schedule of a job names; nil: one that
-// does not exist.
+// calendarsOf returns the compiled calendars that the schedule of a job names. The entry of a
+// calendar that does not exist is nil.
 func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
 	var of []*job.Calendar
 	for _, name := range j.Calendars() {

@@ -204,7 +204,7 @@ func newTrigger(t *trigger, req *apiv1.TriggerJobRequest, traceParent string) er
 	case req.Input != nil:
 		t.hasInput, t.input = true, []byte(*req.Input)
 	case req.InputBytes != nil:
-		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // a copy, because input_bytes would retain the whole message
+		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // input_bytes would retain the whole message
 	}
 	if err := job.CheckInput(len(t.input)); err != nil {
 		return invalid(err)

@@ -274,7 +274,8 @@ func (l *loop) produce(m *message) {
 
 const idText = 26 // bytes of an id's text
 
-// idTexts makes the texts of ids in one allocation, for ids that are released together.
+// idTexts makes the texts of several ids in one allocation, which lasts as long as any of the
+// texts is in use.
 type idTexts struct{ strings.Builder }
 
 func (t *idTexts) of(id job.RunID) string {
@@ -284,7 +285,7 @@ func (t *idTexts) of(id job.RunID) string {
 }
 
 // findJobs looks up the jobs of a message that has only triggers. It does so for many at
-// once, so that their cache misses overlap: a million jobs are all over the memory.
+// once, so that their cache misses overlap: a million jobs do not fit into a cache.
 func (l *loop) findJobs(cmds []command) {
 	for i := range cmds {
 		if cmds[i].trigger == nil {
