@@ -26,7 +26,7 @@ func (a *accessAPI) PutGrants(ctx context.Context, req *apiv1.PutGrantsRequest) 
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.ModuleGrants, error)) {
 		refuse := l.refuse
 		if job.Nothing(m.Grants) {
-			refuse = l.refuseChange // what was granted can be taken back on a full disk
+			refuse = l.refuseChange // grants can be revoked even on a full disk
 		}
 		if err := refuse(); err != nil {
 			answer(nil, err)
@@ -76,7 +76,8 @@ func (a *accessAPI) ListGrants(ctx context.Context, req *apiv1.ListGrantsRequest
 	})
 }
 
-// grantsMessage is what the API shows of a module's grants.
+// grantsMessage returns the grants of a module as the API shows them, with the requested
+// and the effective capabilities of each of its versions.
 func grantsMessage(s *job.Slot, module string) *apiv1.ModuleGrants {
 	m := proto.CloneOf(s.Grants(module))
 	if m == nil {

@@ -100,8 +100,8 @@ func overlapText(p *job.Policy) string {
 	return "discard"
 }
 
-// replaceRuns is the overlap policy cover: it stops the runs of the queue, and r follows
-// them alone.
+// replaceRuns implements the overlap policy cover: it skips the runs that are held,
+// cancels those that were admitted, and holds r, which is admitted when these have ended.
 func (l *loop) replaceRuns(q *overlapQueue, r *job.Run) {
 	why := "run " + r.ID.String() + " covers it: its overlap policy is cover"
 	for _, old := range q.held {
@@ -148,7 +148,7 @@ func (l *loop) dequeue(r *job.Run) {
 // endUnrun ends a live run that no host executes.
 func (l *loop) endUnrun(r *job.Run, to job.State, code, why string) {
 	if l.cramped() {
-		l.wheel.Add(l.nowMs+armWindow, &readmitTimer{r: r}) // the disk is full: look again
+		l.wheel.Add(l.nowMs+armWindow, &readmitTimer{r: r}) // the disk is full: try again in a window
 		return
 	}
 	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{
@@ -156,7 +156,8 @@ func (l *loop) endUnrun(r *job.Run, to job.State, code, why string) {
 	}}}}})
 }
 
-// readmitTimer admits a due run again: the reason that held it back may have gone.
+// readmitTimer admits a due run again, because the reason that held it back may no longer
+// apply.
 type readmitTimer struct {
 	r *job.Run
 	b *bucket // the rate limit that holds the run back; nil: another reason
@@ -164,14 +165,15 @@ type readmitTimer struct {
 
 func (x *readmitTimer) holds(l *loop) bool { return l.due(x.r) }
 
-// deadline is the wheel's entry for a run that must have started by then.
+// deadline is the timer for the time by which a run must have started.
 type deadline struct{ r *job.Run }
 
 func (x *deadline) holds(l *loop) bool {
 	return l.liveRun(x.r.App, x.r.ID) == x.r && deadlineMs(x.r) > 0
 }
 
-// deadlineMs is the time by which a run that no host has must have started; 0: none.
+// deadlineMs returns the time by which a run that no host has must start, in Unix ms;
+// 0: it has no deadline.
 func deadlineMs(r *job.Run) int64 {
 	if r.State == job.Running {
 		return 0
@@ -179,13 +181,14 @@ func deadlineMs(r *job.Run) int64 {
 	return startBy(r)
 }
 
-// startBy is the time by which the handler of a run must start if it has not; 0: none.
+// startBy returns the time by which the handler of a run must start, in Unix ms; 0: it
+// has no deadline, or the deadline no longer applies.
 func startBy(r *job.Run) int64 {
 	if r.Policy.Deadline == 0 || !r.Untouched() || r.IsPart() || r.Delegates() {
 		return 0
 	}
 	from := r.PlannedMs
-	if r.Trigger == job.ByBackfill { // its time has long passed
+	if r.Trigger == job.ByBackfill { // its planned time has long passed
 		from = r.AcceptedMs
 	}
 	return from + r.Policy.Deadline.Milliseconds()
@@ -205,16 +208,16 @@ func whyMissed(r *job.Run) string {
 	return fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline)
 }
 
-// bucket is the rate of starts of one job, or of an app.
+// bucket is the token bucket that limits the starts of one job or app.
 type bucket struct {
 	tokens   float64
 	perToken float64 // ms
 	atMs     int64
-	waiting  int // runs that the wheel brings back
+	waiting  int // runs with a readmitTimer for the bucket
 }
 
-// limited reports whether the rate of a job, or of its app, allows no start now,
-// and has r looked at again when it does. A start takes a token of each.
+// limited reports whether the rate of the run's job or app allows no start now. If so, it
+// sets a timer that admits r again. Otherwise it takes one token from each bucket.
 func (l *loop) limited(r *job.Run) bool {
 	if !r.Untouched() || r.IsPart() {
 		return false
@@ -226,7 +229,7 @@ func (l *loop) limited(r *job.Run) bool {
 	}
 	a := l.apps[r.App]
 	starts, per := job.RateOf(a.slots[job.ModuleSlot].Settings.GetRate())
-	if starts > 0 && a.split() { // each unit lets through its share
+	if starts > 0 && a.split() { // each partition has a share of the rate
 		per = per * job.Slots / time.Duration(max(a.share(), 1))
 	}
 	all := l.bucket(jobKey{r.App, ""}, starts, per)
@@ -264,14 +267,16 @@ func (b *bucket) take() {
 	}
 }
 
-// await has the wheel bring a run back when its turn has come.
+// await sets a timer that admits r when the bucket has a token for it. Each waiting run
+// gets a token of its own, in the order of the calls.
 func (l *loop) await(b *bucket, r *job.Run) {
 	b.waiting++
 	wait := (float64(b.waiting) - b.tokens) * b.perToken
 	l.wheel.Add(l.nowMs+int64(math.Ceil(wait)), &readmitTimer{r, b})
 }
 
-// forgetRates drops the rates of jobs that have been quiet for long.
+// forgetRates drops the buckets that have not been used for an hour, once there are
+// maxPlans of them.
 func (l *loop) forgetRates() {
 	if len(l.rates) < maxPlans {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file moves aliases, and takes canaries back that fail. Every function
-// runs on the loop.
+// This file sets aliases, and rolls back canaries that fail. Every function runs on the
+// loop.
 
 // aliases returns the aliases of an app by name@alias.
 func (a *app) aliases() map[string]*apiv1.Alias { return a.slots[job.ModuleSlot].Aliases }
@@ -33,8 +33,8 @@ func (a *app) aliasOf(s *job.Slot, name string) *apiv1.Alias {
 	return nil
 }
 
-// pin writes into a record that makes runs which versions they execute, where
-// their jobs name an alias.
+// pin adds to a record that makes runs the versions that they execute, for jobs that name
+// an alias (ADR 16).
 func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
 	a := l.apps[s.App]
 	if a == nil || len(a.aliases()) == 0 {
@@ -67,12 +67,13 @@ func (l *loop) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
 	}
 }
 
-// resolve checks the module that a definition names. It pins the digest of a
-// version; an alias gives each run its own.
+// resolve checks the module that a definition names, and sets the digest and the needs of
+// the definition if it names a version. If it names an alias, each run gets them when it
+// is accepted.
 func (l *loop) resolve(def *apiv1.Job) error {
 	a, ref := l.app(def.App), def.Handler.Module
 	if x := a.aliases()[ref]; x != nil {
-		def.Digest, def.Needs = "", nil // each run gets those of the version that the alias stands for to it
+		def.Digest, def.Needs = "", nil // each run gets those of its pinned version
 		for _, version := range versionsOf(x) {
 			m, err := a.usable(x.Module + "@" + version)
 			if err == nil {
@@ -98,7 +99,8 @@ func (l *loop) resolve(def *apiv1.Job) error {
 	return nil
 }
 
-// hasHandlers wants the handler that a definition names, and the one that reduces.
+// hasHandlers fails if a version lacks the handler that a definition names, or the one
+// that reduces.
 func hasHandlers(m *apiv1.Module, def *apiv1.Job) error {
 	if err := hasHandler(m, def.Handler.Name); err != nil {
 		return err
@@ -118,7 +120,8 @@ func hasHandler(m *apiv1.Module, name string) error {
 	return status.Errorf(codes.FailedPrecondition, "module %s@%s has no handler %q, it has %q", m.Name, m.Version, name, m.Handlers)
 }
 
-// usable returns a version that runs may be given.
+// usable returns a version that runs may execute. It fails if there is no such version, if
+// its bytes were deleted, or if it lacks a signature that the app requires.
 func (a *app) usable(ref string) (*apiv1.Module, error) {
 	m := a.version(ref)
 	switch {
@@ -145,8 +148,8 @@ func noAlias(app, ref string) error {
 	return status.Errorf(codes.NotFound, "there is no alias %s in app %s: `wheelwork module alias` shows what there is", ref, app)
 }
 
-// setAlias makes or moves an alias. The request has names that are names, and a
-// canary that was checked.
+// setAlias creates or moves an alias. The caller has checked the names and the canary of
+// the request.
 func (l *loop) setAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 	if err := l.refuse(); err != nil {
 		return nil, err
@@ -167,7 +170,7 @@ func (l *loop) setAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 		next.Canary = proto.CloneOf(c)
 		next.Canary.StartedAt, next.Canary.Succeeded, next.Canary.Failed = timestamppb.New(l.now), 0, 0
 		if before := old.GetCanary(); before.GetVersion() == c.Version {
-			next.Canary.StartedAt = before.StartedAt // what was counted goes on to count
+			next.Canary.StartedAt = before.StartedAt // the same canary keeps its counts
 		}
 	}
 	if old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) {
@@ -197,7 +200,9 @@ func (l *loop) setAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 	return l.aliasMessage(a, next), nil
 }
 
-// checkAlias says why an alias cannot stand for what it is to stand for.
+// checkAlias fails if an alias cannot point at its versions: they must be usable and have
+// the handlers that jobs name. With whenReady it also fails until all hosts have loaded
+// them, and asks the hosts to load them.
 func (l *loop) checkAlias(a *app, x *apiv1.Alias, whenReady bool) error {
 	ref := job.AliasRef(x)
 	if x.Canary.GetVersion() == x.Version {
@@ -267,7 +272,8 @@ func (a *app) jobsOf(ref string) (n int64) {
 	return n
 }
 
-// aliasMessage is what the API shows of an alias.
+// aliasMessage returns an alias as the API shows it, with the number of its jobs and the
+// counts of its canary.
 func (l *loop) aliasMessage(a *app, x *apiv1.Alias) *apiv1.Alias {
 	m := proto.CloneOf(x)
 	m.Jobs = a.jobsOf(job.AliasRef(x))
@@ -299,7 +305,8 @@ func aliasRow(app, ref string) string { return "alias/" + app + "/" + ref }
 
 func canaryRow(app, ref string) string { return "canary/" + app + "/" + ref }
 
-// mark notes a small row for the next capture.
+// mark adds a small row to the next projection batch. value is called when the batch is
+// made; if it returns nil, the row is deleted.
 func (c *checkpoints) mark(key string, value func() proto.Message) {
 	if c.small == nil {
 		c.small = map[string]func() proto.Message{}
@@ -309,7 +316,8 @@ func (c *checkpoints) mark(key string, value func() proto.Message) {
 
 func (c *checkpoints) unmark(key string) { c.mark(key, func() proto.Message { return nil }) }
 
-// accountAlias marks what the store has to be told of an alias. It is part of the fold.
+// accountAlias adds the rows of a changed alias to the next projection batch. It is part
+// of applying a record, also in a replay.
 func (l *loop) accountAlias(e *job.Effect) {
 	x, ref := e.Alias, job.AliasRef(e.Alias)
 	a := l.app(x.App)
@@ -331,7 +339,7 @@ func (l *loop) accountAlias(e *job.Effect) {
 	}
 }
 
-// loadAlias reads a row that accountAlias has written.
+// loadAlias restores an alias, or the counts of its canary, from a row of the store.
 func (a *app) loadAlias(kind, ref string, value []byte) error {
 	if kind == "alias" {
 		x := &apiv1.Alias{}
@@ -346,8 +354,8 @@ func (a *app) loadAlias(kind, ref string, value []byte) error {
 	return nil
 }
 
-// tally counts the end of an attempt for the canary whose version ran. It is
-// part of the fold.
+// tally counts the end of an attempt for the canary whose version it ran. It is part of
+// applying a record, also in a replay.
 func (l *loop) tally(a *app, e *job.Effect) {
 	r := e.Run
 	if r.Pin == nil || !r.Pin.Canary || r.HasParts() || (e.Change != job.RunWaiting && e.Change != job.RunEnded) {
@@ -356,7 +364,7 @@ func (l *loop) tally(a *app, e *job.Effect) {
 	ref := r.Pin.Alias
 	c, t := a.aliases()[ref].GetCanary(), a.canaries[ref]
 	if c == nil || t == nil || !strings.HasSuffix(r.Pin.Module, "@"+c.Version) {
-		return // of a canary before this one
+		return // the attempt ran the version of an earlier canary
 	}
 	ok, counts := job.Counts(r)
 	if !counts {
@@ -374,8 +382,8 @@ func (l *loop) tally(a *app, e *job.Effect) {
 	}
 }
 
-// judge takes back the canaries that failed too often. What it records goes to
-// the journal in one unit with the ends that were one too many.
+// judge rolls back the canaries that failed too often. Its records are appended in one
+// batch with the ends of attempts that caused the rollback.
 func (l *loop) judge() {
 	if len(l.suspects) == 0 || l.cramped() {
 		return
@@ -385,7 +393,7 @@ func (l *loop) judge() {
 	for _, k := range suspects {
 		a := l.apps[k.app]
 		x, t := a.aliases()[k.name], a.canaries[k.name]
-		if x.GetCanary() == nil || t == nil || a.home() != "" { // a copy is not changed here
+		if x.GetCanary() == nil || t == nil || a.home() != "" { // only the primary partition changes an alias
 			continue
 		}
 		succeeded, failed := t.Sum(l.nowMs, job.CanaryWindow(x.Canary))

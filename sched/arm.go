@@ -10,25 +10,25 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
-// armWindow is the raster of arming: everything planned for one window is armed
-// together, at least armAhead before its time.
+// armWindow is the granularity of arming: all runs planned for one window are armed
+// together, at least armAhead before their planned time.
 const (
 	armWindow = 1000 // ms
 	armAhead  = 1000 // ms
-	// maxArmed bounds one record: a million jobs may be due at midnight.
+	// maxArmed bounds the runs of one record: a million jobs may be due at midnight.
 	maxArmed = 4096
-	// leastSweep is the number of timers up to which stale ones do not matter.
+	// leastSweep is the number of timers below which stale timers are not dropped.
 	leastSweep = 4096
 )
 
-// armAt returns when a run planned for nextMs is armed: one to two seconds
-// ahead, at the same moment as all runs of its window.
+// armAt returns when a run planned for nextMs is armed, in Unix ms: one to two seconds
+// before nextMs, together with all runs of its window.
 func armAt(nextMs int64) int64 {
 	return (nextMs - armAhead) / armWindow * armWindow
 }
 
-// fire takes what the wheel found due. Entries may be stale: the state says
-// what holds.
+// fire handles a timer that has fired. Timers may be stale, so the state of the job or run
+// decides whether there is anything to do.
 func (l *loop) fire(_ int64, v any) {
 	switch v := v.(type) {
 	case *job.Job:
@@ -59,7 +59,7 @@ func (l *loop) fire(_ int64, v any) {
 	}
 }
 
-// admitDue admits the runs that the wheel found, in the order in which they are due.
+// admitDue admits the runs whose timers have fired, in the order in which they are due.
 func (l *loop) admitDue() {
 	for near := range slices.Chunk(l.coming, fetchAtOnce) {
 		job.FetchRuns(near)
@@ -76,7 +76,7 @@ func (l *loop) admitDue() {
 func (l *loop) due(r *job.Run) bool { return dueAt(r, l.nowMs+l.ahead.lag(r)) }
 
 func dueAt(r *job.Run, nowMs int64) bool {
-	switch r.State { // of one that has left its slot it is terminal
+	switch r.State { // a run that has left its slot has a terminal state
 	case job.Queued:
 		return true
 	case job.Armed:
@@ -87,9 +87,9 @@ func dueAt(r *job.Run, nowMs int64) bool {
 	return false
 }
 
-// sweep drops stale timers: a job that is changed each minute and fires once a
-// year would leave as many, and those of runs keep them in memory. It waits
-// until half of them may be stale, so it costs each timer little.
+// sweep drops stale timers. Otherwise a job that changes every minute and fires once a year
+// would leave a timer for each change, and the stale timers of runs would keep the runs in
+// memory. sweep waits until half of the timers may be stale, so its cost per timer is small.
 func (l *loop) sweep() {
 	if l.wheel.Len() < l.sweepAt {
 		return
@@ -110,11 +110,15 @@ func (l *loop) sweep() {
 	l.sweepAt = max(2*l.wheel.Len(), leastSweep)
 }
 
-// holds reports whether a timer is of any use. Of a job the one for its time is,
-// once, though the job may have been planned again for a time that it had before;
-// and any that goes off at once, because one that was late when it was put in has
-// another time. A later one must not stand for it: which is found first depends
-// on where the wheel stands.
+// holds reports whether a timer is still needed. For a job these timers are needed:
+//
+//   - one that is due exactly when the job is armed. There may be several, because a job
+//     may be planned again for a time that it had before; sweep keeps one of them.
+//   - any later one that fires within an armWindow. A timer that was late when it was added
+//     is due when it was added, not when the job is armed.
+//
+// A later timer does not replace the exact one: which of the two a sweep finds first
+// depends on the position of the wheel.
 func (l *loop) holds(e wheel.Entry[any]) bool {
 	switch v := e.V.(type) {
 	case *job.Job:
@@ -149,16 +153,16 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 	return false
 }
 
-// armSlice is how many jobs are armed in one turn: there is a second for it, and
-// others, who may be due now, do not wait for a hundred thousand of them.
+// armSlice bounds the jobs that one turn arms. There is at least a second to arm a window,
+// and runs that are due now must not wait while a hundred thousand jobs are armed.
 const armSlice = 2048
 
-// armBudget bounds the runs that one job gets in one turn: who makes up for a
-// long time does not hold up the others.
+// armBudget bounds the runs that one job gets in one turn, so that a job that catches up on
+// a long outage does not delay other jobs.
 const armBudget = 256
 
-// arm plans the next runs of jobs that the wheel found, and says what becomes of the planned times that passed while
-// nobody could fire them.
+// arm records the next runs of the jobs whose timers have fired as armed, and applies the
+// misfire policy to missed times.
 func (l *loop) arm() {
 	if len(l.arming) == 0 {
 		return
@@ -166,18 +170,19 @@ func (l *loop) arm() {
 	bySlot := map[*job.Slot]*apiv1.Armed{}
 	var order []*job.Slot
 	now := l.arming[:min(len(l.arming), armSlice)]
-	seen := make(map[*job.Job]bool, len(now)) // stale entries may name a job again
+	seen := make(map[*job.Job]bool, len(now)) // stale timers may be of the same job
 	for _, j := range now {
 		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(l.ahead.next(j)) > l.nowMs || j.Slot().Ownership.State != job.Here {
 			continue
 		}
 		seen[j] = true
 		if l.cramped() || l.live >= 2*l.cfg.MaxLive {
-			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
+			l.wheel.Add(l.nowMs+armWindow, j) // the disk or the server is full: try again in a window
 			continue
 		}
 		plan, err := l.planOf(j)
-		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
+		// The schedule was valid when it was saved. This machine may lack its time zone.
+		if err != nil {
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name(), "error", err)
 			continue
 		}
@@ -213,8 +218,8 @@ func (l *loop) arm() {
 	}
 }
 
-// armedRuns is what a job's planned times become. Each says which time comes
-// after it: the last one may stand for some that passed.
+// armedRuns returns the runs for the due times of a job. Each has the next planned time,
+// which for a run that covers missed times is not the time right after its own.
 func armedRuns(name string, due job.Due) []*apiv1.Armed_Run {
 	runs := make([]*apiv1.Armed_Run, len(due.Runs))
 	for i, o := range due.Runs {
@@ -230,8 +235,7 @@ func armedRuns(name string, due job.Due) []*apiv1.Armed_Run {
 	return runs
 }
 
-// missed keeps one run for the planned times that nobody could fire and that
-// the misfire policy gives up.
+// missed records one ended run for all missed times that the misfire policy drops.
 func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
 	m := due.Missed
 	next := due.Next
@@ -251,13 +255,13 @@ func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
 }
 
-// rebuildTimers fills the wheel from the state of the slots.
+// rebuildTimers rebuilds the wheel from the state of the slots.
 func (l *loop) rebuildTimers() {
 	type kept struct {
 		due int64
 		v   *readmitTimer
 	}
-	var readmits []kept // the state of the slots does not contain them
+	var readmits []kept // not part of the state of the slots
 	l.wheel.Sweep(func(entries []wheel.Entry[any], holds []bool) {
 		for i, e := range entries {
 			if x, ok := e.V.(*readmitTimer); ok {
@@ -267,7 +271,7 @@ func (l *loop) rebuildTimers() {
 		}
 	})
 	l.wheel.restart(l.nowMs)
-	l.sweepAt = leastSweep // grows with what is put in now
+	l.sweepAt = leastSweep // the next sweep adapts it to the number of timers
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			if s.Ownership.State != job.Here {
@@ -305,7 +309,7 @@ func (l *loop) rebuildTimers() {
 		l.endRecovery()
 	}
 	for _, h := range l.hosts {
-		if !h.connected { // a lease is real time, whatever the clock says
+		if !h.connected { // a lease lasts in real time, also if the clock is set
 			l.wheel.Add(l.nowMs+h.lostAt.Sub(l.now).Milliseconds(), &hostLease{h, h.generation})
 		}
 	}

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// maxWait bounds what a caller may wait for in one call.
+	// maxWait bounds how long one call waits for the end of a run.
 	maxWait = 10 * time.Minute
-	// lookAgain is how often a caller who waits looks for the run by itself: it may
-	// have gone to another unit, whose loop tells nobody here.
+	// lookAgain is the interval at which a waiting call reads its run. The run may have
+	// moved to another partition, whose loop does not notify the waiters of this one.
 	lookAgain = 2 * time.Second
 )
 
-// WaitTime reads how long a trigger waits for the end of its run.
+// WaitTime parses how long a trigger waits for the end of its run: a Go duration above 0
+// and at most 10 minutes. It fails with the code InvalidArgument.
 func WaitTime(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > maxWait {
@@ -29,11 +30,11 @@ func WaitTime(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// triggerAndWait starts a run, or finds the one that the key stands for, and returns
-// it when its end is durable, or after wait as it is then.
+// triggerAndWait starts a run, or finds the run of the idempotency key. It returns the run
+// when its end is durable, or after wait in its current state.
 func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Duration) (*apiv1.Run, error) {
 	ended := make(chan *apiv1.Run, 1)
-	live := false // written before the answer
+	live := false // set on the loop, before it answers
 	id, err := ask(ctx, s.loop, func(l *loop) (job.RunID, error) {
 		id, _, err := l.triggerJob(t)
 		if live = err == nil && l.liveRun(t.app, id) != nil; live {
@@ -54,7 +55,7 @@ func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Durat
 	defer over.Stop()
 	defer look.Stop()
 	inTime := true
-	for atOnce := !live; ; atOnce = false { // what is not live here is looked at first
+	for atOnce := !live; ; atOnce = false { // a run that is not live here is read at once
 		if !atOnce {
 			select {
 			case run := <-ended:
@@ -76,8 +77,8 @@ func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Durat
 	}
 }
 
-// tellEnd tells those who wait for a run that it has ended, at the end of the turn:
-// who is woken last begins first.
+// tellEnd sends a run that has ended to its waiters. They are woken at the end of the turn,
+// after the tasks of the turn were sent: see [loop.answerDurable].
 func (l *loop) tellEnd(r *job.Run) {
 	waiting, ok := l.awaited[r.ID]
 	if !ok {
@@ -85,12 +86,12 @@ func (l *loop) tellEnd(r *job.Run) {
 	}
 	delete(l.awaited, r.ID)
 	for _, ended := range waiting {
-		run := l.message(r) // of its own: it is the caller's
+		run := l.message(r) // each waiter owns its message
 		l.owed = append(l.owed, func(error) { ended <- run })
 	}
 }
 
-// giveUp forgets one who does not wait any more.
+// giveUp removes a waiter whose call has ended.
 func (l *loop) giveUp(id job.RunID, ended chan *apiv1.Run) {
 	left := slices.DeleteFunc(l.awaited[id], func(c chan *apiv1.Run) bool { return c == ended })
 	if len(left) == 0 {

@@ -10,33 +10,34 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// Under load a capture finds thousands of runs that are live at its moment, and the
-// next one finds that nearly all of them have ended: a row for each, set and soon
-// deleted, was most of what badger had to do. So they go to the store together, in a
-// few large rows: the bundle. The next capture replaces it, and gives those of its
-// runs that are still there a row of their own.
+// Under load a projection batch has thousands of live runs, and nearly all of them have
+// ended when the next batch is made. With one row for each run, written and soon deleted,
+// these rows were most of the work of badger. So the runs are written together in a few
+// large rows, the packed rows (bundle in the code, ADR 29). The next batch replaces the
+// packed rows, and writes a separate row for each of their runs that has not changed.
 //
-// Invariant: what the bundle says of a run is newer than the run's own row, if it has
+// Invariant: the state of a run in a packed row is newer than the run's own row, if it has
 // one.
 
-// bundle is what the store has of it, or will have with the capture under way.
+// bundle describes the packed rows of the store, as they are after the projection batch
+// that the writer has.
 type bundle struct {
-	rows int        // how many rows of the store it takes
-	runs []*job.Run // the runs in it
+	rows int        // number of packed rows
+	runs []*job.Run // the runs in the packed rows
 }
 
-// bundleBytes is about how large a row of a bundle is: two of them fit into a block
-// of a table of the store, of 16 KiB. For a larger one the store makes a block by
-// doubling, and a table with such blocks takes four times its size to be made, in
-// buffers that are kept while there is a load.
+// bundleBytes is the approximate size of a packed row. Two such rows fit into one 16 KiB
+// block of a table of the store. For a larger row the store doubles the block. To build a
+// table with such blocks it needs buffers of four times the table's size, which it retains
+// under load.
 const bundleBytes = 15 << 9
 
 func bundleRow(i int) string { return fmt.Sprintf("%s%04d", bundlePrefix, i) }
 
 const bundlePrefix = "live/"
 
-// captureRuns writes the live runs that have changed, and removes those that have
-// ended.
+// captureRuns adds the changed live runs to the projection batch, and deletes the rows of
+// those that have ended.
 func (l *loop) captureRuns(c *capture) error {
 	v := &l.view
 	own := func(r *job.Run) error {
@@ -46,7 +47,7 @@ func (l *loop) captureRuns(c *capture) error {
 		return err
 	}
 	for _, r := range v.bundle.runs {
-		if r.Mark&isDirty == 0 { // it goes on; what has ended has changed
+		if r.Mark&isDirty == 0 { // still live: a run that has ended is dirty
 			if err := own(r); err != nil {
 				return err
 			}
@@ -79,7 +80,7 @@ func (l *loop) captureRuns(c *capture) error {
 	return v.putBundle(c)
 }
 
-// putBundle writes the bundle in place of the one before.
+// putBundle replaces the packed rows of the previous projection batch.
 func (c *checkpoints) putBundle(to *capture) error {
 	before, b := c.bundle.rows, []byte(nil)
 	c.bundle.rows = 0
@@ -114,14 +115,14 @@ func (c *checkpoints) putBundle(to *capture) error {
 	return nil
 }
 
-// appRun names a run of the store.
+// appRun identifies a run in the store.
 type appRun struct {
 	app string
 	id  job.RunID
 }
 
-// loadBundle reads the bundle of the store. Its runs are written anew with the first
-// capture, which removes it.
+// loadBundle reads the packed rows of the store. The first projection batch replaces them:
+// the caller marks their runs as changed.
 func (c *checkpoints) loadBundle(s *store.Store) (map[appRun]*apiv1.RunRow, error) {
 	runs := map[appRun]*apiv1.RunRow{}
 	err := s.Rows(bundlePrefix, "", "", func(key string, value []byte) error {

@@ -15,71 +15,73 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// The store is an incremental checkpoint of the state. The loop marks what a
-// record changed; every so often, or when a list wants to be read, it captures
-// the marked rows together with the sequence of the last record, and a writer
-// commits them once that record is durable. A run that begins and ends between
-// two captures never touches a row: it goes straight to the history.
+// The store has a projection of the state (ADR 4). The loop marks what a record changes. At
+// intervals, or when a list is read, it makes a projection batch (capture in the code) of
+// the marked rows and the sequence of the last record. A writer commits the batch once that
+// record is durable. A run that begins and ends between two batches never becomes a row: it
+// goes straight to the history.
 
 type jobKey struct{ app, name string }
 
+// checkpoints has the changes for the next projection batch, and the state of the writer.
 type checkpoints struct {
-	jobs     []*job.Job // whose definition changed; each once: those with the mark isChanged
-	plans    []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
+	jobs     []*job.Job // with a changed definition, each once: those with the mark isChanged
+	plans    []*job.Job // whose stats are written in the next batch, each once: those with the mark isMoved
 	deferred deferredStats
 	pieces   int        // see statsPieces
-	runs     []*job.Run // each once: those with the mark isDirty
+	runs     []*job.Run // that have changed, each once: those with the mark isDirty
 	bundle   bundle
 	minutes  map[*app]map[int64]struct{}
 	modules  []*apiv1.Module
-	// calendars that were changed; nil: deleted.
+	// calendars has the changed calendars; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
-	// small are small rows by their key, encoded when they are captured; nil: deleted.
+	// small has the changed small rows by key. The functions are called when the batch is
+	// made; a result of nil deletes the row.
 	small   map[string]func() proto.Message
-	rows    map[string]*job.Row // by key: what handlers keep
-	dropped []*job.Row          // rows that go one capture later: see row
+	rows    map[string]*job.Row // changed small rows of slots, by key
+	dropped []*job.Row          // rows to delete in the next batch, one batch late: see guestRows
 	keys    map[*app]*keyRoom
-	// ends are the runs that have ended since the last capture, writing those of
-	// the capture that the writer has.
+	// ends has the runs that have ended since the last batch, and writing those of the
+	// batch that the writer has.
 	ends, writing finished
 	remembered    []keyChunk // idempotency keys in the store, oldest first
 
-	// What the captures before were made of, to be used again: what a capture takes
-	// is as much as all else that a run takes, and it would be garbage at once.
+	// Memory of earlier batches, which later ones use again. A batch takes as much memory
+	// as all other work for its runs, and would be garbage soon.
 	spare    store.Batch
 	keyRooms [][]byte
-	// bundleRooms are what rows of bundles were written to.
+	// bundleRooms has buffers for packed rows.
 	bundleRooms [][]byte
-	roomy       bool // there is such a thing
+	roomy       bool // there may be memory of earlier batches
 
-	work    chan *capture // to the writer
-	busy    bool          // the writer has one
-	late    bool          // it has nothing but stats that are written late
+	work    chan *capture // batches for the writer
+	busy    bool          // the writer has a batch
+	late    bool          // that batch has only deferred statistics
 	full    bool          // the last commit found the disk full
-	last    time.Time     // of the last capture
-	large   bool          // the last capture had many rows
-	applied uint64        // the store includes the records up to here
-	length  int64         // of the history
-	keysEnd int64         // length of the store's log of idempotency keys
+	last    time.Time     // when the last batch was made
+	large   bool          // the last batch had many rows
+	applied uint64        // the store includes the records up to this sequence
+	length  int64         // length of the history, in bytes
+	keysEnd int64         // length of the store's log of idempotency keys, in bytes
 	wanted  []barrier     // readers that wait for the store
 }
 
-// finished are runs that have ended and are not in the history yet. Its rows are
-// read by the loop and the writer alone, so that their rooms can be used again; the
-// other rows of a capture are written there, too.
+// finished has runs that have ended and are not in the history yet. Only the loop and the
+// writer read its rows, so their buffers can be used again. Other rows of a batch are
+// written to the same buffers.
 type finished struct {
 	runs  []ended
-	rows  map[job.RunID]int // place in runs, of the first ones: whoever looks for one adds the others
-	room  []byte            // where the next rows go; the last one of used
-	used  [][]byte          // rooms with rows in them
-	spare [][]byte          // rooms without
+	rows  map[job.RunID]int // index in runs, of the first len(rows) runs: row adds the others
+	room  []byte            // buffer for the next rows: the last one of used
+	used  [][]byte          // buffers with rows
+	spare [][]byte          // buffers without rows
 
-	common [8]common // of the latest runs that began a part which others may share
-	next   int       // place there of the next one
+	common [8]common // the last eight shared parts that were written
+	next   int       // number of shared parts that were written, which gives the index of the next one
 }
 
-// common is the part of a row that other runs may share, and a run that has it.
+// common is a part of a row that several runs share, and one of these runs.
 type common struct {
 	run  *job.Run
 	part []byte
@@ -87,13 +89,13 @@ type common struct {
 
 func newFinished() finished { return finished{rows: map[job.RunID]int{}} }
 
-// ended is a run with its row, which is shared and then own.
+// ended is a run with its row, which is shared followed by own.
 type ended struct {
 	run         *job.Run
 	shared, own []byte
 }
 
-// rowRoom is how much is made at once for the rows of ended runs, bytes.
+// rowRoom is the size of a buffer for rows, in bytes.
 const rowRoom = 256 << 10
 
 func (f *finished) add(r *job.Run) error {
@@ -109,7 +111,8 @@ func (f *finished) add(r *job.Run) error {
 	return nil
 }
 
-// shared returns the part of a row that others share, which is written once for many.
+// shared returns the part of a row that other runs share. It is written once for many runs
+// (ADR 30).
 func (f *finished) shared(r *job.Run) ([]byte, error) {
 	for i := range f.common {
 		if c := &f.common[i]; c.run != nil && c.run.Shares(r) {
@@ -122,17 +125,17 @@ func (f *finished) shared(r *job.Run) ([]byte, error) {
 	return part, err
 }
 
-// appender is what has a row of the store that is written by hand.
+// appender appends a row of the store that is encoded by hand (ADR 23).
 type appender interface {
 	AppendRow(b []byte) ([]byte, error)
 }
 
-// statsOf is a job as what has a row of its stats.
+// statsOf appends the row with the stats of a job.
 type statsOf struct{ *job.Job }
 
 func (s statsOf) AppendRow(b []byte) ([]byte, error) { return s.AppendStats(b) }
 
-// sharedOf and ownOf are a run as what has a part of a row.
+// sharedOf and ownOf append the two parts of the row of a run.
 type (
 	sharedOf struct{ *job.Run }
 	ownOf    struct{ *job.Run }
@@ -141,7 +144,7 @@ type (
 func (r sharedOf) AppendRow(b []byte) ([]byte, error) { return r.AppendShared(b), nil }
 func (r ownOf) AppendRow(b []byte) ([]byte, error)    { return r.AppendOwn(b) }
 
-// write returns a row, which stays until all is forgotten.
+// write encodes a row. The result is valid until forget.
 func (f *finished) write(r appender) ([]byte, error) {
 	if cap(f.room)-len(f.room) < 1<<10 {
 		f.room = nil
@@ -157,12 +160,13 @@ func (f *finished) write(r appender) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cap(b) == cap(f.room) { // else it had no room and was moved
+	if cap(b) == cap(f.room) { // otherwise the row did not fit and has an array of its own
 		f.room = b
 	}
 	return b[from:len(b):len(b)], nil
 }
 
+// row returns the row of a run; nil: f does not have it.
 func (f *finished) row(app string, id job.RunID) []byte {
 	for i := len(f.rows); i < len(f.runs); i++ {
 		f.rows[f.runs[i].run.ID] = i
@@ -173,8 +177,8 @@ func (f *finished) row(app string, id job.RunID) []byte {
 	return nil
 }
 
-// forget empties it; its rows must not be read any more. It keeps as many rooms as
-// it took.
+// forget empties f, and its rows become invalid. It retains the buffers that had rows, and
+// releases the others.
 func (f *finished) forget() {
 	clear(f.runs)
 	f.runs, f.room = f.runs[:0], nil
@@ -183,23 +187,24 @@ func (f *finished) forget() {
 	f.spare, f.used = f.used, emptied(f.spare)
 }
 
-// barrier is a reader who waits until the store includes a record.
+// barrier is a reader that waits until the store includes a record.
 type barrier struct {
 	seq   uint64
 	ready chan struct{}
 }
 
-// fetchAtOnce is how many jobs or runs are fetched together: as many as the cache next to the
-// processor has room for, with what is written meanwhile.
+// fetchAtOnce is the number of jobs or runs whose cache lines are prefetched together. They
+// and the data that is written meanwhile fit into the first-level cache of the processor.
 const fetchAtOnce = 32
 
+// capture is one projection batch.
 type capture struct {
 	batch   *store.Batch
-	ended   []ended  // what is to be in batch.Finished. They do not change any more
-	bundled [][]byte // rows of batch.Rows that are the bundle
+	ended   []ended  // for batch.Finished. These runs no longer change
+	bundled [][]byte // the packed rows in batch.Rows
 }
 
-// write commits the capture. It is not the loop that calls it, but for the last one.
+// write commits the batch. The writer calls it; the loop does so only for the last batch.
 func (c *capture) write(s *store.Store) error {
 	b := c.batch
 	b.Finished = slices.Grow(b.Finished[:0], len(c.ended))
@@ -221,7 +226,7 @@ func (c *checkpoints) init(statsBatch int) {
 	c.reset()
 }
 
-// reset begins a new capture, but for the ends.
+// reset begins a new batch. It leaves the runs that have ended.
 func (c *checkpoints) reset() {
 	c.jobs, c.plans = emptied(c.jobs), emptied(c.plans)
 	clear(c.runs)
@@ -233,7 +238,8 @@ func (c *checkpoints) reset() {
 	c.modules, c.calendars, c.settings, c.rows, c.small = nil, nil, nil, nil, nil
 }
 
-// emptied keeps the room of a list, unless there was much in it once.
+// emptied clears a list so that its memory can be used again. It returns nil if the list
+// has room for more than 65,536 entries.
 func emptied[T any](list []T) []T {
 	if cap(list) > 1<<16 {
 		return nil
@@ -245,8 +251,8 @@ func emptied[T any](list []T) []T {
 // unwritten counts the runs that have ended and are not in the history yet.
 func (c *checkpoints) unwritten() int { return len(c.ends.runs) + len(c.writing.runs) }
 
-// recent returns the row of a run that has ended and may not be in the history
-// yet; nil when there is none.
+// recent returns the row of a run that has ended and may not be in the history yet; nil:
+// there is none.
 func (c *checkpoints) recent(app string, id job.RunID) []byte {
 	if row := c.ends.row(app, id); row != nil {
 		return row
@@ -265,13 +271,13 @@ func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
 const (
 	isChanged = 1 << iota // it is in checkpoints.jobs
 	isMoved               // it is in checkpoints.plans
-	isCounted             // it is in a group of deferredStats, and its stats were not written since
+	isCounted             // it is in a group of deferredStats, and its stats have not been written since
 	hasStats              // the store has a row of its stats
-	isSeen                // this sweep of the wheel has found a timer of it that holds
+	isSeen                // the current sweep has found the timer that the job needs
 )
 
-// job notes that a definition has to be written, or removed. One whose stats
-// have a row needs a new one of these, too: it says what is planned next.
+// job adds a definition that has changed or was deleted to the next batch. If the store has
+// a row with the job's stats, it adds that row too, because it has the next planned time.
 func (c *checkpoints) job(j *job.Job) {
 	if j.Mark&isChanged == 0 {
 		j.Mark |= isChanged
@@ -282,7 +288,7 @@ func (c *checkpoints) job(j *job.Job) {
 	}
 }
 
-// moved notes that the stats of a job have to be written.
+// moved adds the stats of a job to the next batch.
 func (c *checkpoints) moved(j *job.Job) {
 	if j.Mark&isMoved == 0 {
 		j.Mark |= isMoved
@@ -290,8 +296,8 @@ func (c *checkpoints) moved(j *job.Job) {
 	}
 }
 
-// planned notes that what is planned next has to be written, which a definition
-// that is written anyway says as well.
+// planned adds the next planned time of a job to the next batch, unless its definition is
+// already there, which has it too.
 func (c *checkpoints) planned(j *job.Job) {
 	if j.Mark&isChanged == 0 {
 		c.moved(j)
@@ -313,7 +319,7 @@ func (c *checkpoints) counted(j *job.Job) {
 // The marks of runs.
 const (
 	isDirty           = 1 << iota // it is in checkpoints.runs
-	isStored                      // the store has a row of it as a live run, which needs a delete
+	isStored                      // the store has a row of the live run, which must be deleted when the run ends
 	isMaybeDispatched             // it was due when recovery began: see loop.recovering
 	isRecalled                    // its host was asked to give it back
 )
@@ -358,12 +364,14 @@ func (c *checkpoints) dirty() bool {
 	return c.fresh() || c.deferred.n > 0 || c.bundle.rows > 0
 }
 
-// fresh reports whether there is something that has to be written soon.
+// fresh reports whether there are changes that must be written soon: all but deferred
+// statistics and the packed rows of the last batch.
 func (c *checkpoints) fresh() bool {
 	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
 }
 
-// wait returns when the next capture is due, or what captures were made of is let go.
+// wait returns the time until the next batch is due, or until relax releases memory. It
+// returns false if neither is ahead, or while the writer has a batch.
 func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, bool) {
 	switch {
 	case c.busy:
@@ -376,15 +384,16 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 	return 0, false
 }
 
-// keepRooms is for how long after a capture there is room for the next.
+// keepRooms is how long the memory of a batch is retained for the next one.
 const keepRooms = 3 * time.Second
 
-// rests reports whether there is room for captures, and nothing to capture.
+// rests reports whether memory is retained for batches and there is nothing to write.
 func (c *checkpoints) rests() bool {
 	return c.roomy && !c.busy && !c.dirty() && c.unwritten() == 0
 }
 
-// relax lets go of the room for the next capture, if there was none for long.
+// relax releases the memory that is retained for the next batch, if there was no batch for
+// keepRooms.
 func (c *checkpoints) relax(now time.Time) {
 	if !c.rests() || now.Sub(c.last) < keepRooms {
 		return
@@ -394,9 +403,9 @@ func (c *checkpoints) relax(now time.Time) {
 	c.ends, c.writing = newFinished(), newFinished()
 }
 
-// distance is the time between two captures. Under load it is longer: most runs
-// then begin and end between two of them, and never become a row. Of stats alone
-// there are many small ones: who asks the loop for something waits for one at most.
+// distance returns the time between two batches. Under load it is longer, so that most runs
+// begin and end between two batches and never become a row. Deferred statistics alone are
+// written in many small batches, because a call to the loop may have to wait for one.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
 	switch {
 	case c.manyLive():
@@ -409,14 +418,14 @@ func (c *checkpoints) distance(every time.Duration) time.Duration {
 	return every
 }
 
-// statsPieces is into how many pieces the stats are cut that are written late in
-// the time between two captures, when there is nothing else to write. Beside other
-// rows a capture takes some pieces at once, so that they do not wait for ever.
+// statsPieces is the number of batches over which the deferred statistics of one
+// Config.CheckpointEvery are spread if there is nothing else to write. A batch with other
+// rows takes several such pieces at once, so that the statistics do not wait forever.
 const statsPieces = 40
 
-// soonRuns is how many ended runs are captured without waiting for the distance:
-// far below what makes the server refuse new ones, and enough that few are live then:
-// those are written, and removed again by the next capture.
+// soonRuns is the number of ended runs with which a batch does not wait for the distance.
+// It is far below the number at which the server refuses new runs, and so large that few
+// other runs are live at that moment: each of these costs a row that a later batch deletes.
 const soonRuns = maxUnwritten / 4
 
 // manyEnded reports whether enough runs have ended to write them without further delay.
@@ -425,19 +434,19 @@ func (c *checkpoints) manyEnded() bool {
 	return n >= 2*soonRuns || n >= soonRuns && !c.manyLive()
 }
 
-// manyLive reports whether a capture would write very many runs as live ones, as
-// when they are due at once. Most will have ended in a moment, and would have to be
-// removed again: it is worth to wait for that.
+// manyLive reports whether a batch would write very many live runs, for example because
+// they were due at the same time. It is better to wait: most of them will have ended in a
+// moment, and their rows would have to be deleted again.
 func (c *checkpoints) manyLive() bool { return len(c.runs)-len(c.ends.runs) > 2*manyRows }
 
-// manyRows makes a capture large.
+// manyRows is the number of rows above which a batch is large.
 const manyRows = 4096
 
-// checkpoint captures when it is time to.
+// checkpoint makes a projection batch if one is due, and hands it to the writer.
 func (l *loop) checkpoint() {
 	v := &l.view
 	if !v.fresh() && (!v.busy || v.late) {
-		v.arrive(l.lastSeq) // nobody waits for stats that are written late
+		v.arrive(l.lastSeq) // readers do not wait for deferred statistics
 	}
 	early := len(v.wanted) > 0 || v.manyEnded()
 	v.relax(l.now)
@@ -451,25 +460,26 @@ func (l *loop) checkpoint() {
 		return
 	}
 	v.busy, v.late = true, late
-	// The store must never be ahead of the journal: commit when the last record
-	// of the capture is durable.
+	// The store must never be ahead of the journal: commit when the last record of the
+	// batch is durable.
 	_, err = l.cfg.Journal.Append(nil, func(err error) {
 		if err != nil {
 			l.post(func(l *loop) { l.committed(c, fmt.Errorf("write the journal: %w", err)) })
 			return
 		}
-		v.work <- c // has room: one capture at a time
+		v.work <- c // does not block: there is one batch at a time
 	})
 	if err != nil {
 		l.fail(fmt.Errorf("flush the journal: %w", err))
 	}
 }
 
+// capture makes a projection batch of all changes since the last one.
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
 	since := l.now.Sub(v.last)
 	v.last, v.large = l.now, len(v.runs)+len(v.ends.runs) > manyRows
-	late := l.cfg.StatsBatch / v.pieces // stats that are written
+	late := l.cfg.StatsBatch / v.pieces // deferred statistics to write
 	switch {
 	case v.large:
 		late = min(l.cfg.StatsBatch, v.deferred.overdue(v.length, since))
@@ -499,9 +509,9 @@ func (l *loop) capture() (*capture, error) {
 			b, e := v.ends.write(j)
 			err = errors.Join(err, e)
 			row.Value = b
-		} else if now := j.Slot().Jobs.Get(j.Name()); now != nil { // created again, which is a change of its own
+		} else if now := j.Slot().Jobs.Get(j.Name()); now != nil { // created again: v.jobs has the new job too
 			if j.Mark&hasStats != 0 {
-				v.moved(now) // in place of what is there
+				v.moved(now) // its stats replace those of the deleted job
 			}
 			continue
 		} else if j.Mark&hasStats != 0 {
@@ -546,7 +556,7 @@ func (l *loop) capture() (*capture, error) {
 	}
 	v.deferred.begin(v.length)
 	c.ended = v.ends.runs
-	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
+	v.ends, v.writing = v.writing, v.ends // v.writing is empty: the last batch was committed
 	for a, minutes := range v.minutes {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: countRow(a.name), Value: marshal(&a.count)})
 		for at := range minutes {
@@ -554,7 +564,7 @@ func (l *loop) capture() (*capture, error) {
 				c.batch.Rows = append(c.batch.Rows, store.Row{Key: minuteRow(a.name, at), Value: marshal(m)})
 			}
 		}
-		for at := range a.minutes { // the hour before is not shown any more
+		for at := range a.minutes { // older minutes are not shown
 			if at < l.nowMs/60_000-65 {
 				delete(a.minutes, at)
 				c.batch.Rows = append(c.batch.Rows, store.Row{Key: minuteRow(a.name, at)})
@@ -574,7 +584,7 @@ func (l *loop) capture() (*capture, error) {
 	return c, err
 }
 
-// writeCheckpoints commits captures until the loop has ended.
+// writeCheckpoints is the writer: it commits batches until the loop has ended.
 func (l *loop) writeCheckpoints() error {
 	for {
 		select {
@@ -583,7 +593,7 @@ func (l *loop) writeCheckpoints() error {
 				return err
 			}
 		case <-l.done:
-			return nil // the journal has what is not committed
+			return nil // the journal has the records of a batch that is not committed
 		}
 	}
 }
@@ -615,7 +625,7 @@ func (l *loop) storeFull() {
 		l.cfg.Logger.Error("the disk is full: nothing new is accepted until there is room")
 	}
 	l.view.full = true
-	l.view.arrive(^uint64(0)) // readers get what there is
+	l.view.arrive(^uint64(0)) // readers get the older state of the store
 }
 
 func (l *loop) committed(c *capture, err error) {
@@ -632,12 +642,12 @@ func (l *loop) committed(c *capture, err error) {
 	v.arrive(v.applied)
 }
 
-// measure notes how long the logs of the store are, between two commits.
+// measure reads the lengths of the store's logs. It is called between two commits.
 func (c *checkpoints) measure(s *store.Store) {
 	c.length, c.keysEnd = s.HistoryLength(), s.KeysLength()
 }
 
-// reuse keeps what a capture was made of, once it is written.
+// reuse retains the memory of a batch that was committed.
 func (c *checkpoints) reuse(done *capture) {
 	c.roomy = true
 	b := done.batch
@@ -647,19 +657,20 @@ func (c *checkpoints) reuse(done *capture) {
 	}
 	c.keyRooms = c.keyRooms[:0]
 	for _, k := range b.Keys {
-		if len(k.Value) >= cap(k.Value)/4 { // else there was much in it once
+		if len(k.Value) >= cap(k.Value)/4 { // otherwise it is much larger than it has to be
 			c.keyRooms = append(c.keyRooms, k.Value[:0])
 		}
 	}
 	c.spare.Keys = emptied(b.Keys)
 	c.bundleRooms = c.bundleRooms[:0]
 	for _, room := range done.bundled {
-		if cap(room) <= 4*bundleBytes { // else one run had much to say
+		if cap(room) <= 4*bundleBytes { // otherwise one run was very large
 			c.bundleRooms = append(c.bundleRooms, room[:0])
 		}
 	}
 }
 
+// arrive wakes the readers that wait for a record up to seq.
 func (c *checkpoints) arrive(seq uint64) {
 	rest := c.wanted[:0]
 	for _, b := range c.wanted {
@@ -672,8 +683,8 @@ func (c *checkpoints) arrive(seq uint64) {
 	c.wanted = rest
 }
 
-// caughtUp waits until the store includes everything that was decided before
-// the call. On a full disk it returns at once: the reader sees what there is.
+// caughtUp waits until the store includes all records that were decided before the call. On
+// a full disk it returns at once, and the reader sees an older state.
 func (l *loop) caughtUp(ctx context.Context) error {
 	ready := make(chan struct{})
 	if !l.do(func(l *loop) {
@@ -696,9 +707,9 @@ func (l *loop) caughtUp(ctx context.Context) error {
 	}
 }
 
-// lastCheckpoint commits what is left when the loop ends.
+// lastCheckpoint commits the remaining changes when the loop ends.
 func (l *loop) lastCheckpoint() error {
-	for l.drainInternal(); l.view.busy; l.drainInternal() { // the writer still has one
+	for l.drainInternal(); l.view.busy; l.drainInternal() { // the writer still has a batch
 		if l.view.full {
 			return nil // the next start replays the journal
 		}

@@ -15,11 +15,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// collect drops the bytes of versions that nothing refers to. Their rows stay:
-// what ran last year can still be named, and a version never comes to mean other
-// bytes. First the record says that the bytes are gone, then they go: after a
-// crash between the two the file belongs to no version, and the next collection
-// takes it.
+// collect deletes the bytes of versions that nothing refers to. The rows of the versions
+// stay, so that old runs can name their version and a version never gets other bytes. The
+// record that the bytes are deleted comes first. After a crash between the record and the
+// deletion, the file belongs to no version, and the next collection deletes it.
 func (s *Server) collect(ctx context.Context, app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
 	s.uploads.blobs.Lock()
 	defer s.uploads.blobs.Unlock()
@@ -29,7 +28,7 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 	}
 	type found struct {
 		resp  *apiv1.CollectModulesResponse
-		named map[string]bool // the digests that versions name, of all apps
+		named map[string]bool // the digests of all versions with bytes, of all apps
 		at    time.Time
 	}
 	f, err := askDurable(ctx, s.loop, func(l *loop, answer func(found, error)) {
@@ -58,7 +57,7 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 		case f.named[b.Digest]:
 			continue
 		case of(f.resp.Collected, b.Digest):
-		case f.at.Sub(b.UsedAt) < age: // an upload that was broken off a moment ago may be tried again
+		case f.at.Sub(b.UsedAt) < age: // an upload that was interrupted a moment ago may be tried again
 			continue
 		default:
 			f.resp.Orphans++
@@ -74,7 +73,8 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 	return f.resp, nil
 }
 
-// deleteModule drops the bytes of one version at once. As in a collection, the record comes first.
+// deleteModule deletes the bytes of one version, whatever its age. As in collect, the record
+// comes first.
 func (s *Server) deleteModule(ctx context.Context, app, ref string, force bool) (*apiv1.DeleteModuleResponse, error) {
 	s.uploads.blobs.Lock()
 	defer s.uploads.blobs.Unlock()
@@ -84,7 +84,7 @@ func (s *Server) deleteModule(ctx context.Context, app, ref string, force bool) 
 	}
 	type gone struct {
 		digest string
-		named  bool // by another version
+		named  bool // another version has the same bytes
 	}
 	g, err := askDurable(ctx, s.loop, func(l *loop, answer func(gone, error)) {
 		m, err := l.deleteModule(app, ref, force)
@@ -116,8 +116,8 @@ func (s *Server) deleteModule(ctx context.Context, app, ref string, force bool) 
 	return resp, nil
 }
 
-// deleteModule marks a version whose bytes go. One that is marked already is marked again: a call before this one may have
-// ended between the mark and the file.
+// deleteModule records that the bytes of a version are deleted. It accepts a version that was
+// deleted before, because an earlier call may have ended before it deleted the file.
 func (l *loop) deleteModule(app, ref string, force bool) (*apiv1.Module, error) {
 	a := l.apps[app]
 	if a == nil || a.version(ref) == nil {
@@ -149,8 +149,8 @@ func of(collected []*apiv1.Module, digest string) bool {
 	return false
 }
 
-// named returns the digests of the versions that keep their bytes, without those
-// that go.
+// named returns the digests of all versions whose bytes exist, except the digests of the
+// versions in without.
 func (l *loop) named(without []*apiv1.Module) map[string]bool {
 	digests := map[string]bool{}
 	for _, a := range l.apps {
@@ -166,7 +166,8 @@ func (l *loop) named(without []*apiv1.Module) map[string]bool {
 	return digests
 }
 
-// collect marks the versions of an app whose bytes can go.
+// collect records that the bytes of an app's versions are deleted, if nothing refers to the
+// versions and they have reached age. With dryRun it only returns them.
 func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
 	resp := &apiv1.CollectModulesResponse{}
 	a := l.apps[app]
@@ -194,7 +195,8 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for m := range goes {
 		goes[m] = goes[m] && !needed[m.Digest]
 	}
-	// Two versions may have the same bytes, also in two apps: the last version releases them.
+	// Versions, also of different apps, may have the same bytes. All of them must be
+	// unused before the bytes can be deleted.
 	stillNeeded := map[string]bool{}
 	for _, other := range l.apps {
 		for _, m := range other.slots[job.ModuleSlot].Modules {

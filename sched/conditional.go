@@ -10,16 +10,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// condition is what must hold of a job for a change of it. The zero value always holds.
+// condition says which state of a job a change requires. The zero value allows any state.
 type condition struct {
-	etag    string // of a job that is there; "": any
-	ifMatch string // of a job that must be there; "*": any etag, "": it may be missing
+	etag    string // the etag that an existing job must have; "": any
+	ifMatch string // the etag of a job that must exist; "*": any etag; "": the job may be missing
 }
 
-// anyEtag is the condition that a job is there.
+// anyEtag as ifMatch requires that the job exists, with any etag.
 const anyEtag = "*"
 
-// check refuses a change whose caller has not seen the definition as it is.
+// check fails with the code Aborted if a job does not meet the condition, because the caller
+// has not seen its current definition. j is nil if there is no job.
 func (c condition) check(name string, j *job.Job) error {
 	if c == (condition{}) {
 		return nil
@@ -39,7 +40,7 @@ func (c condition) check(name string, j *job.Job) error {
 	return nil
 }
 
-// The reasons of a refusal. The texts are part of the API.
+// The values of Refusal.Reason. They are part of the API.
 const (
 	reasonChanged    = "changed"
 	reasonReferenced = "referenced"
@@ -47,7 +48,7 @@ const (
 	reasonBusy       = "busy"
 )
 
-// refused is an error that says to people, and with its detail to programs, why a change was refused.
+// refused returns an error with a message for people and a detail for programs.
 func refused(code codes.Code, message string, detail *apiv1.Refusal) error {
 	s := status.New(code, message)
 	if with, err := s.WithDetails(detail); err == nil {

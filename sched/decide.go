@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file turns commands into records. Every function runs on the loop. What
-// needs no state (is the definition valid?) was checked before.
+// This file turns commands into records. Every function runs on the loop. Callers have
+// checked what needs no state, for example whether a definition is valid.
 
 func noJob(app, name string) error {
 	return status.Errorf(codes.NotFound, "there is no job %q in app %q: `wheelwork job list` shows what there is", name, app)
@@ -26,15 +26,16 @@ func noRun(id string) error {
 	return status.Errorf(codes.NotFound, "there is no run %s: `wheelwork run list` shows what there is", id)
 }
 
-// wanted is a validated definition that a job is to have.
+// wanted is a validated definition to apply.
 type wanted struct {
 	def      *apiv1.Job
 	when     condition
 	dryRun   bool
-	together []string // jobs that count as there, in a dry run
+	together []string // jobs that a dry run treats as existing
 }
 
-// applyJob creates or updates a job. The message it returns is what the API shows.
+// applyJob creates or updates a job. It returns the job as the API shows it, and one of
+// created, updated and unchanged.
 func (l *loop) applyJob(w wanted) (*apiv1.Job, string, error) {
 	def := w.def
 	put, result, err := l.change(w)
@@ -54,7 +55,7 @@ func (l *loop) applyJob(w wanted) (*apiv1.Job, string, error) {
 	return l.jobMessage(l.job(def.App, def.Name)), result, nil
 }
 
-// change works out what a definition changes; nil: nothing.
+// change returns the record entry for a definition; nil: the definition changes nothing.
 func (l *loop) change(w wanted) (put *apiv1.JobPut, result string, err error) {
 	def := w.def
 	var old *apiv1.Job
@@ -68,13 +69,13 @@ func (l *loop) change(w wanted) (put *apiv1.JobPut, result string, err error) {
 	if j != nil {
 		old = j.Definition()
 	}
-	if def.Paused == nil { // whether a job is paused is for its operators
+	if def.Paused == nil { // operators pause jobs: an update leaves that alone
 		def.Paused = proto.Bool(old.GetPaused())
 	}
 	etag := job.Etag(def)
 	if def.Workflow == nil {
 		err = l.resolveModule(def)
-	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // else it can be paused when a job of it is gone
+	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged ones can be paused without the jobs of nodes
 		err = l.checkNodes(def, w.together)
 	}
 	if err == nil {
@@ -108,7 +109,8 @@ func (l *loop) put(put *apiv1.JobPut) error {
 	return nil
 }
 
-// planPut works out what a changed definition means for the schedule.
+// planPut returns the record entry for a changed definition, with its revision and the next
+// planned time.
 func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	now := timestamppb.New(l.now)
 	put := &apiv1.JobPut{Job: def}
@@ -131,7 +133,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 		planned = j.PlannedBy(l.nowMs)
 	}
 	if at, once := plan.Once(); once && !at.After(l.now) {
-		if sameSchedule { // resumed after its time has passed
+		if sameSchedule { // a one-time job that is resumed after its time
 			return put, nil
 		}
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
@@ -141,7 +143,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, job.ErrNoTime)
 	}
 	if _, delay := plan.AfterEnd(l.now); delay && j != nil && j.Scheduled(l.nowMs) > 0 {
-		return put, nil // it goes on when the run that is live has ended
+		return put, nil // the end of the live run plans the next one
 	}
 	if ok && !def.GetPaused() {
 		put.NextMs = next.UnixMilli()
@@ -149,8 +151,9 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	return put, nil
 }
 
-// first returns the first planned time to come of a schedule that is set now. One that was given up ahead, skipped by
-// request or its run cancelled, is not planned again.
+// first returns the first future planned time of a schedule that is set now. It leaves out
+// times that were given up in advance, because they were skipped by request or their run was
+// cancelled, and times that had a run before the clock was set back (ADR 36).
 func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
 	j := l.job(def.App, def.Name)
@@ -160,7 +163,7 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	return next, ok
 }
 
-// behind returns the planned time that follows one which is given up ahead.
+// behind returns the planned time after one that was given up in advance.
 func behind(plan job.Plan, at time.Time) (time.Time, bool) {
 	if next, ok := plan.AfterEnd(at); ok {
 		return next, true
@@ -168,10 +171,10 @@ func behind(plan job.Plan, at time.Time) (time.Time, bool) {
 	return plan.Anchor(at).After(at)
 }
 
-// resolveModule pins the digest of the module version that a definition names.
+// resolveModule checks the module that a definition names, if it names one: see resolve.
 func (l *loop) resolveModule(def *apiv1.Job) error {
 	if def.Handler.Module == "" {
-		return nil // the handler is in no module: hosts say that they run it
+		return nil // the handler is in no module: hosts announce it (ADR 17)
 	}
 	return l.resolve(def)
 }
@@ -188,7 +191,7 @@ func (l *loop) pauseJob(app, name string, pause bool) (*apiv1.Job, error) {
 	return m, err
 }
 
-// deleteJob deletes a job. namers are the jobs that name it and stay.
+// deleteJob deletes a job. It fails if there are namers: jobs that name it and remain.
 func (l *loop) deleteJob(app, name string, when condition, namers []string) error {
 	j := l.job(app, name)
 	if err := when.check(name, j); err != nil {
@@ -207,26 +210,26 @@ func (l *loop) deleteJob(app, name string, when condition, namers []string) erro
 	return nil
 }
 
-// trigger is a request for a run, checked.
+// trigger is a validated request for a run.
 type trigger struct {
 	app, name   string
 	input       []byte
 	hasInput    bool
 	key         string
 	hash        [16]byte  // of the key
-	run         job.RunID // of a trigger without a key: the id that its run gets; zero: the loop chooses one
-	again       bool      // it may have been accepted before, as run
+	run         job.RunID // the fixed id of the run, if there is no key (ADR 32); zero: the loop chooses one
+	again       bool      // an earlier try may have been accepted, with the id run
 	traceParent string
 
-	why   job.Trigger // "": by hand
+	why   job.Trigger // "": manual
 	cause job.RunID
-	redo  *redo            // of a parent that is retried: only what did not succeed
-	kept  []*apiv1.NodeRow // of a workflow that is retried: where it goes on
-	at    time.Time        // the planned time that it makes up for; zero: now
-	job   *job.Job         // found before, and still there; nil: to be looked up
+	redo  *redo            // if a run with parts is retried: the parts that did not succeed
+	kept  []*apiv1.NodeRow // if a workflow is retried: the nodes of the earlier run
+	at    time.Time        // the planned time of the run; zero: now
+	job   *job.Job         // looked up in the same turn; nil: not looked up yet
 }
 
-// runID is the id of the run of a trigger with an id or a time of its own.
+// runID returns the id of the run of a trigger with a fixed id or a planned time.
 func (t *trigger) runID() job.RunID {
 	if t.run != (job.RunID{}) {
 		return t.run
@@ -234,8 +237,8 @@ func (t *trigger) runID() job.RunID {
 	return job.OccurrenceID(t.app, t.name, t.at, t.key)
 }
 
-// triggerJob accepts a run. duplicate says that the idempotency key stood for a
-// run already, or that the run of that time is there.
+// triggerJob accepts a run. duplicate reports that there was already a run with the
+// idempotency key, the fixed id or the planned time; its id is returned.
 func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) {
 	j := t.job
 	if j == nil {
@@ -245,9 +248,9 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		return id, false, noJob(t.app, t.name)
 	}
 	acc := &l.accepted
-	*acc = apiv1.Accepted{} // Reset would also note its type, and wait for all memory on the way
+	*acc = apiv1.Accepted{} // Reset would also store the message's type, at the cost of cache misses
 	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.kept
-	goesOn := t.redo != nil && t.redo.fanout == j.Policy().Fanout() // else its job makes other parts now
+	goesOn := t.redo != nil && t.redo.fanout == j.Policy().Fanout() // otherwise the job makes other parts now
 	if goesOn {
 		acc.Parts = t.redo.parts
 	}
@@ -289,14 +292,14 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	acc.Run = append(l.acceptedID[:0], id[:]...)
 	l.accept(j, acc)
 	if goesOn {
-		t.redo.resumed.Run = slices.Clone(id[:]) // to refer to id would give each its own place in the heap
+		t.redo.resumed.Run = slices.Clone(id[:]) // a slice of id itself would allocate id in each call
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})
 	}
 	return id, false, nil
 }
 
-// knows reports whether there is a run of that id. The history is looked at only
-// with again: a fresh id cannot be in it.
+// knows reports whether there is a run with an id. It reads the history only if again is
+// set, because a fresh id cannot be there.
 func (l *loop) knows(app string, id job.RunID, again bool) (bool, error) {
 	if l.liveRun(app, id) != nil || l.view.recent(app, id) != nil {
 		return true, nil
@@ -308,22 +311,21 @@ func (l *loop) knows(app string, id job.RunID, again bool) (bool, error) {
 	return ended, err
 }
 
-// reusedKey refuses a key that stands for a run with another input.
+// reusedKey returns the error for an idempotency key that was used with another input.
 func reusedKey(key string, id job.RunID) error {
 	return refused(codes.FailedPrecondition, fmt.Sprintf("idempotency key %q was used before with other input, for run %s: send the same input to get that run, or a new key to start another one", key, id),
 		&apiv1.Refusal{Reason: reasonKeyReused})
 }
 
-// freshID returns the id of a run that is asked for now. Nobody computes it again: who
-// asks once more has a key, which stands for it.
+// freshID returns a random id for a new run. It need not be reproducible: a caller that
+// retries sends an idempotency key.
 func (l *loop) freshID(j *job.Job) job.RunID {
 	var rest [9]byte
 	l.cfg.Random.Read(rest[:]) //nolint:errcheck // it never fails
 	return job.NewRunID(j.Slot().Index, l.now, rest)
 }
 
-// cancelRun asks for the end of a live run. It reports false when the run is
-// not live.
+// cancelRun requests the end of a run. It returns false if the run is not live.
 func (l *loop) cancelRun(app string, id job.RunID) (bool, error) {
 	r := l.liveRun(app, id)
 	if r == nil {
@@ -332,7 +334,7 @@ func (l *loop) cancelRun(app string, id job.RunID) (bool, error) {
 	return true, l.cancel(r, "")
 }
 
-// cancel asks for the end of a live run, for the reason why; "": by request.
+// cancel requests the end of a live run, for the reason why; "": by request.
 func (l *loop) cancel(r *job.Run, why string) error {
 	if err := l.refuseChange(); err != nil {
 		return err
@@ -345,8 +347,8 @@ func (l *loop) cancel(r *job.Run, why string) error {
 	return nil
 }
 
-// delayNext returns the next planned time of a job whose delay schedule goes on
-// when r ends now; 0 when nothing changes.
+// delayNext returns the next planned time of a job with a delay schedule that follows from
+// the end of r now, in Unix ms; 0: the end of r plans nothing.
 func (l *loop) delayNext(r *job.Run) int64 {
 	if r.Owner().Policy().DelayAfter == 0 {
 		return 0
@@ -366,7 +368,8 @@ func (l *loop) delayNext(r *job.Run) int64 {
 		return 0
 	}
 	end := l.now
-	if at := r.PlannedMs - l.ahead.lag(r); r.State == job.Armed && end.UnixMilli() < at { // it is given up ahead: the next one is a whole delay behind it, however little ahead
+	// r is given up in advance: the next time follows its planned time by a whole delay.
+	if at := r.PlannedMs - l.ahead.lag(r); r.State == job.Armed && end.UnixMilli() < at {
 		end = time.UnixMilli(at)
 	}
 	next, ok := plan.AfterEnd(end)
@@ -409,7 +412,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 // maxPlans bounds the cache of parsed schedules.
 const maxPlans = 10_000
 
-// planOf is plan for the schedule that a job has.
+// planOf returns the parsed schedule of a job.
 func (l *loop) planOf(j *job.Job) (job.Plan, error) {
 	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
@@ -417,8 +420,9 @@ func (l *loop) planOf(j *job.Job) (job.Plan, error) {
 	return l.plan(j.Definition())
 }
 
-// plan parses a schedule or finds it: a million jobs have few different ones.
-// Schedules that mean the same for every job stand under their bytes alone.
+// plan parses the schedule of a definition. Results are cached, because a million jobs have
+// few different schedules. The cache key is the encoded schedule. It includes the name of the
+// job if the planned times depend on that, and the version of the calendars if they are used.
 func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
 	s := def.GetSchedule()
 	fields, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
@@ -426,7 +430,7 @@ func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
 		return job.Plan{}, err
 	}
 	k := string(fields)
-	if strings.ContainsAny(s.GetCron(), "Hh") || s.GetJitter() != "" { // hashes the name of the job
+	if strings.ContainsAny(s.GetCron(), "Hh") || s.GetJitter() != "" { // depends on a hash of the job's name
 		k += "|" + def.App + "/" + def.Name
 	}
 	if len(s.GetInclude())+len(s.GetExclude()) > 0 {

@@ -34,8 +34,8 @@ const (
 	overdueRate = 10_000
 )
 
-// overdue returns the number of stats that even a busy server must write now. length is
-// that of the history in bytes, since the time after the last write of stats.
+// overdue returns the number of stats that even a busy server must write now. length is the
+// length of the history in bytes, and since the time since the last projection batch.
 func (d *deferredStats) overdue(length int64, since time.Duration) int {
 	if length-d.groups[0].from <= maxUncounted {
 		return 0

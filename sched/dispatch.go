@@ -25,34 +25,35 @@ const (
 	// refused a host, after the last refusal. All hosts reconnect within two seconds of
 	// each other and then report the tasks that they hold.
 	recoveryTime = 3 * time.Second
-	// forgetHost is how long a lost host is shown.
+	// forgetHost is how long a lost host is still shown.
 	forgetHost = time.Hour
 )
 
-// host is a worker process as the loop knows it.
+// host is what the loop knows of a host.
 type host struct {
 	hello      *apiv1.Hello
-	abilities  job.Abilities // of the hello
+	abilities  job.Abilities // from hello
 	load       *apiv1.HostLoad
 	connected  bool
 	draining   bool
-	leaving    bool   // it works for other units: its stream ends when nothing of it runs
-	generation uint64 // counts its streams; a late event of an old stream is told by it
+	leaving    bool   // it was assigned to other partitions: its stream ends when it has no runs
+	generation uint64 // counts its streams, so that late events of an old stream are recognized
 	out        *outbox
 	credits    int64 // tasks that it can take
 	held       held
 	picked     uint64 // see offer
 	joinedAt   time.Time
 	seenAt     time.Time
-	modules    map[string]*apiv1.ModuleState // what it said of modules, by digest
-	lostAt     time.Time                     // when it is not connected: its runs are sent elsewhere from then on
+	modules    map[string]*apiv1.ModuleState // what it has reported of modules, by digest
+	lostAt     time.Time                     // end of its lease, if it is not connected: its runs are lost then
 }
 
 func (h *host) serves(app string) bool {
 	return len(h.hello.Apps) == 0 || slices.Contains(h.hello.Apps, app)
 }
 
-// enqueue puts a run that may be sent in line, or begins one of a workflow.
+// enqueue puts a run that may be dispatched into the ready queue of its app. A run of a
+// workflow begins at once.
 func (l *loop) enqueue(r *job.Run) {
 	if r.Policy.Workflow {
 		l.begin(r)
@@ -67,8 +68,8 @@ func (l *loop) enqueue(r *job.Run) {
 	a.ready.push(r, isQuick(l.paces.of(r)))
 }
 
-// dispatch sends runs to hosts as far as these may be sent any. The app that had least
-// of the hosts' time for its weight comes first.
+// dispatch sends runs to hosts as long as hosts can take more. The app that has used the
+// least time of hosts for its weight comes first.
 func (l *loop) dispatch() {
 	if len(l.order) == 0 || l.failure != nil || l.cramped() {
 		return
@@ -94,15 +95,15 @@ func (l *loop) dispatch() {
 	l.spareOrder = line
 }
 
-// dispatching is one pass over the runs that may be sent.
+// dispatching is one pass over the ready queues.
 type dispatching struct {
 	l          *loop
 	starts     map[startKey]*apiv1.Started
 	order      []startKey
-	candidates *candidates // of the app that is served; nil: not read yet in this pass
+	candidates *candidates // of the app that is served; nil: not computed yet
 }
 
-// serve sends runs of an app to one host, and reports whether it did anything.
+// serve sends up to maxTasks runs of an app, and reports whether it did anything.
 func (d *dispatching) serve(a *app) bool {
 	d.candidates = nil
 	for _, lv := range a.ready.levels {
@@ -115,7 +116,7 @@ func (d *dispatching) serve(a *app) bool {
 	return false
 }
 
-// serveLane is serve for the runs of one priority that are quick, or those that are not.
+// serveLane is serve for the quick or the slow runs of one priority.
 func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 	l, ln := d.l, &lv.lanes[i]
 	for ln.len() > 0 {
@@ -125,7 +126,7 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 			continue
 		}
 		pace := l.paces.of(r)
-		if i == quickLane && !isQuick(pace) { // it has become slow since
+		if i == quickLane && !isQuick(pace) { // its job has become slow since then
 			a.ready.pop(ln, turnOf[i])
 			a.ready.push(r, false)
 			continue
@@ -145,8 +146,9 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 	return false
 }
 
-// send takes up to room runs from a lane, of which h is to get those that have no wish
-// of their own; nil: there is none that h could get.
+// send takes up to room runs from a lane and sends them. Runs that are not constrained and
+// that h can execute go to h; the routing of the others picks their host. h is nil if pick
+// found no host.
 func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 	l := d.l
 	for n := 0; n < room && ln.len() > 0; n++ {
@@ -172,7 +174,7 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 				continue
 			}
 		}
-		// A run may stand in line twice: the first entry has put it into running.
+		// A run may be in the queue twice. The first entry has started it.
 		if executes(r) || l.limited(r) {
 			continue
 		}
@@ -193,8 +195,8 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 	d.order = d.order[:0]
 }
 
-// sendable reports whether a run that was in line goes to a host now. One that does
-// not is where it belongs.
+// sendable reports whether a run that was taken from the queue goes to a host now. If not,
+// sendable has ended, parked or fanned out the run, or the entry was stale.
 func (d *dispatching) sendable(r *job.Run) bool {
 	l := d.l
 	if !l.due(r) || r.Slot().Ownership.State != job.Here {
@@ -217,7 +219,7 @@ func (d *dispatching) sendable(r *job.Run) bool {
 		return true
 	}
 	switch {
-	case l.awaits(r): // before its rate counts it
+	case l.awaits(r): // before limited, so that it takes no token
 		l.park(r)
 	case !l.limited(r):
 		l.fanOut(r)
@@ -225,7 +227,7 @@ func (d *dispatching) sendable(r *job.Run) bool {
 	return false
 }
 
-// startOf says in a record that the next attempt of a run begins.
+// startOf returns the entry of a Started record for the next attempt of a run.
 func (l *loop) startOf(r *job.Run) *apiv1.Started_Run {
 	var s *apiv1.Started_Run
 	if n := len(l.spareStarts); n > 0 {
@@ -237,10 +239,10 @@ func (l *loop) startOf(r *job.Run) *apiv1.Started_Run {
 	return s
 }
 
-// maxSpareStarts is how many a loop keeps: about those of one turn under load.
+// maxSpareStarts bounds the entries that a loop retains: about those of one turn under load.
 const maxSpareStarts = 4096
 
-// recorded takes them back when their record is folded in.
+// recorded puts the entries of a record that was applied into loop.spareStarts.
 func (l *loop) recorded(starts []*apiv1.Started_Run) {
 	for _, s := range starts[:min(len(starts), maxSpareStarts-len(l.spareStarts))] {
 		s.Run = nil
@@ -272,15 +274,15 @@ func (l *loop) endRecovery() {
 	}
 }
 
-// pick returns the host that is to get a run which has no wish of its own, and how
-// many runs it may get before another host is looked for: of those that may be sent
-// the run the one with the most slots free, then with the most credits, then the one
-// that got none for longest. What waits at a host keeps others from it, so a host gets
-// more than fit into its free slots only when no other one has a slot that is free.
+// pick returns the host for a run that is not constrained, and how many runs it may get
+// before another host must be picked. Of the hosts that may take the run it prefers the one
+// with the most free slots, then with the most credits, then the one that was picked least
+// recently. A run that waits at a host cannot use a free slot of another one, so a host gets
+// more runs than it has free slots only if no other host has a free slot.
 func (l *loop) pick(a *app, r *job.Run, pace uint8) (best *host, room int) {
 	needs := r.Shape().Needs
 	var most offer
-	all := 0 // slots that are free
+	all := 0 // free slots of all hosts that may take the run
 	for _, h := range l.hosts {
 		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) || !h.abilities.Has(needs) || !l.admits(h, r, pace) {
 			continue
@@ -302,8 +304,8 @@ func (l *loop) pick(a *app, r *job.Run, pace uint8) (best *host, room int) {
 	return best, maxTasks
 }
 
-// unlike reports whether a run cannot go to some host to which others of its app can:
-// those behind it must not wait for it.
+// unlike reports whether a host that serves the app cannot execute the run. Other runs of
+// the app may go there, so they must not wait behind this one.
 func (l *loop) unlike(a *app, r *job.Run) bool {
 	for _, h := range l.hosts {
 		if h.connected && !h.draining && h.serves(a.name) && !h.abilities.Has(r.Shape().Needs) {
@@ -313,24 +315,27 @@ func (l *loop) unlike(a *app, r *job.Run) bool {
 	return false
 }
 
-// offer is what makes one host better than another one.
+// offer is what pick compares of two hosts.
 type offer struct {
 	free    int
 	credits int64
-	picked  uint64 // counts the picks of hosts; that of the last time
+	picked  uint64 // loop.picks when the host was picked last
 }
 
+// before reports whether pick prefers o to p.
 func (o offer) before(p offer) bool {
 	return cmp.Or(cmp.Compare(o.free, p.free), cmp.Compare(o.credits, p.credits), cmp.Compare(p.picked, o.picked)) > 0
 }
 
-// free returns the slots in which a task that is sent now would start at once.
+// free returns the number of slots in which a task that is sent now starts at once.
 func (h *host) free() int { return max(int(h.hello.Slots)-h.held.busy(), 0) }
 
-// start records that runs were sent, and sends them without waiting for the record: if a
-// crash loses it, the host reports the runs that it executes.
+// start records the start of attempts, and sends their tasks without waiting until the
+// record is durable. If a crash loses the record, the host reports the attempts that it has
+// (ADR 25).
 func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
-	l.submit() // these records of earlier decisions are durable before their effects; the starts are not
+	// The effects of earlier records wait until these are durable; those of starts do not.
+	l.submit()
 	for _, k := range order {
 		s := starts[k]
 		from := len(l.stage.fx)
@@ -369,13 +374,13 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	return t
 }
 
-// attach begins a host's stream: it settles what the host was believed to
-// execute against what it says.
+// attach begins the session of a host. It compares the attempts that the host reports with
+// those that the loop expects there: missing ones are lost, unknown ones are adopted.
 func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 	h := l.hosts[hello.Host]
 	if err := l.refuseChange(); err != nil {
 		l.since = l.now
-		if h != nil && !h.connected { // it is there, and what it executes is not lost
+		if h != nil && !h.connected { // the host is alive, so its lease begins again
 			h.lostAt = l.now.Add(l.cfg.HostLease)
 		}
 		return nil, err
@@ -421,8 +426,8 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 	return h, nil
 }
 
-// adopt takes over an attempt that a host reports and that the state knows
-// nothing of: its record was lost in a crash.
+// adopt records an attempt that a host reports and that the state does not have, because a
+// crash lost its record. It cancels an attempt that the run cannot be on.
 func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	if len(rep.Run) != len(job.RunID{}) {
 		return
@@ -432,7 +437,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.hello.Host):
 		return
-	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // it says that it cannot have run it
+	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // the host does not announce what it needs
 		h.out.cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && !executes(r) && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
@@ -440,7 +445,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 		}}})
 		l.take(h, r)
 		r.Mark &^= isMaybeDispatched
-	default: // it has ended or another host has it: its result would be ignored
+	default: // the run has ended or another host has it: the result would be ignored
 		h.out.cancel(id, rep.Attempt)
 	}
 }
@@ -451,7 +456,7 @@ func (l *loop) detach(h *host, generation uint64) {
 		return
 	}
 	h.connected, h.credits = false, 0
-	if h.leaving && len(h.held.runs) == 0 { // it is not lost
+	if h.leaving && len(h.held.runs) == 0 { // it has left in order and is not lost
 		delete(l.hosts, h.hello.Host)
 		return
 	}
@@ -477,7 +482,8 @@ func (x *hostLease) expire(l *loop) {
 	if !x.holds() {
 		return
 	}
-	if wait := h.lostAt.Sub(l.now); wait > 0 { // it was refused meanwhile; real time, whatever the clock says
+	// The host was refused meanwhile, or the clock was set: a lease lasts in real time.
+	if wait := h.lostAt.Sub(l.now); wait > 0 {
 		l.wheel.Add(l.nowMs+wait.Milliseconds()+1, x)
 		return
 	}
@@ -486,7 +492,7 @@ func (x *hostLease) expire(l *loop) {
 		return
 	}
 	if l.cramped() {
-		l.wheel.Add(l.nowMs+armWindow, x) // the disk is full: look again
+		l.wheel.Add(l.nowMs+armWindow, x) // the disk is full: try again in a window
 		return
 	}
 	l.lose(slices.Clone(h.held.runs), "the host went away and did not come back within "+l.cfg.HostLease.String())
@@ -503,8 +509,8 @@ func (l *loop) lose(runs []*job.Run, why string) {
 	collected.record()
 }
 
-// Limits of a result. The program wheelwork observes them, but the server does not trust a
-// host to do so.
+// Limits of a result, in bytes. The hosts of the program wheelwork respect them, but the
+// server does not trust a host to do so.
 const (
 	maxOutput = 1 << 20
 	maxText   = 64 << 10
@@ -529,7 +535,7 @@ func bounded(t *apiv1.TaskResult) {
 // loop has one, which is empty between two messages.
 type resultBatch struct {
 	l      *loop
-	bySlot map[*job.Slot]*apiv1.Finished // for the slots in order, with at least one result
+	bySlot map[*job.Slot]*apiv1.Finished // with results for the slots in order; the others are empty
 	order  []*job.Slot
 	runs   []*job.Run // the runs with the mark isInResultBatch
 	bytes  int        // size of the outputs, errors and traces in the batch
@@ -546,8 +552,8 @@ func (l *loop) resultBatch() *resultBatch {
 	return l.results
 }
 
-// message returns an empty message, which may have been part of an earlier record: the
-// fold copies the values of a message and retains no pointer to it.
+// message returns an empty message, which may have been part of an earlier record. Applying
+// a record copies the values of a message and retains no pointer to it.
 func (e *resultBatch) message() *apiv1.Finished_End {
 	n := len(e.free)
 	if n == 0 {
@@ -555,7 +561,8 @@ func (e *resultBatch) message() *apiv1.Finished_End {
 	}
 	m := e.free[n-1]
 	e.free = e.free[:n-1]
-	*m = apiv1.Finished_End{} // Reset would also write the type of the message, from memory that is not in the cache
+	// Reset would also store the message's type, at the cost of cache misses.
+	*m = apiv1.Finished_End{}
 	return m
 }
 
@@ -622,11 +629,11 @@ func (e *resultBatch) record() {
 	}
 }
 
-// handleHostMessage handles one message of a host, except its log lines, which the stream
-// has stored before.
+// handleHostMessage handles one message of a host, except its log lines, which were stored
+// when the message arrived.
 func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 	if h.generation != generation || !h.connected {
-		return // of a stream that was replaced; the host sends its results again
+		return // the stream was replaced: the host sends its results again
 	}
 	h.seenAt = l.now
 	h.credits += int64(up.Credits)
@@ -651,11 +658,11 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 		return
 	}
 	if l.cramped() {
-		h.out.close() // the host keeps its results and brings them again
+		h.out.close() // the host retains its results and sends them again
 		return
 	}
 	collected := l.resultBatch()
-	var wanted [fetchAtOnce]job.WantedRun // looked up all at once, as in findJobs
+	var wanted [fetchAtOnce]job.WantedRun // looked up together, as in findJobs
 	var runs [fetchAtOnce]*job.Run
 	for results := range slices.Chunk(up.Results, fetchAtOnce) {
 		codec.FetchResults(results)
@@ -695,7 +702,8 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 	up.Results = nil
 }
 
-// wantedRun is the live run that a host speaks of.
+// wantedRun returns the app's live run with an id, to be looked up with Get. It is zero, and
+// Get returns nil, if the app does not exist or the id is malformed.
 func (l *loop) wantedRun(app string, id []byte) (w job.WantedRun) {
 	if a := l.apps[app]; a != nil && len(id) == len(w.ID) {
 		w.ID = job.RunID(id)
@@ -704,8 +712,8 @@ func (l *loop) wantedRun(app string, id []byte) (w job.WantedRun) {
 	return w
 }
 
-// outbox holds what waits to be sent on one stream. The loop puts in, the
-// stream's sender takes out.
+// outbox is the queue of messages that wait for one host's stream. The loop puts them in,
+// and the stream's sender takes them out. Safe for concurrent use.
 type outbox struct {
 	mu      sync.Mutex
 	tasks   []*apiv1.Task
@@ -713,17 +721,18 @@ type outbox struct {
 	recalls []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
 	unload  []string // digests. Invariant: none is in fetch
-	acked   uint64   // 0: nothing that was not said
-	ackDue  bool     // acked has waited long enough
+	acked   uint64   // the last batch to acknowledge; 0: none
+	ackDue  bool     // acked has waited for ackDelay
 	closed  bool
 	kick    chan struct{} // capacity 1
 
 	ackTimer *time.Timer
 }
 
-// ackDelay is how long an acknowledgement waits for another message to go with. A host
-// needs it only within 200 ms, when it spools results without one. An acknowledgement sent
-// at once would compete for the processor with the caller that waits for the same run.
+// ackDelay is how long an acknowledgement waits for a message that can carry it. A host
+// needs it only within 200 ms, because it then spools results that are not acknowledged. An
+// acknowledgement sent at once would compete for the processor with the caller that waits
+// for the same run.
 const ackDelay = 5 * time.Millisecond
 
 func newOutbox() *outbox {
@@ -740,8 +749,8 @@ func (o *outbox) change(f func()) {
 	o.flush()
 }
 
-// send puts tasks in. They go at once when they fill a message, and else with the next
-// flush: it reports whether none is needed.
+// send adds tasks. If they fill a message, it wakes the sender and returns true. Otherwise
+// the caller must call flush.
 func (o *outbox) send(tasks []*apiv1.Task) (flushed bool) {
 	o.mu.Lock()
 	o.tasks = append(o.tasks, tasks...)
@@ -753,7 +762,7 @@ func (o *outbox) send(tasks []*apiv1.Task) (flushed bool) {
 	return flushed
 }
 
-// flush has the sender look.
+// flush wakes the sender.
 func (o *outbox) flush() {
 	select {
 	case o.kick <- struct{}{}:
@@ -763,7 +772,8 @@ func (o *outbox) flush() {
 
 func (o *outbox) close() { o.change(func() { o.closed = true }) }
 
-// ack acknowledges a batch and all before it, with the next message or a little later.
+// ack acknowledges a batch of results and all earlier ones, with the next message or after
+// ackDelay.
 func (o *outbox) ack(batch uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -777,21 +787,22 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
-// recall asks for a task unless its handler has started.
+// recall asks the host to give back a task if its handler has not started.
 func (o *outbox) recall(id job.RunID, attempt int32) {
 	o.change(func() { o.recalls = append(o.recalls, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
-// sizeOf returns about how many bytes a task is on the wire.
+// sizeOf returns the approximate size of an encoded task, in bytes.
 func sizeOf(t *apiv1.Task) int {
 	if len(t.Args) > 0 || len(t.Env) > 0 || t.Http != nil || t.Command != "" {
 		return proto.Size(t)
 	}
-	const others = 128 // its numbers and short texts
+	const others = 128 // the numbers and short texts of a task
 	return others + len(t.Job) + len(t.Module) + len(t.Digest) + len(t.Input) + len(t.Grants)
 }
 
-// take returns the next message; nil when there is nothing to say.
+// take returns the next message; nil: there is none. closed reports whether the outbox was
+// closed: the stream ends when there are no more messages.
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

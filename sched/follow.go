@@ -10,7 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// depends notes on which jobs and calendars j depends. It is part of the fold.
+// depends adds j to the indexes of the calendars, nodes and upstream jobs that it names. It
+// is part of applying a record, and of loading the store.
 func (l *loop) depends(j *job.Job) {
 	for _, name := range j.Calendars() {
 		k := jobKey{j.Slot().App, name}
@@ -35,9 +36,9 @@ func (l *loop) depends(j *job.Job) {
 	}
 }
 
-// follow starts what depends on the runs that have ended since the last call,
-// and moves the runs of workflows on. Its records go to the journal in the same
-// unit as those of the ends: after a crash both are there, or neither is.
+// follow judges canaries, starts the runs that depend on runs that have ended since the last
+// call, and advances workflows. Its records are in the same batch as those ends, so that
+// after a crash the journal has both or neither (ADR 11).
 func (l *loop) follow() {
 	l.judge()
 	for len(l.followed)+len(l.moved) > 0 {
@@ -52,7 +53,7 @@ func (l *loop) follow() {
 	}
 }
 
-// dependOn returns the jobs that depend on a job now.
+// dependOn returns the jobs that depend on a job now. It drops stale entries of the index.
 func (l *loop) dependOn(up jobKey) []*job.Job {
 	of := l.dependents[up]
 	if len(of) == 0 {
@@ -95,7 +96,8 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 	}
 }
 
-// checkUpstream refuses a dependency on a job that is not there.
+// checkUpstream fails if an upstream job of a definition is in another partition, or neither
+// exists nor is one of together.
 func (l *loop) checkUpstream(def *apiv1.Job, together []string) error {
 	for _, up := range def.GetDependency().GetJobs() {
 		if err := l.errIfCrossPartition(def, up); err != nil {
@@ -108,11 +110,11 @@ func (l *loop) checkUpstream(def *apiv1.Job, together []string) error {
 	return nil
 }
 
-// checkCircle refuses a definition by which jobs would start each other for
-// ever: a job starts those that depend on it, and a workflow those of its nodes.
+// checkCircle fails if with a definition jobs would start each other forever. A job starts
+// the jobs that depend on it, and a workflow starts the jobs of its nodes.
 func (l *loop) checkCircle(def *apiv1.Job) error {
 	if def.Workflow == nil && def.Dependency == nil {
-		return nil // it closes none: what depends on it was checked itself
+		return nil // it names no job, so it cannot close a circle
 	}
 	type step struct{ name, path string }
 	var next []step
@@ -122,7 +124,7 @@ func (l *loop) checkCircle(def *apiv1.Job) error {
 			next = append(next, step{name, s.path + ", which runs " + name})
 		}
 		for _, j := range l.dependOn(jobKey{def.App, s.name}) {
-			if j.Name() != def.Name { // of def the new dependency counts
+			if j.Name() != def.Name { // the dependency of the new definition counts: see below
 				next = append(next, step{j.Name(), s.path + ", after which runs " + j.Name()})
 			}
 		}

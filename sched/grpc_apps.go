@@ -70,7 +70,7 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 	})
 }
 
-// message is what the API shows of an app.
+// message returns an app as the API shows it.
 func (a *app) message() *apiv1.App {
 	m := &apiv1.App{Name: a.name}
 	if s := a.slots[job.ModuleSlot].Settings; s != nil {

@@ -103,7 +103,7 @@ func (l *loop) calendar(app, name string) *job.Calendar {
 		return nil
 	}
 	c, err := job.CompileCalendar(proto.CloneOf(m))
-	if err != nil { // was checked when it was put
+	if err != nil { // it was valid when it was put
 		l.cfg.Logger.Error("a calendar cannot be read any more", "app", app, "calendar", name, "error", err)
 		return nil
 	}
@@ -111,14 +111,15 @@ func (l *loop) calendar(app, name string) *job.Calendar {
 	return c
 }
 
-// forgetCalendar drops what was compiled of a calendar that has changed. It is
-// part of the fold.
+// forgetCalendar drops the compiled form of a changed calendar, and with it the cached plans
+// that use calendars. It is part of applying a record.
 func (l *loop) forgetCalendar(c *apiv1.Calendar) {
 	delete(l.calendars, jobKey{c.App, c.Name})
 	l.calendarN++
 }
 
-// naming returns the jobs whose schedule names a calendar.
+// naming returns the jobs whose schedule names a calendar. It drops stale entries of the
+// index.
 func (l *loop) naming(app, name string) []*job.Job {
 	k := jobKey{app, name}
 	l.planned[k] = slices.DeleteFunc(l.planned[k], func(j *job.Job) bool { return !j.Current() || !slices.Contains(j.Calendars(), name) })
@@ -128,7 +129,7 @@ func (l *loop) naming(app, name string) []*job.Job {
 	return l.planned[k]
 }
 
-// putCalendar records a calendar and plans the jobs that name it anew.
+// putCalendar records a calendar, and reschedules the jobs that name it.
 func (l *loop) putCalendar(c *apiv1.Calendar, compiled *job.Calendar) (*apiv1.Calendar, error) {
 	if err := l.refuse(); err != nil {
 		return nil, err

@@ -70,7 +70,8 @@ func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequ
 	return o, nil
 }
 
-// overview answers from counters. The longest loops are over slots and minutes.
+// overview reads counters. Only the dispatched and sleeping runs of the app are counted one
+// by one, over the runs of the hosts.
 func (l *loop) overview(name string) *apiv1.Overview {
 	o := &apiv1.Overview{ServerTime: timestamppb.New(l.now), Writable: true}
 	if err := l.refuse(); err != nil {
@@ -102,7 +103,7 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		o.Waiting += int64(s.Live(job.Waiting))
 	}
 	o.Dispatched, o.Sleeping = l.atHosts(a)
-	o.Armed -= int64(a.ready.armed) // their time has come
+	o.Armed -= int64(a.ready.armed) // armed runs whose time has come count as queued
 	o.Queued += int64(a.ready.armed)
 	o.SucceededTotal, o.FailedTotal = a.count.Succeeded, a.count.Failed
 	const shown = 60
@@ -115,8 +116,8 @@ func (l *loop) overview(name string) *apiv1.Overview {
 	return o
 }
 
-// TraceParent returns the W3C trace context of a call: of the span that the
-// server made for it, or as the caller sent it.
+// TraceParent returns the W3C trace context of a call, in the format of the traceparent
+// header: that of the server's span, or else the one that the caller sent; "": none.
 func TraceParent(ctx context.Context) string {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		carrier := propagation.MapCarrier{}

@@ -18,7 +18,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file is what operators do to jobs and runs beside defining them.
+// This file has calls for operators: to skip planned times, to fill in past ones, to change
+// many jobs, and to explain and retry runs.
 
 func (a *jobsAPI) SkipNext(ctx context.Context, req *apiv1.SkipNextRequest) (*apiv1.Job, error) {
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.Job, error)) {
@@ -31,8 +32,8 @@ func (a *jobsAPI) SkipNext(ctx context.Context, req *apiv1.SkipNextRequest) (*ap
 	})
 }
 
-// maxBackfill bounds the runs of one call, and shownTimes those that its answer
-// lists.
+// maxBackfill bounds the runs of one BackfillJob call, and shownTimes the planned times in
+// its response.
 const (
 	maxBackfill = 10_000
 	shownTimes  = 100
@@ -52,7 +53,7 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	if req.Limit > 0 {
 		limit = int(req.Limit)
 	}
-	if !req.DryRun { // two at once would not see what the other one makes
+	if !req.DryRun { // concurrent backfills would not see each other's runs
 		done, err := a.s.backfills.begin(ctx, jobKey{app, req.Name})
 		if err != nil {
 			return nil, err
@@ -64,9 +65,10 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	if b.of, err = ask(ctx, a.s.loop, func(l *loop) (schedule, error) { return l.scheduleOf(app, req.Name) }); err != nil {
 		return nil, err
 	}
-	// What has not passed is for the schedule itself, and so is what it has not decided about.
+	// Future times are left to the schedule, and so are times that it has not decided yet.
 	times, _ := b.of.plan.Between(from, earliest(until, b.of.now, b.of.nextMs), limit+1)
-	if len(times) > limit { // a planned time: a fixed rate that nothing anchors is counted on from it
+	// A planned time, because a fixed rate without an anchor continues from it.
+	if len(times) > limit {
 		b.resp.NextFrom = timestamppb.New(times[limit])
 		times = times[:limit]
 	}
@@ -78,8 +80,8 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	return b.resp, nil
 }
 
-// schedule is the schedule of a job as it is at a moment. Its times are worked
-// out beside the loop: there may be ten thousand.
+// schedule is a copy of the schedule of a job, with which a call computes planned times
+// outside the loop: there may be ten thousand.
 type schedule struct {
 	job       *job.Job
 	text      string
@@ -98,13 +100,14 @@ func (l *loop) scheduleOf(app, name string) (schedule, error) {
 	if err != nil {
 		return schedule{}, invalid(err)
 	}
-	if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
+	if j.NextMs > 0 { // a fixed rate counts from the planned times of the job
 		plan = plan.Anchor(time.UnixMilli(l.ahead.next(j)))
 	}
 	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
 }
 
-// calendarsOf returns the calendars that the schedule of a job names, as they are.
+// calendarsOf returns the compiled calendars that the schedule of a job names. The entry of a
+// calendar that does not exist is nil.
 func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
 	var of []*job.Calendar
 	for _, name := range j.Calendars() {
@@ -113,7 +116,7 @@ func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
 	return of
 }
 
-// holds says why the schedule is not that of the job any more; nil: it is.
+// holds fails if the job was deleted, or has another schedule or other calendars now.
 func (s *schedule) holds(l *loop, app, name string) error {
 	j := l.job(app, name)
 	switch {
@@ -125,14 +128,15 @@ func (s *schedule) holds(l *loop, app, name string) error {
 	return nil
 }
 
-// turns lets callers do something to a job one after another. Its zero value is
-// ready for use.
+// turns serializes an operation on each job. The zero value is ready for use. Safe for
+// concurrent use.
 type turns struct {
 	mu   sync.Mutex
-	busy map[jobKey]chan struct{} // closed when it is over
+	busy map[jobKey]chan struct{} // closed when the operation is over
 }
 
-// begin waits until nobody else does it. The caller calls done after it.
+// begin waits until no other caller is in the operation on the job. The caller must call
+// done after its own.
 func (t *turns) begin(ctx context.Context, k jobKey) (done func(), err error) {
 	for {
 		t.mu.Lock()
@@ -170,8 +174,8 @@ type backfilling struct {
 	traceParent string
 }
 
-// fill accepts the runs of some times, as far as they have none. Live runs are
-// asked for before the history: one that ends in between is found there.
+// fill accepts a run for each of the planned times that has none. It looks up live runs
+// before the history, so that a run that ends in between is found.
 func (b *backfilling) fill(ctx context.Context, times []time.Time) error {
 	live, err := ask(ctx, b.a.s.loop, func(l *loop) ([]bool, error) {
 		live := make([]bool, len(times))
@@ -214,10 +218,10 @@ func (b *backfilling) fill(ctx context.Context, times []time.Time) error {
 	return b.interrupted(err)
 }
 
-// filled counts the times that got a run, and those that had one.
+// filled counts the planned times that got a run, and those that had one.
 type filled struct{ accepted, existing int32 }
 
-// accept is fill on the loop.
+// accept is the part of fill that runs on the loop.
 func (b *backfilling) accept(l *loop, times []time.Time) (n filled, err error) {
 	if err := b.of.holds(l, b.app, b.req.Name); err != nil {
 		return n, err
@@ -236,7 +240,7 @@ func (b *backfilling) accept(l *loop, times []time.Time) (n filled, err error) {
 	return n, nil
 }
 
-// interrupted says how far the call came before an error.
+// interrupted adds to an error how many runs the call has accepted; nil stays nil.
 func (b *backfilling) interrupted(err error) error {
 	if err == nil {
 		return nil
@@ -244,7 +248,7 @@ func (b *backfilling) interrupted(err error) error {
 	return fmt.Errorf("%w (%d runs were accepted; asking again goes on where this ended)", err, b.resp.Accepted)
 }
 
-// earliest returns the first of two times and the next planned one; 0: none.
+// earliest returns the earliest of a, b and nextMs, which is in Unix ms; 0: it does not count.
 func earliest(a, b time.Time, nextMs int64) time.Time {
 	if b.Before(a) {
 		a = b
@@ -255,7 +259,7 @@ func earliest(a, b time.Time, nextMs int64) time.Time {
 	return a
 }
 
-// bulkPage is how many jobs one call of BulkJobs looks at.
+// bulkPage bounds the jobs that one call of BulkJobs examines, and the names in its request.
 const bulkPage = 1000
 
 func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
@@ -306,7 +310,8 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	return resp, nil
 }
 
-// bulkActions do something to the job of t; one of them starts the run that t asks for.
+// bulkActions has the actions of BulkJobs by name. Each acts on the job that t names; only
+// the action trigger uses the other fields of t.
 var bulkActions = map[string]func(l *loop, req *apiv1.BulkJobsRequest, t *trigger) error{
 	"pause": func(l *loop, _ *apiv1.BulkJobsRequest, t *trigger) error {
 		_, err := l.pauseJob(t.app, t.name, true)
@@ -323,7 +328,8 @@ var bulkActions = map[string]func(l *loop, req *apiv1.BulkJobsRequest, t *trigge
 	"delete": func(l *loop, req *apiv1.BulkJobsRequest, t *trigger) error { return l.deleteAmong(req, t.name) },
 }
 
-// selected returns the names of one page of jobs that a bulk request means.
+// selected returns the names of the jobs on one page that a bulk request selects. It sets
+// the token of the next page in resp.
 func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp *apiv1.BulkJobsResponse) ([]string, error) {
 	after, err := base64.RawURLEncoding.DecodeString(req.PageToken)
 	if err != nil {
@@ -349,7 +355,7 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	})
 }
 
-// selects reports whether a bulk request means a job.
+// selects reports whether a bulk request selects a job.
 func selects(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
 	if len(req.Names) > 0 && !slices.Contains(req.Names, name) {
 		return false
@@ -445,11 +451,11 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 	return a.s.trigger(ctx, t)
 }
 
-// began returns the run whose parts count for a retry of r: r itself, or where r
-// is a retry that ended before it made any, the one it was to retry. What is not
-// in the history any more has no parts.
+// began returns the run with the parts that a retry of r builds on: r itself or, if r is a
+// retry that ended before it made any parts, the run that r retried, and so on. It stops at
+// a run whose predecessor is gone from the history.
 func (a *runsAPI) began(ctx context.Context, app string, r *apiv1.Run) (*apiv1.Run, error) {
-	const far = 16 // somebody cancels and retries
+	const far = 16 // bounds a chain of retries, each of which was cancelled
 	for range far {
 		if r.Trigger != string(job.ByRetry) || r.Parts > 0 || len(r.Nodes) > 0 || r.StartedAt != nil || r.Cause == "" {
 			break

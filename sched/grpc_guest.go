@@ -14,14 +14,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// guestAPI is the door for what handlers ask of the server. Each call is fenced:
-// see caller.
+// guestAPI serves the calls of handlers (ADR 18). Each call is fenced: see loop.caller.
 type guestAPI struct {
 	apiv1.UnimplementedGuestServer
 	s *Server
 }
 
-// change runs f for the caller and answers once what it decided is durable.
+// change runs f on the loop with the run of the caller. It returns when the records of f are
+// durable.
 func (a *guestAPI) change(ctx context.Context, c *apiv1.Caller, f func(*loop, *job.Run) error) error {
 	_, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(struct{}, error)) {
 		r, err := l.caller(c)
@@ -56,7 +56,7 @@ func (a *guestAPI) SetCheckpoint(ctx context.Context, req *apiv1.GuestSetCheckpo
 	return &apiv1.GuestSetCheckpointResponse{}, err
 }
 
-// entry checks what names a value for a handler.
+// entry fails if the bucket or key of a value is invalid, or the run's handler may not use it.
 func entry(l *loop, r *job.Run, bucket, key string, write bool) error {
 	if err := job.CheckKey(bucket, key); err != nil {
 		return invalid(err)
@@ -123,7 +123,7 @@ func (a *guestAPI) PutEntry(ctx context.Context, req *apiv1.GuestPutEntryRequest
 	return resp, nil
 }
 
-// putEntry sets a value for a handler that may.
+// putEntry sets a value for a handler. The caller has checked that the handler may do so.
 func (l *loop) putEntry(app string, req *apiv1.GuestPutEntryRequest) (*apiv1.ValueRow, error) {
 	if err := l.busy(); err != nil {
 		return nil, err
@@ -147,7 +147,8 @@ func (a *guestAPI) DeleteEntry(ctx context.Context, req *apiv1.GuestDeleteEntryR
 	return &apiv1.GuestDeleteEntryResponse{}, err
 }
 
-// deleteEntry deletes a value for a handler that may.
+// deleteEntry deletes a value for a handler. The caller has checked that the handler may do
+// so.
 func (l *loop) deleteEntry(app string, req *apiv1.GuestDeleteEntryRequest) error {
 	if err := l.refuseChange(); err != nil {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
@@ -155,12 +156,12 @@ func (l *loop) deleteEntry(app string, req *apiv1.GuestDeleteEntryRequest) error
 	return l.deleteValue(app, req.Bucket, req.Key, req.Expect)
 }
 
-// maxDelay bounds how far ahead a handler may enqueue.
+// maxDelay bounds the delay with which a handler may enqueue a run.
 const maxDelay = job.MaxInterval
 
-// Enqueue gives a run without a key the id that follows from the asking run and
-// the sequence. Whether such a run has been there before is known of live ones
-// and of those that have just ended; of older ones the history knows.
+// Enqueue derives the id of a run without a key from the calling run and the sequence, so
+// that a repeated call has the same run. The loop finds such a run if it is live or has just
+// ended; for older ones Enqueue reads the history first.
 func (a *guestAPI) Enqueue(ctx context.Context, req *apiv1.GuestEnqueueRequest) (*apiv1.GuestEnqueueResponse, error) {
 	e, err := newEnqueued(req.GetCaller().GetApp(), req)
 	if err != nil {
@@ -192,7 +193,7 @@ func (a *guestAPI) Enqueue(ctx context.Context, req *apiv1.GuestEnqueueRequest) 
 	return &apiv1.GuestEnqueueResponse{Run: id[:]}, nil
 }
 
-// newEnqueued reads what a handler of an app asks for.
+// newEnqueued validates a request from a handler of an app.
 func newEnqueued(app string, req *apiv1.GuestEnqueueRequest) (*enqueued, error) {
 	if err := job.CheckInput(len(req.Input)); err != nil {
 		return nil, status.Error(codes.OutOfRange, err.Error())
@@ -216,11 +217,11 @@ func newEnqueued(app string, req *apiv1.GuestEnqueueRequest) (*enqueued, error) 
 	return e, nil
 }
 
-// maxKeyBytes bounds an idempotency key.
+// maxKeyBytes bounds an idempotency key, in bytes.
 const maxKeyBytes = 256
 
-// endedBefore reports whether the run that a caller asks for is in the history,
-// if the caller may ask for it.
+// endedBefore reports whether the requested run is in the history. It fails if the caller may
+// not enqueue the job. trace is the trace context of the caller's run.
 func (a *guestAPI) endedBefore(ctx context.Context, c *apiv1.Caller, e *enqueued) (ended bool, trace string, err error) {
 	trace, err = ask(ctx, a.s.loop, func(l *loop) (string, error) {
 		r, err := l.caller(c)

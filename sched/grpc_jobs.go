@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// The doors to the wire turn messages into commands and back. They check what
+// The gRPC services turn messages into commands, and results into messages. They check what
 // needs no state; the decisions are in decide.go.
 
 const (
@@ -61,7 +61,7 @@ func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*ap
 	})
 }
 
-// definition checks what a caller sent. The result is the server's own copy.
+// definition validates the definition that a caller sent, and returns a copy of it.
 func definition(d *apiv1.Job) (*apiv1.Job, error) {
 	if d == nil {
 		return nil, status.Error(codes.InvalidArgument, "the job is missing")
@@ -101,7 +101,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		resp := &apiv1.ListJobsResponse{}
 		page, last := Page{}, ""
 		for _, name := range names {
-			if j := l.job(appOf(req.App), name); j != nil { // else it was deleted meanwhile
+			if j := l.job(appOf(req.App), name); j != nil { // otherwise it was deleted meanwhile
 				m := l.jobMessage(j)
 				if !req.WithInput {
 					m.Input, m.InputBytes = "", nil
@@ -168,12 +168,11 @@ func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) 
 	return a.s.trigger(ctx, t)
 }
 
-// trigger starts a run, or finds the one that the key stands for, and returns it
-// once that is durable. A fresh run is shown by the turn that learns that it is
-// durable: asked for afterwards, it could fail with the end of the server, and the
-// caller would not know of a run that there is.
+// trigger starts a run, or finds the run of the idempotency key, and returns it once it is
+// durable. The turn in which a new run becomes durable also reads it. A later read could
+// fail because the server ends, and the caller would not learn that the run exists.
 func (s *Server) trigger(ctx context.Context, t *trigger) (*apiv1.Run, error) {
-	var id job.RunID // written before the answer
+	var id job.RunID // set on the loop, before it answers
 	run, err := askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.Run, error)) {
 		made, _, err := l.triggerJob(t)
 		if id = made; err != nil {
@@ -196,7 +195,7 @@ func (s *Server) trigger(ctx context.Context, t *trigger) (*apiv1.Run, error) {
 
 const maxKey = 256
 
-// newTrigger checks a request and sets what it asks for.
+// newTrigger validates a request and sets t to its trigger.
 func newTrigger(t *trigger, req *apiv1.TriggerJobRequest, traceParent string) error {
 	*t = trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent}
 	switch {
@@ -205,7 +204,7 @@ func newTrigger(t *trigger, req *apiv1.TriggerJobRequest, traceParent string) er
 	case req.Input != nil:
 		t.hasInput, t.input = true, []byte(*req.Input)
 	case req.InputBytes != nil:
-		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // it shares memory with the whole message
+		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // input_bytes would retain the whole message
 	}
 	if err := job.CheckInput(len(t.input)); err != nil {
 		return invalid(err)
@@ -219,8 +218,8 @@ func newTrigger(t *trigger, req *apiv1.TriggerJobRequest, traceParent string) er
 	return nil
 }
 
-// run returns what the API shows of a run, live or ended, and also of one that
-// ended in another unit before its job came to this one.
+// run returns a run as the API shows it, live or ended, also if it ended in another
+// partition before its job moved to this one. It fails with the code NotFound.
 func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	m, err := s.find(ctx, app, id)
 	if err == nil && m == nil {
@@ -232,7 +231,7 @@ func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 	return m, err
 }
 
-// shown returns a run that is live, or has ended and is not in the store yet; nil:
+// shown returns a run that is live, or has ended and may not be in the history yet; nil:
 // there is none.
 func (l *loop) shown(app string, id job.RunID) (*apiv1.Run, error) {
 	if r := l.liveRun(app, id); r != nil {
@@ -249,7 +248,7 @@ func (l *loop) shown(app string, id job.RunID) (*apiv1.Run, error) {
 	return job.RunMessage(row, l.now), nil
 }
 
-// find returns a run that is here, live or ended; nil: there is none.
+// find returns a run of this partition, live or ended; nil: there is none.
 func (s *Server) find(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) { return l.shown(app, id) })
 	if err != nil || m != nil {

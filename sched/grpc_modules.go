@@ -60,7 +60,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case err != nil:
-		if _, ok := status.FromError(err); ok { // the gate itself failed
+		if _, ok := status.FromError(err); ok { // the upload verifier itself failed
 			return err
 		}
 		return invalid(err)
@@ -74,7 +74,8 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if m.Signatures, err = checkSignatures(head.Signatures, m.Digest); err != nil {
 		return err
 	}
-	// Before anything is kept: an app that wants signatures keeps nothing of strangers.
+	// Check this before the bytes are stored: an app that requires signatures must not store
+	// uploads without them.
 	mayPut := func(l *loop) error { return cmp.Or(l.mayPut(m), l.hasInterpreter(m, info.GetInterpreter)) }
 	if _, err := ask(ctx, a.s.loop, func(l *loop) (struct{}, error) { return struct{}{}, mayPut(l) }); err != nil {
 		return err
@@ -118,7 +119,7 @@ func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {
 	return m, nil
 }
 
-// checkSignatures refuses what is no signature of a digest.
+// checkSignatures verifies the signatures of a digest, and returns one for each key.
 func checkSignatures(sent []*apiv1.Signature, digest string) ([]*apiv1.Signature, error) {
 	if len(sent) > modules.MaxSignatures {
 		return nil, status.Errorf(codes.InvalidArgument, "%d signatures came, the limit is %d", len(sent), modules.MaxSignatures)
@@ -133,7 +134,7 @@ func checkSignatures(sent []*apiv1.Signature, digest string) ([]*apiv1.Signature
 	return kept, nil
 }
 
-// withSignature adds a signature unless there is one of its key.
+// withSignature adds a signature, unless there is one with the same key.
 func withSignature(all []*apiv1.Signature, s *apiv1.Signature) (_ []*apiv1.Signature, added bool) {
 	if slices.ContainsFunc(all, func(x *apiv1.Signature) bool { return x.Key == s.Key }) {
 		return all, false
@@ -141,13 +142,14 @@ func withSignature(all []*apiv1.Signature, s *apiv1.Signature) (_ []*apiv1.Signa
 	return append(slices.Clip(all), s), true
 }
 
-// trust is what follows from the keys of an app.
+// trust caches the trust id of an app.
 type trust struct {
-	of *apiv1.App // the settings it was made from
-	id string     // "": no signature is asked for
+	of *apiv1.App // the settings from which id was computed
+	id string     // "": the app requires no signatures
 }
 
-// checkTrust refuses keys that are none, and an app that could run nothing.
+// checkTrust fails if an app has too many trusted keys or a malformed one, or requires
+// signatures without a trusted key.
 func checkTrust(m *apiv1.App) error {
 	if len(m.TrustedKeys) > modules.MaxKeys {
 		return fmt.Errorf("trusted_keys: %d keys, the limit is %d", len(m.TrustedKeys), modules.MaxKeys)
@@ -163,7 +165,7 @@ func checkTrust(m *apiv1.App) error {
 	return nil
 }
 
-// trustID names the keys that the app trusts; "" when it asks for no signatures.
+// trustID identifies the keys that the app trusts; "": it requires no signatures.
 func (a *app) trustID() string {
 	if s := a.slots[job.ModuleSlot].Settings; s != a.trust.of {
 		a.trust = trust{of: s}
@@ -174,7 +176,7 @@ func (a *app) trustID() string {
 	return a.trust.id
 }
 
-// signed says why the app does not run a version.
+// signed fails if the app requires signatures and the version has none by a trusted key.
 func (a *app) signed(m *apiv1.Module) error {
 	s := a.slots[job.ModuleSlot].Settings
 	if !s.GetRequireSigned() {
@@ -245,8 +247,8 @@ func (l *loop) modules(app string) []*apiv1.Module {
 	return all
 }
 
-// hasInterpreter refuses a script that no host could run, because the server has
-// no bytes of its interpreter to send.
+// hasInterpreter fails if a version is a script whose interpreter the server does not have:
+// no host could run it. get tells the user how to get the interpreter.
 func (l *loop) hasInterpreter(m *apiv1.Module, get string) error {
 	if m.Interpreter == "" || l.named(nil)[m.Interpreter] {
 		return nil
@@ -254,7 +256,8 @@ func (l *loop) hasInterpreter(m *apiv1.Module, get string) error {
 	return status.Errorf(codes.FailedPrecondition, "%s@%s is a script, and the server does not have the interpreter that it is packed for (%.19s…): %s", m.Name, m.Version, m.Interpreter, get)
 }
 
-// mayPut says why a version is not taken.
+// mayPut fails if a version cannot be added: its name is that of an alias, the version exists
+// with other bytes, or a signature that the app requires is missing.
 func (l *loop) mayPut(m *apiv1.Module) error {
 	a, ref := l.app(m.App), m.Name+"@"+m.Version
 	if a.aliases()[ref] != nil {
@@ -264,7 +267,7 @@ func (l *loop) mayPut(m *apiv1.Module) error {
 	if old != nil && old.Digest != m.Digest {
 		return status.Errorf(codes.AlreadyExists, "module %s is there with other bytes (%.19s…), and a version never changes: push these bytes (%.19s…) as a new version", ref, old.Digest, m.Digest)
 	}
-	if old != nil { // its signatures count as well
+	if old != nil { // the signatures that it has count as well
 		with := proto.CloneOf(old)
 		with.Signatures = append(with.Signatures, m.Signatures...)
 		return a.signed(with)
@@ -272,8 +275,8 @@ func (l *loop) mayPut(m *apiv1.Module) error {
 	return a.signed(m)
 }
 
-// putModule adds a version whose bytes are in the module store, or brings one
-// back that was collected.
+// putModule adds a version whose bytes are in the module store, restores one whose bytes were
+// deleted, or adds signatures to one that exists. result is created, restored or unchanged.
 func (l *loop) putModule(m *apiv1.Module) (_ *apiv1.Module, result string, err error) {
 	if err := l.mayPut(m); err != nil {
 		return nil, "", err
@@ -461,7 +464,8 @@ func (a *modulesAPI) DeleteModule(ctx context.Context, req *apiv1.DeleteModuleRe
 	return a.s.deleteModule(ctx, appOf(req.App), req.Name+"@"+req.Version, req.Force)
 }
 
-// defaultAge is how long a version stays without anything that refers to it.
+// defaultAge is the age from which a collection deletes a version that nothing refers to. The
+// age counts from the creation of the version.
 const defaultAge = 24 * time.Hour
 
 func (a *modulesAPI) CollectModules(ctx context.Context, req *apiv1.CollectModulesRequest) (*apiv1.CollectModulesResponse, error) {

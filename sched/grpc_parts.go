@@ -16,26 +16,26 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file finds the runs that do the work of another one. The ids of parts
-// follow from the id of their parent, and those of nodes stand in its row: no
-// list is searched.
+// This file finds the child runs of a run: its parts, or the runs of its nodes. The ids of
+// parts are derived from the id of their parent, and the row of a workflow's run has the ids
+// of the runs of its nodes, so no list is searched.
 
 const (
 	underToken = "under."
-	// maxUnder bounds the runs that one page looks at, underStep those that the
-	// loop is asked for in one turn.
+	// maxUnder bounds the child runs that one page examines, and underStep those that the
+	// loop looks up in one turn.
 	maxUnder  = 4096
 	underStep = 256
 )
 
-// under are the runs that do the work of one.
+// under identifies the child runs of a run.
 type under struct {
 	app    string
 	parent job.RunID
 	of     *apiv1.Run
 }
 
-// len is how many there may be: those that were not made count.
+// len returns the number of child runs, including those that were not made.
 func (u *under) len() int {
 	if len(u.of.Nodes) > 0 {
 		return len(u.of.Nodes)
@@ -43,7 +43,7 @@ func (u *under) len() int {
 	return int(u.of.Parts)
 }
 
-// id is the id of one of them; of a node that has not run it is none.
+// id returns the id of child run n; zero: that of a node that has not run.
 func (u *under) id(n int) job.RunID {
 	if len(u.of.Nodes) > 0 {
 		id, err := job.ParseRunID(u.of.Nodes[n].Run)
@@ -55,7 +55,7 @@ func (u *under) id(n int) job.RunID {
 	return job.PartID(u.app, u.of.Job, u.of.PlannedAt.AsTime(), u.parent, int32(n))
 }
 
-// under returns the runs under one that is no part itself.
+// under returns the child runs of a run. A part has none.
 func (s *Server) under(ctx context.Context, app string, parent job.RunID) (*under, error) {
 	of, err := s.run(ctx, app, parent)
 	if err != nil {
@@ -63,12 +63,12 @@ func (s *Server) under(ctx context.Context, app string, parent job.RunID) (*unde
 	}
 	u := &under{app, parent, of}
 	if of.Parent != "" {
-		u.of.Parts = 0 // those of its parent
+		u.of.Parts = 0 // the row of a part has the number of its parent's parts
 	}
 	return u, nil
 }
 
-// runsUnder is ListRuns for the runs under one.
+// runsUnder is ListRuns for the child runs of req.Parent.
 func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, live []job.State, ended []string, limit int) (*apiv1.ListRunsResponse, error) {
 	id, err := parseRun(req.Parent)
 	if err != nil {
@@ -115,9 +115,8 @@ func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, liv
 	return resp, nil
 }
 
-// rowsUnder returns the rows of the runs from one number up to another one; nil
-// stands for those that are not there. Live runs are asked for before the
-// history: one that ends in between is found there.
+// rowsUnder returns the rows of the child runs n with from <= n < to; nil: there is no such
+// run. It looks up live runs before the history, so that a run that ends in between is found.
 func (s *Server) rowsUnder(ctx context.Context, u *under, from, to int) ([]*apiv1.RunRow, error) {
 	numbers := make([]int32, to-from)
 	for i := range numbers {
@@ -126,7 +125,7 @@ func (s *Server) rowsUnder(ctx context.Context, u *under, from, to int) ([]*apiv
 	return s.rowsOf(ctx, u, numbers)
 }
 
-// rowsOf is rowsUnder for some numbers.
+// rowsOf is rowsUnder for the given numbers.
 func (s *Server) rowsOf(ctx context.Context, u *under, numbers []int32) ([]*apiv1.RunRow, error) {
 	ids := make([]job.RunID, len(numbers))
 	for i, n := range numbers {
@@ -134,7 +133,7 @@ func (s *Server) rowsOf(ctx context.Context, u *under, numbers []int32) ([]*apiv
 	}
 	type seen struct {
 		live  *apiv1.RunRow
-		ended []byte // as bytes
+		ended []byte // the encoded row
 	}
 	known, err := ask(ctx, s.loop, func(l *loop) ([]seen, error) {
 		known := make([]seen, len(ids))
@@ -172,18 +171,18 @@ func (s *Server) rowsOf(ctx context.Context, u *under, numbers []int32) ([]*apiv
 	return rows, nil
 }
 
-// redo is what a retry of a run with parts makes anew.
+// redo says which parts a retry of a run with parts runs again.
 type redo struct {
-	fanout  string  // the mode of the run: it holds as long as its job has the same
-	parts   []int32 // of one that does not map: their numbers
+	fanout  string  // the mode of the run: redo applies only if its job still has it
+	parts   []int32 // the numbers of the parts, if the run does not map
 	resumed *apiv1.Resumed
 }
 
-// maxOutputs is about the size of a message of outputs, bytes.
+// maxOutputs is the approximate size of a message of outputs, in bytes.
 const maxOutputs = 64 << 10
 
-// redoOf finds the parts of a run that did not succeed. What succeeded is not run
-// once more: when that cannot be told apart it is refused.
+// redoOf finds the parts of a run that did not succeed. Parts that succeeded must not run
+// again, so redoOf fails if it cannot tell the two apart.
 func (s *Server) redoOf(ctx context.Context, u *under) (*redo, error) {
 	g := &redoing{
 		s: s, u: u, maps: strings.HasPrefix(u.of.Fanout, "map"), reduces: u.of.Fanout == "map_reduce",
@@ -210,14 +209,14 @@ func (s *Server) redoOf(ctx context.Context, u *under) (*redo, error) {
 	return g.redo, nil
 }
 
-// redoing is how redoOf looks at the parts of a run.
+// redoing is the state of redoOf.
 type redoing struct {
 	s             *Server
 	u             *under
 	redo          *redo
 	maps, reduces bool
-	failed        int32   // parts
-	kept          []int32 // parts that have succeeded in an earlier run
+	failed        int32   // parts that did not succeed
+	kept          []int32 // parts without a run, which have succeeded in an earlier run
 	outputs       []*apiv1.MapOutputs_Output
 	bytes         int // of outputs
 }
@@ -226,12 +225,12 @@ func (g *redoing) refuse(format string, args ...any) error {
 	return status.Errorf(codes.FailedPrecondition, "run %s cannot go on where it ended: %s: trigger job %s to run all of it", g.u.of.Id, fmt.Sprintf(format, args...), g.u.of.Job)
 }
 
-// look takes one part; nil: it was not made, as it had succeeded before, or it
-// was given up.
+// look examines part n. row is nil if the part was not made, because it had succeeded before
+// or was given up.
 func (g *redoing) look(n int32, row *apiv1.RunRow) error {
 	redo, m := g.redo, g.redo.resumed
 	if row.GetReduce() {
-		m.Parts-- // it is made when all others have succeeded
+		m.Parts-- // the part that reduces is made when all others have succeeded
 	}
 	switch {
 	case row == nil:
@@ -265,19 +264,19 @@ func (g *redoing) look(n int32, row *apiv1.RunRow) error {
 	return nil
 }
 
-// output keeps the output of a part for the one that reduces.
+// output collects the output of a part for the part that reduces.
 func (g *redoing) output(n int32, output []byte) {
 	m := g.redo.resumed
-	const overhead = 32 // about, of its line
+	const overhead = 32 // of one output, about
 	if g.bytes += len(output) + overhead; m.Overflow || g.bytes > job.MaxReduce {
-		m.Overflow, g.outputs = true, nil // there will be nothing to reduce
+		m.Overflow, g.outputs = true, nil // the outputs are too large to be reduced
 		return
 	}
 	g.outputs = append(g.outputs, &apiv1.MapOutputs_Output{Part: n, Output: output})
 }
 
-// earlier finds the outputs of the parts that had succeeded before the run, in
-// those that it retries.
+// earlier finds the outputs of the parts that had succeeded before the run, in the runs that
+// it retries directly or indirectly.
 func (g *redoing) earlier(ctx context.Context) error {
 	u := g.u
 	for g.reduces && len(g.kept) > 0 && !g.redo.resumed.Overflow {
@@ -309,7 +308,7 @@ func (g *redoing) earlier(ctx context.Context) error {
 	return nil
 }
 
-// keep puts the outputs into messages.
+// keep divides the outputs into messages of about maxOutputs bytes.
 func (g *redoing) keep() {
 	m, size := g.redo.resumed, maxOutputs
 	for _, o := range g.outputs {

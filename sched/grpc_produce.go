@@ -23,6 +23,7 @@ type producerAPI struct {
 }
 
 const (
+	// maxCommands bounds the commands of one message.
 	maxCommands = 256
 	// maxPipelined bounds the messages of one stream that wait for durability.
 	maxPipelined = 64
@@ -91,14 +92,13 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 	}
 }
 
-// message is what a producer sent at once, and what it is answered. It belongs to the
-// stream that it came on, then to the loop, then to whoever takes the answer from
-// ready. A stream uses it again when the answer was sent: with as many triggers as it
-// may have it takes 100 KiB.
+// message is one message of a producer and its answer. Its owner is first the stream on which
+// it came, then the loop, then the receiver of ready. Messages are pooled, because one with
+// maxCommands triggers takes 100 KiB.
 type message struct {
 	number   uint64
 	commands []command
-	triggers []trigger // of these
+	triggers []trigger // those of commands
 	results  []apiv1.CommandResult
 	answer   apiv1.ProduceResponse
 	ready    chan *apiv1.ProduceResponse // capacity 1: the answer, once it is durable
@@ -106,7 +106,7 @@ type message struct {
 
 var messages = sync.Pool{New: func() any { return &message{ready: make(chan *apiv1.ProduceResponse, 1)} }}
 
-// recycle takes back a message whose answer nobody uses any more.
+// recycle puts a message back into the pool. Its answer must no longer be in use.
 func (m *message) recycle() {
 	clear(m.commands)
 	clear(m.triggers)
@@ -115,7 +115,7 @@ func (m *message) recycle() {
 	messages.Put(m)
 }
 
-// read checks what the commands of a request are.
+// read validates the commands of a request. Commands that are invalid get an error.
 func (m *message) read(req *apiv1.ProduceRequest, traceParent string) {
 	n := 0
 	for _, c := range req.Commands {
@@ -136,7 +136,8 @@ func (m *message) read(req *apiv1.ProduceRequest, traceParent string) {
 	}
 }
 
-// accept leaves commands in the ingress. What no later try could change is refused at once.
+// accept puts commands into the ingress. It refuses invalid commands at once, because no
+// later try could succeed.
 func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, ready chan<- *apiv1.ProduceResponse) error {
 	if a.s.cfg.Ingress == nil {
 		return status.Error(codes.Unimplemented, `this server has no ingress: use ack "applied"`)
@@ -171,14 +172,16 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 	return nil
 }
 
-// Apply carries out commands that a server accepted, and returns when that is durable.
-// Carrying one out again changes nothing; with again, some may have been before.
+// Apply executes commands that a server accepted into its ingress, and returns their results
+// in the same order when they are durable. A command may be executed several times: only the
+// first time changes anything. again says that some may have been executed before. The caller
+// owns the results.
 func (s *Server) Apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	req := &apiv1.ProduceRequest{Commands: make([]*apiv1.Command, len(accepted))}
 	for i, a := range accepted {
 		req.Commands[i] = a.Command
 	}
-	m := messages.Get().(*message) // and never back: its results are the caller's
+	m := messages.Get().(*message) // not recycled: the caller owns its results
 	m.read(req, "")
 	for i := range m.commands {
 		t := m.commands[i].trigger
@@ -215,17 +218,18 @@ func (s *Server) Apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 	}
 }
 
-// command is one of Produce, checked. It has an error, or is one of apply, delete and trigger.
+// command is a validated command of a producer. It has an error, or exactly one of apply,
+// delete and trigger.
 type command struct {
 	err     error
 	apply   *apiv1.Job
-	etag    string // that the job must have for apply; "": no matter
+	etag    string // that the job must have for apply; "": any
 	delete  *apiv1.DeleteJobRequest
 	trigger *trigger
-	done    bool // it was found to have been done before
+	done    bool // it was executed before
 }
 
-// newCommand checks a command; t is where the trigger goes, if it is one.
+// newCommand validates a command. It stores a trigger in t.
 func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) {
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
@@ -245,7 +249,8 @@ func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) 
 	return cmd
 }
 
-// produce does the commands of a message, and has it answered when that is durable.
+// produce executes the commands of a message, and sends the answer to m.ready when they are
+// durable.
 func (l *loop) produce(m *message) {
 	n := len(m.commands)
 	m.results = slices.Grow(m.results[:0], n)[:n]
@@ -269,7 +274,8 @@ func (l *loop) produce(m *message) {
 
 const idText = 26 // bytes of an id's text
 
-// idTexts makes texts of ids that are used, and forgotten, together.
+// idTexts makes the texts of several ids in one allocation, which lasts as long as any of the
+// texts is in use.
 type idTexts struct{ strings.Builder }
 
 func (t *idTexts) of(id job.RunID) string {
@@ -278,13 +284,12 @@ func (t *idTexts) of(id job.RunID) string {
 	return t.String()[from:]
 }
 
-// findJobs looks up the jobs of a message that has triggers alone, all of them at
-// once: of a million jobs each is somewhere else in memory, and the processor
-// waits for several as long as for one.
+// findJobs looks up the jobs of a message that has only triggers. It does so for many at
+// once, so that their cache misses overlap: a million jobs do not fit into a cache.
 func (l *loop) findJobs(cmds []command) {
 	for i := range cmds {
 		if cmds[i].trigger == nil {
-			return // it may make the jobs of others, or remove them
+			return // it may create or delete the jobs of other commands
 		}
 	}
 	var wanted [fetchAtOnce]job.Wanted
@@ -304,7 +309,7 @@ func (l *loop) findJobs(cmds []command) {
 	}
 }
 
-// command does a command. It answers with r, unless it has failed.
+// command executes a command. It sets and returns r, or returns another result if it fails.
 func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.CommandResult {
 	if c.err == nil {
 		c.err = l.errIfCommandMoving(c)

@@ -89,7 +89,7 @@ func (a *runsAPI) WatchRun(req *apiv1.WatchRunRequest, stream apiv1.Runs_WatchRu
 		if job.State(r.State).Terminal() {
 			return nil
 		}
-		// An armed run becomes queued by the clock alone: nothing notifies.
+		// An armed run becomes queued when its time comes, without a notification.
 		var due <-chan time.Time
 		if r.State == string(job.Armed) {
 			due = time.After(time.Until(r.PlannedAt.AsTime()) + time.Millisecond)
@@ -115,8 +115,8 @@ func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogSe
 	defer stop()
 	from := max(req.From, 0)
 	for {
-		// The state is asked for before the log is read: what a run logged is
-		// kept before its end is, so an ended run's log is whole.
+		// Read the state before the log. The lines of a run are stored before its end, so the
+		// log of a run that has ended is complete.
 		r, err := a.s.run(ctx, app, id)
 		if err != nil {
 			return err
@@ -137,23 +137,22 @@ func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogSe
 	}
 }
 
-// The token of a page of runs says where the next one begins: among the live
-// runs ("live.EPOCH.SERIAL") or in the history ("history.EPOCH.RUN.CURSOR", or
-// without all that from its beginning). Serials and the store's cursors mean
-// something to the server alone that made them: when another one has come to own
-// the runs since, it begins its live runs anew, and goes on in its history behind
-// the last run that was shown. So a run may be seen twice then, and none is left out.
+// The token of a page of runs says where the next page begins: among the live runs
+// ("live.EPOCH.SERIAL") or in the history ("history.EPOCH.RUN.CURSOR", or "history." for its
+// beginning). Serials and cursors are only valid for the owner that made them. If the owner
+// has changed, the new one begins again with its newest live run, or continues in the history
+// after RUN, the last run that was shown. A run may then be shown twice, but none is left out.
 const (
 	liveToken    = "live."
 	historyToken = "history."
 )
 
-// runsToken is a token that was read.
+// runsToken is a parsed token.
 type runsToken struct {
 	history bool
-	mine    bool      // of this ownership
-	serial  uint64    // of the live run before which the page begins; 0: with the newest one
-	shown   job.RunID // the last one of the history; zero: none yet
+	mine    bool      // the current owner made it
+	serial  uint64    // the page begins with the first live run that is older; 0: with the newest one
+	shown   job.RunID // the last run of the history that was shown; zero: none yet
 	cursor  string    // of the store
 }
 
@@ -190,14 +189,16 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 		if err != nil || len(resp.Runs) < 2 || proto.Size(resp) <= pageBytes {
 			return resp, err
 		}
-		limit = len(resp.Runs) / 2 // their errors are long: a token stands at the end of a page only
+		// The errors of the runs are long. Ask for fewer runs: a page cannot be cut, because there
+		// is a token only for its end.
+		limit = len(resp.Runs) / 2
 	}
 }
 
 func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limit int) (*apiv1.ListRunsResponse, error) {
 	app := appOf(req.App)
 	live, ended, err := statesOf(req.State)
-	allEnded := req.State == "" // asked for without a filter: any state of the history
+	allEnded := req.State == "" // no filter: any state of the history
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +215,8 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 		if from.mine {
 			before = from.serial
 		}
-		// First the live runs, then the store: one that ends in between is seen
-		// twice at worst, never not at all. The second sight is dropped below.
+		// Read the live runs before the store. A run that ends in between is then found twice
+		// and not missed; the second entry is dropped below.
 		var more uint64
 		if resp.Runs, more, err = a.liveRuns(ctx, app, req, live, before, limit); err != nil {
 			return nil, err
@@ -313,13 +314,14 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 	return p.runs, p.more, err
 }
 
-// brief leaves out what a list does not show.
+// brief clears the fields that a list does not show, and returns r.
 func brief(r *apiv1.Run) *apiv1.Run {
 	r.Input, r.InputBytes, r.Output, r.OutputBytes, r.Trace, r.Nodes = "", nil, "", nil, "", nil
 	return r
 }
 
-// statesOf reads the filter of a list into the live states and the ended ones.
+// statesOf returns the live and the ended states that the filter of a list selects. For the
+// filter "" it returns all live states, and no ended ones: the caller then reads all of them.
 func statesOf(filter string) (live []job.State, ended []string, err error) {
 	for _, s := range job.States() {
 		var match bool

@@ -17,8 +17,8 @@ type workerAPI struct {
 	s *Server
 }
 
-// Work is one host's stream. The goroutine of the call sends, a second one
-// receives; it ends with the stream.
+// Work serves the session of one host. The goroutine of the call sends. A second goroutine
+// receives, and ends with the stream.
 func (a *workerAPI) Work(stream apiv1.Worker_WorkServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *workerAPI) Work(stream apiv1.Worker_WorkServer) error {
 
 func (a *workerAPI) receive(stream apiv1.Worker_WorkServer, h *host, generation uint64, first *apiv1.WorkUp) error {
 	for up := first; ; {
-		// Lines before results: when a run has ended, its log is whole.
+		// Store log lines before results, so that the log of a run that has ended is complete.
 		if len(up.Logs) > 0 {
 			if err := a.s.logs.add(up.Logs); err != nil {
 				a.s.cfg.Logger.Warn("log lines were lost", "error", err)
@@ -76,7 +76,8 @@ func (a *workerAPI) receive(stream apiv1.Worker_WorkServer, h *host, generation 
 	}
 }
 
-// send empties the outbox into the stream until either ends.
+// send sends the messages of the outbox until the outbox is closed, the stream fails, or the
+// receiver ends.
 func send(stream apiv1.Worker_WorkServer, out *outbox, received <-chan error) error {
 	for {
 		m, closed := out.take()
@@ -101,7 +102,7 @@ func send(stream apiv1.Worker_WorkServer, out *outbox, received <-chan error) er
 	}
 }
 
-// chunkBytes is the size of a piece of a module on the wire.
+// chunkBytes is the size of the chunks in which a module is sent, in bytes.
 const chunkBytes = 1 << 20
 
 func (a *workerAPI) FetchModule(req *apiv1.FetchModuleRequest, stream apiv1.Worker_FetchModuleServer) error {

@@ -16,10 +16,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// This file is what the loop decides for handlers, and the rows of what they
-// keep. Every function runs on the loop.
+// This file has the decisions of the loop for calls of handlers, and the small rows of slots.
+// All methods of loop run on the loop.
 
-// row marks a small row for the next capture.
+// row adds a small row of a slot to the next projection batch.
 func (c *checkpoints) row(r *job.Row) {
 	if c.rows == nil {
 		c.rows = map[string]*job.Row{}
@@ -27,10 +27,10 @@ func (c *checkpoints) row(r *job.Row) {
 	c.rows[r.Key] = r
 }
 
-// guestRows are the rows of what handlers keep that have changed. Those that a
-// run needs to be loaded go one capture after the run: a crash within the
-// commit of a large capture then leaves rows without a run, which the next start
-// deletes, and never a run without its rows.
+// guestRows returns the changed small rows of slots. A row without which a run cannot be
+// loaded is deleted one projection batch after the run. So a crash during the commit of a
+// large batch may leave rows without a run, which the next start deletes, but never a run
+// without its rows.
 func (c *checkpoints) guestRows(marshal func(proto.Message) []byte) []store.Row {
 	rows := make([]store.Row, 0, len(c.rows)+len(c.dropped))
 	for _, r := range c.dropped {
@@ -54,7 +54,8 @@ func (c *checkpoints) guestRows(marshal func(proto.Message) []byte) []store.Row 
 	return rows
 }
 
-// loadGuestRow puts a row of what handlers keep back.
+// loadGuestRow restores a small row of a slot from the store. It deletes a row whose run is
+// gone.
 func (l *loop) loadGuestRow(a *app, kind, rest, key string, value []byte) error {
 	slot, ours, err := job.SlotOfRow(kind, rest)
 	if err != nil {
@@ -75,7 +76,9 @@ func (l *loop) loadGuestRow(a *app, kind, rest, key string, value []byte) error 
 
 var errStale = status.Error(codes.FailedPrecondition, "it is not the current attempt of its run on this host any more")
 
-// caller returns the run on whose behalf a host asks, if it may.
+// caller returns the run for which a host calls. It fails if the call is not from the current
+// attempt of the run, on its host and in its session, or is for another epoch. The code is
+// Unavailable if the server does not know of the attempt yet.
 func (l *loop) caller(c *apiv1.Caller) (*job.Run, error) {
 	if len(c.GetRun()) != len(job.RunID{}) {
 		return nil, status.Error(codes.InvalidArgument, "the caller has no run")
@@ -93,19 +96,19 @@ func (l *loop) caller(c *apiv1.Caller) (*job.Run, error) {
 	return r, nil
 }
 
-// grants are what a module may use, and the same as a task carries it.
+// grants has the capabilities that a module may use, and their encoding for tasks.
 type grants struct {
 	*apiv1.Grants
 	encoded []byte
 }
 
-// maxGranted bounds the shapes of definitions whose grants are kept at hand.
+// maxGranted bounds the templates (in the code: shapes) whose grants are cached.
 const maxGranted = 10_000
 
-// grantsOf returns what the module of a definition may use: what was both asked
-// for and granted. Tasks of the same module share it.
+// grantsOf returns the capabilities that the module of a template may use: those that its
+// manifest asks for and that were granted. Tasks of the same template share the result.
 func (l *loop) grantsOf(app string, sh *job.Shape) grants {
-	g, ok := l.granted[sh] // a shape is of one app
+	g, ok := l.granted[sh] // the template belongs to one app
 	if ok {
 		return g
 	}
@@ -125,7 +128,7 @@ func (l *loop) grantsOf(app string, sh *job.Shape) grants {
 	return g
 }
 
-// moduleOf returns the version of a module that a run has pinned, or nil.
+// moduleOf returns the version of a module with the digest of a template, or nil.
 func moduleOf(s *job.Slot, name string, sh *job.Shape) *apiv1.Module {
 	if m := s.Modules[sh.Handler.GetModule()]; m != nil && m.Digest == sh.Digest {
 		return m
@@ -149,7 +152,8 @@ func notGranted(r *job.Run, what string) error {
 	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s` allows it", name, what, name)
 }
 
-// busy is refuse for handlers: what they ask for may be asked again.
+// busy is refuse for calls of handlers. Its error has the code Unavailable, so that they try
+// again.
 func (l *loop) busy() error {
 	if err := l.refuse(); err != nil {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
@@ -157,7 +161,7 @@ func (l *loop) busy() error {
 	return nil
 }
 
-// keepCheckpoint keeps what an attempt leaves for the next one.
+// keepCheckpoint records the checkpoint that an attempt saves.
 func (l *loop) keepCheckpoint(r *job.Run, data []byte) error {
 	if err := job.CheckValue("checkpoint", len(data)); err != nil {
 		return status.Error(codes.OutOfRange, err.Error())
@@ -169,7 +173,8 @@ func (l *loop) keepCheckpoint(r *job.Run, data []byte) error {
 	return nil
 }
 
-// mapParts adds parts to the run of which r is a part.
+// mapParts adds a part to the parent of r for each of the inputs. first is the number of the
+// first input, counted over all calls for r. Inputs that were mapped before are left out.
 func (l *loop) mapParts(r *job.Run, first int64, inputs [][]byte) error {
 	s := l.slotOf(r)
 	parent := s.MapParent(r)
@@ -218,33 +223,34 @@ func (l *loop) mapParts(r *job.Run, first int64, inputs [][]byte) error {
 	return nil
 }
 
-// enqueued is a run that a handler asks for.
+// enqueued is the request of a handler for a run.
 type enqueued struct {
 	app, name string
-	id        job.RunID // of one without a key: the same for the same sequence in any attempt
+	id        job.RunID // if there is no key: the same for the same sequence in any attempt
 	key       string
 	input     []byte
 	hasInput  bool
 	delay     time.Duration
 }
 
-// mayEnqueue says why the handler of r may not enqueue a job; nil: it may.
+// mayEnqueue fails if the handler of r may not enqueue a job, and with elsewhere if the job
+// is in another partition.
 func (l *loop) mayEnqueue(r *job.Run, e *enqueued) error {
 	if !job.MayEnqueue(l.grantsOfRun(r), r.App, e.app, e.name) {
 		return notGranted(r, "job "+e.app+"/"+e.name)
 	}
 	if l.cfg.Remote != nil && !l.has(e.app, e.name) {
-		return elsewhere{} // where the job is, the app is asked
+		return elsewhere{} // that partition calls takesFrom
 	}
 	return l.takesFrom(r.App, e)
 }
 
-// elsewhere is what an order of a handler comes to when another unit has the job.
+// elsewhere is the error for a job that is in another partition, which must be called instead.
 type elsewhere struct{}
 
 func (elsewhere) Error() string { return "another unit has the job" }
 
-// takesFrom says why an app may not enqueue a job; nil: it may.
+// takesFrom fails if the app of a job does not accept runs from app.
 func (l *loop) takesFrom(app string, e *enqueued) error {
 	if e.app == app {
 		return nil
@@ -259,7 +265,8 @@ func (l *loop) takesFrom(app string, e *enqueued) error {
 	return status.Errorf(codes.PermissionDenied, "app %s does not take jobs from app %s: its owner allows it with `wheelwork app set %s --enqueue-from %s`", e.app, app, e.app, app)
 }
 
-// enqueueFor accepts the run, for another run. known says that it is there already.
+// enqueueFor accepts a run that the run by enqueues. known reports that there was already such
+// a run.
 func (l *loop) enqueueFor(by job.RunID, traceParent string, e *enqueued) (id job.RunID, known bool, err error) {
 	j := l.job(e.app, e.name)
 	if j == nil {
@@ -295,7 +302,7 @@ func (l *loop) enqueueFor(by job.RunID, traceParent string, e *enqueued) (id job
 	return id, false, nil
 }
 
-// checkAppLimits says what is wrong with what an app allows handlers.
+// checkAppLimits validates kv_bytes, weight and enqueue_from of an app.
 func checkAppLimits(m *apiv1.App) error {
 	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
 		return errors.New("kv_bytes must be 0 to 16 GiB")
