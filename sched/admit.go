@@ -42,7 +42,7 @@ func (l *loop) queueAccepted(j *job.Job) {
 		return // the policy has changed again
 	}
 	for r := range j.Slot().Runs.All() {
-		early := r.State == job.Armed && r.PlannedMs > l.nowMs // its timer admits it
+		early := r.State == job.Armed && !l.due(r) // its timer admits it
 		if r.Owner() == j && !r.IsPart() && !r.Policy.Bounded() && !early {
 			l.overlapQueue(r).in[r.ID] = r
 		}

@@ -297,7 +297,7 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 		}
 		found, more := x.live.newest(before, limit, func(r *job.Run) bool {
 			state := l.state(r)
-			if state == job.Armed && r.PlannedMs <= l.nowMs {
+			if state == job.Armed && l.due(r) {
 				state = job.Queued
 			}
 			return l.liveRun(app, r.ID) == r && slices.Contains(states, state) &&

@@ -343,6 +343,33 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	}
 }
 
+// TestChargeOfBytes fills and copies memory. A quarter unit is charged per byte, at lengths
+// around those of the chunks, too.
+func TestChargeOfBytes(t *testing.T) {
+	grow := []byte{0, 0x41, 31, 0x40, 0, 0x1a} // to 2 MiB
+	fill := []byte{0x41, 0, 0x41, 7, 0x20, 0, 0xfc, 0x0b, 0, 0x41, 0, 0x0b}
+	forth := []byte{0x41, 0, 0x41, 8, 0x20, 0, 0xfc, 0x0a, 0, 0, 0x41, 0, 0x0b}
+	back := []byte{0x41, 8, 0x41, 0, 0x20, 0, 0xfc, 0x0a, 0, 0, 0x41, 0, 0x0b}
+	const chunk = 256 << 10
+	for name, body := range map[string][]byte{"fill": fill, "copy forwards": forth, "copy backwards": back} {
+		p, ok := newPair(t, specRuntime(t), assemble(slices.Concat(grow, body)))
+		if !ok {
+			t.Fatal("the module cannot be instantiated")
+		}
+		for _, n := range []uint64{0, 4, chunk - 4, chunk, chunk + 4, 3 * chunk, 5*chunk + 400} {
+			const full = 1 << 30
+			p.budget().Set(meter.Budget(full, defaultStackBytes))
+			if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
+				t.Fatal(got)
+			}
+			left, _ := meter.SplitBudget(p.budget().Get())
+			if charged := uint64(full - left); charged < n/4 || charged > n/4+400 {
+				t.Errorf("%s of %d bytes cost %d units, want %d and a few", name, n, charged, n/4)
+			}
+		}
+	}
+}
+
 // TestChargesOfCallees calls functions in loops. Afterwards their cost must be missing from
 // the budget, wherever the budget was held, and the stack must be returned.
 func TestChargesOfCallees(t *testing.T) {

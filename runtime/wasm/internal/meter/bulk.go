@@ -73,7 +73,7 @@ func (w *rewriter) appendCopyBackward(out []byte) []byte {
 	out = w.appendChunkCharge(out)
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
-	out = append(out, opI32GtU, opBrIf, 0)
+	out = append(out, opI32GeU, opBrIf, 0)
 	return append(out, opEnd)
 }
 
@@ -86,8 +86,7 @@ func (w *rewriter) appendMarkBulk(out []byte) []byte {
 }
 
 // appendBulkHead charges a quarter unit per byte of the length modulo a chunk, for the last
-// instruction of the helper. The loop charges its own chunks. A length that is a multiple of
-// a chunk therefore leaves its last chunk uncharged.
+// instruction of the helper. The loop charges its own chunks, and leaves less than a chunk.
 func (w *rewriter) appendBulkHead(out []byte) []byte {
 	out = appendLocals(out, localLen)
 	out = append(out, opI32Const)
@@ -118,12 +117,12 @@ func (w *rewriter) appendTake(out []byte) []byte {
 	return append(out, opEnd)
 }
 
-// appendLong pushes whether the range is longer than a chunk and lies inside the memory at
+// appendLong pushes whether the range has a chunk or more and lies inside the memory at
 // each of the given starts.
 func appendLong(out []byte, starts ...byte) []byte {
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
-	out = append(out, opI32GtU)
+	out = append(out, opI32GeU)
 	for _, start := range starts {
 		out = appendLocals(out, start)
 		out = append(out, opI64ExtendU)
@@ -135,14 +134,14 @@ func appendLong(out []byte, starts ...byte) []byte {
 	return out
 }
 
-// appendChunkTail shortens the range, charges and checks, and repeats the loop while more
-// than a chunk is left.
+// appendChunkTail shortens the range, charges and checks, and repeats the loop while a
+// chunk or more is left.
 func (w *rewriter) appendChunkTail(out []byte) []byte {
 	out = appendAdvance(out, localLen, opI32Sub)
 	out = w.appendChunkCharge(out)
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
-	return append(out, opI32GtU, opBrIf, 0)
+	return append(out, opI32GeU, opBrIf, 0)
 }
 
 func appendAdvance(out []byte, local, op byte) []byte {

@@ -21,10 +21,10 @@ const (
 	opMemorySize  = 0x3f
 	opI32Const    = 0x41
 	opI64Const    = 0x42
-	opI32GtU      = 0x4b
 	opI32Eq       = 0x46
 	opI32LtS      = 0x48
 	opI32LeU      = 0x4d
+	opI32GeU      = 0x4f
 	opI32GeS      = 0x4e
 	opI64Eqz      = 0x50
 	opI64Eq       = 0x51

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is incremented when the rewritten code of an unchanged module may change.
-const Version = 5
+const Version = 6
 
 // Names that the rewritten module uses.
 const (
