@@ -70,8 +70,8 @@ func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs
 	return loaded, nil
 }
 
-// keyHash returns the hash that stands for an idempotency key of a job: the first 16
-// bytes of a SHA-256. The server does not store the key itself.
+// keyHash returns the hash of the name of a job and an idempotency key: the first 16
+// bytes of a SHA-256. The server stores the hash and not the key.
 func keyHash(name, key string) [16]byte {
 	var room [2 * maxKey]byte
 	b := strconv.AppendInt(room[:0], int64(len(name)), 10)

@@ -684,7 +684,7 @@ func (l *loop) load() Load {
 }
 
 // decayingRate is a number of events a second in which an event loses half of its weight
-// each rateHalfLife. It stands for the present load: a total since the start would keep
+// each rateHalfLife. It measures the present load: a total since the start would keep
 // work away from a server that has been idle since yesterday.
 type decayingRate struct {
 	rate float64

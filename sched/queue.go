@@ -280,8 +280,8 @@ func gone(r *job.Run) bool { return r.State.Terminal() }
 const maxWalk = 100_000
 
 // newest returns up to limit live runs for which keep returns true, newest first. If
-// before is not 0, only runs with a lower serial count. more is the value of before for
-// the next page; 0: there is none.
+// before is not 0, it returns only runs with a lower serial. more is the argument before
+// for the next page; 0: there is none.
 func (a *acceptance) newest(before uint64, limit int, keep func(*job.Run) bool) (runs []*job.Run, more uint64) {
 	end := len(a.entries)
 	if before > 0 {

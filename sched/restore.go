@@ -202,9 +202,9 @@ func (l *loop) replay() error {
 	return nil
 }
 
-// resume rebuilds from the state what is in no record: the timers, the queues of due
-// runs, and the hosts that had runs. Without an orderly end of the former owner it begins
-// the recovery.
+// resume rebuilds the parts of the loop that are in no record, from the state of the
+// slots: the timers, the queues of due runs, and the hosts that had runs. It begins the
+// recovery unless the former owner has ended in order.
 func (l *loop) resume() {
 	l.setNow(time.Now()) // the replay took time, and hosts can connect from now on
 	l.since = l.now
