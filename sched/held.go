@@ -31,7 +31,7 @@ type held struct {
 	slow   int               // runs of slow or unmeasured jobs and runs in told, without asleep
 	quick  time.Duration     // the expected work of the other runs
 	of     map[*app]*presence
-	last   *app // a cache of one entry of the map of: many runs in a row are of one app
+	last   *app // key of lastP, the entry of the map that was used last: runs come in series of one app
 	lastP  *presence
 }
 

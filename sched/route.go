@@ -69,8 +69,9 @@ func (h *host) lacks(needs string) string {
 	return needs
 }
 
-// prepare fills in the fields that depend on the run: the ability that each candidate lacks and, if its routing has a
-// limit of hosts, the number of runs of its job on each.
+// prepare sets the fields of the candidates that depend on the run: the ability that each
+// lacks and, if the routing of the run bounds the hosts of its job, the number of runs of
+// the job on each.
 func (cs *candidates) prepare(r *job.Run) {
 	if cs.needs != r.Shape().Needs {
 		cs.needs = r.Shape().Needs

@@ -203,7 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
 
 // CaughtUp waits until the store includes all records that were made before the call. If
-// the disk is full it returns nil at once, and readers see an older state.
+// the disk is full it returns nil early, and readers see an older state.
 func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }
 
 // Load is the load of a server as it reports it to the nameserver and the balancer.

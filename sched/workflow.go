@@ -200,7 +200,7 @@ func (s *stepping) follow() {
 		}
 		if size += proto.Size(acc); size > startBytes && len(s.starts) > 0 {
 			s.later(0)
-			return // the rest follows from the state
+			return // the next step starts the rest
 		}
 		s.starts = append(s.starts, acc)
 		s.set(m.Node, s.g.Started(m.Node, id, l.nowMs))

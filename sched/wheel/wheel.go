@@ -1,6 +1,6 @@
 // Package wheel is a hierarchical timing wheel: many deadlines, few of them
-// near. A deadline costs 16 bytes with a value of 8, about ten nanoseconds to
-// add and a few more each time that it comes nearer.
+// near. An entry with a value of 8 bytes costs 16 bytes, about ten nanoseconds to add,
+// and a few more for each level that it moves down.
 //
 //	level 7   256 slots of 2^56
 //	…
