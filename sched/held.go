@@ -8,44 +8,45 @@ import (
 )
 
 const (
-	// workAhead is how much work of quick jobs each slot of a host holds, what runs
-	// included: enough that the slot does not run dry on the way to the server and
-	// back, and no more, so that a run does not wait at one host while another is idle.
+	// workAhead is the work of quick jobs that a host may hold for each execution slot,
+	// running tasks included. It covers the round trip to the server, so that the slot
+	// never waits for a task. More would make runs wait at one host while another host is
+	// idle.
 	workAhead = 100 * time.Millisecond
-	// sharedFor is how long a run, or a time that a run is planned for, is a sign of
-	// more.
+	// sharedFor is how long after its last run at a host an app, or a quick job, still
+	// counts as a user of the host.
 	sharedFor = time.Minute
-	// reservedShare is the part of a host's slots that slow jobs leave to others, 1
-	// of so many, and at least one. A host with one slot reserves none.
+	// reservedShare is the number of slots of a host for which one slot is reserved: slow
+	// jobs leave the reserved slots to others. At least one slot is reserved, but none on
+	// a host that has only one slot.
 	reservedShare = 4
 )
 
-// held are the runs that a host was sent and that have not ended, and the work that
-// they are. Its runs are added and dropped by take and drop alone. The zero value is
-// empty.
+// held has the runs that were sent to a host and have not ended, and counts the work that
+// they are. Only take and drop add and remove runs. The zero value is empty.
 type held struct {
 	runs   runSet
-	told   map[*job.Run]told // of which the host has told the start
-	asleep int               // of told: those that hold no slot
-	slow   int               // of runs: those of jobs that are slow or were not measured, and those told, without asleep
-	quick  time.Duration     // the work of all others
+	told   map[*job.Run]told // the runs whose start the host has reported
+	asleep int               // runs in told that sleep and hold no slot
+	slow   int               // runs of slow or unmeasured jobs and runs in told, without asleep
+	quick  time.Duration     // the expected work of the other runs
 	of     map[*app]*presence
-	last   *app // whose presence was asked for last, as runs come many of an app in a row
+	last   *app // key of lastP, the entry of the map that was used last: runs come in series of one app
 	lastP  *presence
 }
 
-// told is what a host has told of a run that it has.
+// told is the state of a run as its host has reported it.
 type told struct {
-	startedMs int64 // of its handler, by the server's clock
+	startedMs int64 // start of the handler in Unix ms, by the server's clock
 	asleep    bool
 }
 
-// presence is what an app has, and had, at a host.
+// presence counts the runs of one app at a host, and when the app used the host last.
 type presence struct {
-	slow    int   // of held.slow
-	quick   int   // runs of held.quick
-	seenMs  int64 // when a run was sent or ended last
-	quickMs int64 // likewise, of a quick job
+	slow    int   // its runs in held.slow
+	quick   int   // its runs in held.quick
+	seenMs  int64 // when the last run was sent or ended, in Unix ms
+	quickMs int64 // when the last run of a quick job was sent or ended, in Unix ms
 }
 
 func (h *held) presence(a *app) *presence {
@@ -64,8 +65,7 @@ func (h *held) presence(a *app) *presence {
 	return p
 }
 
-// tidy forgets the apps of which nothing was at the host for so long that it does not
-// count.
+// tidy forgets the apps that have no run at the host and had none for sharedFor.
 func (h *held) tidy(nowMs int64) {
 	h.last, h.lastP = nil, nil
 	maps.DeleteFunc(h.of, func(_ *app, p *presence) bool {
@@ -73,8 +73,8 @@ func (h *held) tidy(nowMs int64) {
 	})
 }
 
-// take adds a run that no host has. Its pace is what the host has been charged for it
-// until it is dropped.
+// take adds a run that no host has. It stores the pace in the run, so that drop takes
+// back exactly what take has charged.
 func (h *held) take(r *job.Run, pace uint8, nowMs int64) {
 	h.runs.add(r)
 	r.Pace = pace
@@ -86,7 +86,8 @@ func (h *held) take(r *job.Run, pace uint8, nowMs int64) {
 	h.charge(r, p, 1)
 }
 
-// charge counts what a run takes of a host, n times: 1 or -1.
+// charge adds a run to the counts of the host and of its app; n is 1, or -1 to take it
+// back.
 func (h *held) charge(r *job.Run, p *presence, n int) {
 	var t told
 	isTold := false
@@ -105,8 +106,9 @@ func (h *held) charge(r *job.Run, p *presence, n int) {
 	}
 }
 
-// tell notes what the host has told of a run that it has. A run that is quick as a rule
-// and is not this time takes a slot like a slow one.
+// tell records the state that the host has reported of a run. From then on the run counts
+// as a slow one, even if its job is quick: hosts report only runs that take 100 ms or
+// more.
 func (h *held) tell(r *job.Run, t told) {
 	p := h.presence(ownerOf(r.Slot()))
 	h.charge(r, p, -1)
@@ -117,10 +119,10 @@ func (h *held) tell(r *job.Run, t told) {
 	h.charge(r, p, 1)
 }
 
-// busy returns how many runs hold a slot of the host, or wait for one.
+// busy returns the number of runs that hold a slot of the host or wait for one.
 func (h *held) busy() int { return len(h.runs) - h.asleep }
 
-// drop takes a run out, and reports whether it was there.
+// drop removes a run, and reports whether the host had it.
 func (h *held) drop(r *job.Run, nowMs int64) bool {
 	if !h.runs.drop(r) {
 		return false
@@ -134,7 +136,7 @@ func (h *held) drop(r *job.Run, nowMs int64) bool {
 	return true
 }
 
-// take notes that a run is with a host, and charges its app for it.
+// take records that a host has a run, and charges the app and the lane of the run for it.
 func (l *loop) take(h *host, r *job.Run) {
 	pace := l.paces.of(r)
 	h.held.take(r, pace, l.nowMs)
@@ -143,7 +145,8 @@ func (l *loop) take(h *host, r *job.Run) {
 	a.ready.lane(r, pace).usage.charge(pace, 1)
 }
 
-// drop takes back that a run is with a host, where it held a slot for that long.
+// drop records that a host no longer has a run. took is how long the run held a slot
+// there.
 func (l *loop) drop(h *host, r *job.Run, took time.Duration) {
 	if !h.held.drop(r, l.nowMs) {
 		return
@@ -151,12 +154,12 @@ func (l *loop) drop(h *host, r *job.Run, took time.Duration) {
 	a := ownerOf(r.Slot())
 	a.usage.correct(r.Pace, took, a.weight())
 	a.ready.lane(r, r.Pace).usage.correct(r.Pace, took, 1)
-	if isQuick(l.paces.of(r)) { // as was learned when it ended
+	if isQuick(l.paces.of(r)) { // with the duration that was learned when it ended
 		h.held.presence(a).quickMs = l.nowMs
 	}
 }
 
-// reserved returns the slots of a host that slow jobs leave to others.
+// reserved returns the number of slots that slow jobs leave to others, see reservedShare.
 func reserved(slots int) int {
 	if slots < 2 {
 		return 0
@@ -164,16 +167,18 @@ func reserved(slots int) int {
 	return max(slots/reservedShare, 1)
 }
 
-// admits reports whether a host may be sent a run of that pace now. Runs of quick
-// jobs may wait there, for as long as the work ahead of them takes. All others get a
-// slot at once, and none of those that are reserved while the host is shared. An app
-// that has no such run at the host may have its job measured in one of these.
+// admits reports whether a host may be sent a run of that pace now. Runs of quick jobs
+// may wait at the host for a slot, up to the host's budget of work. Other runs need a
+// free slot, or one that quick runs hold if the app is entitled to it. While the host is
+// shared they do not get the reserved slots. As an exception, an app without slow runs at
+// the host may use a reserved slot to have an unmeasured job measured.
 //
-// A run that has a rate is sent only when it starts at once.
+// A run that has a rate is sent only to a host with a free slot, so that it starts at
+// once.
 func (l *loop) admits(h *host, r *job.Run, pace uint8) bool {
 	a := ownerOf(r.Slot())
 	slots, n := int(h.hello.Slots), h.held.busy()
-	if slots == 0 { // it did not say: its credits alone count
+	if slots == 0 { // the host reports no slots: only its credits bound it
 		return true
 	}
 	if n >= slots && rated(r) {
@@ -192,16 +197,17 @@ func rated(r *job.Run) bool {
 	return r.Policy.Rate > 0 || ownerOf(r.Slot()).slots[job.ModuleSlot].Settings.GetRate().GetMax() > 0
 }
 
-// budget returns how much work of quick jobs a host may hold.
+// budget returns the work of quick jobs that a host may hold, see workAhead.
 func (h *host) budget() time.Duration {
 	return time.Duration(max(int(h.hello.Slots)-h.held.slow, 0)) * workAhead
 }
 
 // entitled reports whether a slow run of an app may be sent to a host whose slots are
-// taken by runs of quick jobs: if those whose runs they are had as much as the app. A flood
-// of quick runs would otherwise keep slow ones from a slot for as long as it lasts. The
-// run waits at the host for the work that is there, and no longer: hosts let quick tasks
-// pass for as long as that.
+// taken by runs of quick jobs. It may if each other app with quick runs there has used at
+// least as much time as this app and, if this app has quick runs there, its slow runs are
+// next. Otherwise a flood of quick runs would keep slow runs from a slot for as long as
+// it lasts. The run waits at the host only for the quick work that is there: a host lets
+// quick tasks pass a slow one for no longer than workAhead.
 func (l *loop) entitled(h *host, a *app) bool {
 	for other, p := range h.held.of {
 		switch {
@@ -217,8 +223,9 @@ func (l *loop) entitled(h *host, a *app) bool {
 	return true
 }
 
-// shared reports whether runs of other apps, or of quick jobs of a, were at a host not
-// long ago or are soon due.
+// shared reports whether a host has other users than the slow jobs of a: other apps, or
+// quick jobs of a, that had runs there within sharedFor, or other apps that the host
+// serves and that have runs planned in this minute or the next one.
 func (l *loop) shared(h *host, a *app) bool {
 	since := l.nowMs - sharedFor.Milliseconds()
 	for other, p := range h.held.of {
@@ -234,7 +241,8 @@ func (l *loop) shared(h *host, a *app) bool {
 	return false
 }
 
-// whyNot says for people why a host is not sent a run that it could execute; "": it is.
+// whyNot returns a text that explains why a host that could execute a run is not sent it;
+// "" if the host admits the run.
 func (l *loop) whyNot(h *host, r *job.Run) string {
 	pace := l.paces.of(r)
 	switch {
@@ -254,13 +262,13 @@ func (l *loop) whyNot(h *host, r *job.Run) string {
 	return "keeps its last slots for other apps and quick jobs, and this one is slow"
 }
 
-// coming knows in which minutes jobs of an app are planned. It may name a time that
-// was given up since.
+// coming has the minutes, since 1970, in which jobs of an app are planned. It may contain
+// planned times that were given up since.
 type coming map[int64]struct{}
 
 func minuteOf(ms int64) int64 { return ms / time.Minute.Milliseconds() }
 
-// add notes a planned time.
+// add records a planned time.
 func (c *coming) add(ms int64) {
 	if *c == nil {
 		*c = coming{}
@@ -268,12 +276,12 @@ func (c *coming) add(ms int64) {
 	(*c)[minuteOf(ms)] = struct{}{}
 }
 
-// forget drops the minutes before one.
+// forget drops the minutes before the given one.
 func (c coming) forget(before int64) {
 	maps.DeleteFunc(c, func(m int64, _ struct{}) bool { return m < before })
 }
 
-// within reports whether a time of this minute or the next one was planned.
+// within reports whether a time in the current minute or in the next one is planned.
 func (c coming) within(nowMs int64) bool {
 	at := minuteOf(nowMs)
 	_, now := c[at]

@@ -7,18 +7,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// hub wakes those who watch a run. It carries no news itself: who is woken
-// looks, so a slow watcher misses steps but never the last one.
+// hub wakes the subscribers of runs. The signal carries no data: a subscriber reads the
+// state of the run when it is woken, so a slow one misses steps in between but never the
+// last state. It is safe for concurrent use.
 type hub struct {
-	n    atomic.Int64 // watchers; spares the lock while there are none
+	n    atomic.Int64 // subscribers; notify takes no lock while there are none
 	mu   sync.Mutex
 	subs map[job.RunID]map[chan struct{}]struct{}
 }
 
 func newHub() *hub { return &hub{subs: map[job.RunID]map[chan struct{}]struct{}{}} }
 
-// watch returns a channel that is signalled when the run changes or its log
-// grows. The caller calls stop when done.
+// watch returns a channel that is signalled when the run changes or its log grows. The
+// caller calls stop when it no longer reads the channel.
 func (h *hub) watch(id job.RunID) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	h.mu.Lock()

@@ -11,20 +11,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// keyRoom is what becomes one chunk of idempotency keys.
+// keyRoom collects the idempotency keys of one app that become a keyChunk.
 type keyRoom struct {
 	bytes []byte // of an apiv1.KeyRow
-	atMs  int64  // of the youngest
-	slots uint32 // a bit for each slot that has one in it
+	atMs  int64  // time of the youngest key
+	slots uint32 // a bit for each slot that has a key here
 }
 
-// keyChunk is idempotency keys of an app that stand in the store together.
+// keyChunk describes an entry in the store's log of keys: idempotency keys of one app
+// that were written together.
 type keyChunk struct {
-	at    int64 // position in the store's log of keys: not behind the chunk, and behind the one before
-	atMs  int64 // of its youngest key
+	at    int64 // position in the log: behind the chunk before, and not behind this one
+	atMs  int64 // time of its youngest key
 	app   *app
-	slots uint32
-	until [job.Slots]uint32 // by slot: behind the number of its last key
+	slots uint32            // a bit for each slot that has a key in the chunk
+	until [job.Slots]uint32 // by slot: one more than the number of its last key
 }
 
 func (k *keyRoom) chunk(a *app, at int64) keyChunk {
@@ -35,22 +36,23 @@ func (k *keyRoom) chunk(a *app, at int64) keyChunk {
 	return c
 }
 
-// over reports whether every key of the chunk is forgotten: it is too old, or its
-// slot had too many since. At a hundred thousand runs a second that is after ten
-// seconds, and all of ten minutes would be gigabytes.
+// over reports whether every key of the chunk is forgotten, because it is too old or
+// because its slot has received too many keys since. At a hundred thousand runs a second
+// a chunk is over after ten seconds; the keys of all ten minutes would be gigabytes.
 func (c *keyChunk) over(nowMs int64) bool {
 	if nowMs-c.atMs > job.KeyWindow.Milliseconds() {
 		return true
 	}
 	for i, s := range c.app.slots {
-		if first, _ := s.KeyNumbers(); c.slots&(1<<i) != 0 && int32(first-c.until[i]) < 0 { // modulo 2³², like the numbers
+		if first, _ := s.KeyNumbers(); c.slots&(1<<i) != 0 && int32(first-c.until[i]) < 0 { // the numbers wrap at 2³²
 			return false
 		}
 	}
 	return true
 }
 
-// loadKeys puts the idempotency keys of an apiv1.KeyRow back, the oldest first.
+// loadKeys loads the idempotency keys of an encoded apiv1.KeyRow into the slots, the
+// oldest first, and calls each for every key unless each is nil.
 func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs int64, input uint32)) (keyRoom, error) {
 	row := &apiv1.KeyRow{}
 	if err := proto.Unmarshal(value, row); err != nil || len(row.Keys) == 0 {
@@ -68,7 +70,8 @@ func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs
 	return loaded, nil
 }
 
-// keyHash is what is kept of an idempotency key.
+// keyHash returns the hash of the name of a job and an idempotency key: the first 16
+// bytes of a SHA-256. The server stores the hash and not the key.
 func keyHash(name, key string) [16]byte {
 	var room [2 * maxKey]byte
 	b := strconv.AppendInt(room[:0], int64(len(name)), 10)

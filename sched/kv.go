@@ -19,7 +19,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// noEntry and conflict are what every caller of values is told, handlers and people.
+// noEntry and conflict are the errors of all calls about values, from handlers and from
+// clients of the API.
 func noEntry(bucket, key string) error {
 	return status.Errorf(codes.NotFound, "there is no key %q in bucket %s", key, bucket)
 }
@@ -31,7 +32,7 @@ func conflict(bucket, key string, row *apiv1.ValueRow) error {
 	return status.Errorf(codes.Aborted, "key %q in bucket %s has version %d: somebody else has changed it", key, bucket, row.Version)
 }
 
-// value returns an entry, or nil.
+// value returns the row of a value, or nil if there is none.
 func (l *loop) value(app, bucket, key string) *apiv1.ValueRow {
 	if a := l.apps[app]; a != nil {
 		return a.slots[job.SlotOfValue(bucket, key)].Value(bucket, key)
@@ -50,16 +51,16 @@ func (a *app) valueQuota() int64 {
 	return cmp.Or(a.slots[job.ModuleSlot].Settings.GetKvBytes(), job.DefaultKVSize)
 }
 
-// put is a value that somebody wants to set.
+// put is a request to set a value.
 type put struct {
 	app, bucket, key string
 	value            []byte
 	expect           *uint64
-	id               string // of the call; "": none
+	id               string // of the call, to recognise a repeated one; "": none
 }
 
-// putValue sets a value under the terms of its caller. A call that was answered
-// before is answered so again.
+// putValue sets a value if the version that the caller expects is the current one. If the
+// call with this id wrote the current value, it returns that value again.
 func (l *loop) putValue(p *put) (*apiv1.ValueRow, error) {
 	a := l.app(p.app)
 	s := a.slots[job.SlotOfValue(p.bucket, p.key)]
@@ -96,7 +97,7 @@ func (l *loop) deleteValue(app, bucket, key string, expect *uint64) error {
 	return nil
 }
 
-// errPageEnd ends a walk over rows.
+// errPageEnd ends a scan of rows.
 var errPageEnd = errors.New("the page is full")
 
 type valuesAPI struct {
@@ -124,7 +125,8 @@ func checkEntry(app, bucket, key string) error {
 	return nil
 }
 
-// oneValue returns what a message holds as text or as bytes.
+// oneValue returns the value of a message that has it either as text or as bytes. what is
+// the name of its field.
 func oneValue(what, text string, data []byte) ([]byte, error) {
 	if text != "" && len(data) > 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "%s and %s_bytes are both set: use one", what, what)
@@ -184,7 +186,8 @@ func (a *valuesAPI) DeleteValue(ctx context.Context, req *apiv1.DeleteValueReque
 	})
 }
 
-// ListValues reads the store, whose rows are sorted.
+// ListValues reads the store and not the loop's state, because the rows of the store are
+// sorted.
 func (a *valuesAPI) ListValues(ctx context.Context, req *apiv1.ListValuesRequest) (*apiv1.ListValuesResponse, error) {
 	app := appOf(req.App)
 	if err := checkEntry(app, req.Bucket, "k"); err != nil {
@@ -203,7 +206,7 @@ func (a *valuesAPI) ListValues(ctx context.Context, req *apiv1.ListValuesRequest
 	size := int(cmp.Or(req.PageSize, 50))
 	from := req.Prefix
 	if len(after) > 0 && string(after) >= from {
-		from = string(after) + "\x00" // the next key there can be
+		from = string(after) + "\x00" // the smallest key after it
 	}
 	rows := job.ValueRows(app, req.Bucket)
 	resp := &apiv1.ListValuesResponse{}

@@ -19,15 +19,16 @@ type runKey struct {
 	id  job.RunID
 }
 
-// logbook numbers the lines of runs and keeps them in the store. Lines are not
-// acknowledged to anyone: a crash of the machine may lose the last of them.
+// logbook numbers the lines of run logs and writes them to the store. It does not
+// acknowledge lines, and a crash of the machine may lose the last ones. It is safe for
+// concurrent use.
 type logbook struct {
 	store *store.Store
 	hub   *hub
 	start time.Time
 
 	mu   sync.Mutex
-	next map[runKey]*lines // of runs that wrote since they were last forgotten
+	next map[runKey]*lines // of the runs that have written lines lately, see forgetLines
 	swap time.Time
 }
 
@@ -36,8 +37,8 @@ type lines struct {
 	seen time.Time
 }
 
-// forgetLines is how long the position of a silent run is kept in memory; then
-// it is read from the store again.
+// forgetLines is how long the position of a run that writes no lines stays in memory.
+// Later, the next line makes the logbook read the position from the store.
 const forgetLines = 10 * time.Minute
 
 var levels = [...]string{"debug", "info", "warn", "error"}
@@ -46,8 +47,8 @@ func newLogbook(s *store.Store, h *hub) *logbook {
 	return &logbook{store: s, hub: h, start: time.Now(), next: map[runKey]*lines{}, swap: time.Now()}
 }
 
-// add takes what a host sent. A log that cannot be kept is lost, the run is
-// not: the error is for the server's own log.
+// add appends the lines that a host has sent. After an error these lines may be lost, but
+// the runs go on: the caller only writes the error to the server's own log.
 func (b *logbook) add(logs []*apiv1.TaskLog) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,14 +91,14 @@ func (b *logbook) add(logs []*apiv1.TaskLog) error {
 	return nil
 }
 
-// position returns where the log of a run goes on.
+// position returns the offset of the next line of a run. The caller holds b.mu.
 func (b *logbook) position(k runKey) (*lines, error) {
 	if at := b.next[k]; at != nil {
 		return at, nil
 	}
 	at := &lines{}
-	// A run planned since the start has no line of an earlier process, and one
-	// that is younger than forgetLines was not forgotten.
+	// A run planned after this logbook was created has no earlier lines, and one that is
+	// younger than forgetLines has not been forgotten: its log is empty.
 	if planned := k.id.Planned(); planned.After(b.start) && time.Since(planned) < forgetLines/2 {
 		b.next[k] = at
 		return at, nil
@@ -125,8 +126,8 @@ func (b *logbook) forget(now time.Time) {
 	}
 }
 
-// read calls fn for the lines of a run from an offset on and returns the offset
-// of the next line.
+// read calls fn for the lines of a run from the offset from on, and returns the offset
+// after the last line that fn has taken.
 func (b *logbook) read(k runKey, from int64, fn func(*apiv1.LogLine) error) (int64, error) {
 	next := from
 	err := b.store.Log(k.app, k.id, from, func(e store.LogEntry) error {

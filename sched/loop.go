@@ -20,17 +20,18 @@ import (
 )
 
 const (
-	// growthRoom is the room in the journal below which nothing new is accepted,
-	// endRoom the room below which not even the end of a run is: in between,
-	// what was accepted can still be brought to its end.
+	// growthRoom is the free space of the journal, in bytes, below which the loop accepts
+	// nothing new. endRoom is the free space below which it does not even record the end
+	// of a run. Between the two, the runs that were accepted can still end.
 	growthRoom = 8 << 20
 	endRoom    = 4 << 20
-	// maxUnwritten bounds the runs that have ended and wait for the store.
+	// maxUnwritten bounds the runs that have ended and are not in the store yet.
 	maxUnwritten = 200_000
 )
 
-// loop is the one goroutine that owns the state. Only this goroutine uses the fields
-// that have no other owner in their comment.
+// loop is the state of a server and the one goroutine that owns it, see the package
+// comment. Only this goroutine uses the fields, unless the comment of a field names
+// another owner.
 type loop struct {
 	cfg *Config
 	hub *hub
@@ -52,8 +53,8 @@ type loop struct {
 	apps       map[string]*app
 	order      []*app // with runs to dispatch, each once
 	spareOrder []*app
-	// served is what the app that was served last has used, see share; picks counts the
-	// choices of hosts.
+	// served is the usage of the app that was served last, see usage.join. picks counts
+	// the choices of hosts.
 	served time.Duration
 	picks  uint64
 	paces  paces
@@ -62,62 +63,62 @@ type loop struct {
 	// sweepAt is the number of timers at which half of them may be stale.
 	sweepAt int
 	plans   map[string]job.Plan
-	arming  []*job.Job // found by the wheel, and not armed yet
-	coming  []*job.Run // found by the wheel in this turn
+	arming  []*job.Job // whose timers have fired, and that are not armed yet
+	coming  []*job.Run // whose timers have fired in this turn
 	late    lateness
 	rate    decayingRate
 	came    int // runs that were accepted in this turn
 
 	metrics metrics
-	counted []*app // have counts for the metrics
+	counted []*app // that have counts for flushMetrics
 
 	results    *resultBatch
-	accepted   apiv1.Accepted // for triggerJob
+	accepted   apiv1.Accepted // reused by triggerJob, with acceptedID
 	acceptedID job.RunID
 
-	spareStarts []*apiv1.Started_Run // to be used again
+	spareStarts []*apiv1.Started_Run // for reuse
 
-	stage       *stage
-	stageNumber uint64        // of stage: stages are used again, and a tail must not take one for another
-	inflight    []*stage      // handed to the journal, oldest first
+	stage       *stage        // the batch of this turn
+	stageNumber uint64        // number of stage; stages are reused, so a tail names one by number
+	inflight    []*stage      // batches that the journal has and that are not durable, oldest first
 	bodies      [][]byte      // empty buffers for records
-	owed        []func(error) // answers to what is durable, which the turn gives at its end
-	lastSeq     uint64        // the sequence of the last record that was applied
-	failure     error
+	owed        []func(error) // answers of durable batches, which the turn delivers at its end
+	lastSeq     uint64        // sequence of the last record that was applied
+	failure     error         // the error that ends the server; nil: none
 
-	overlapQueues map[jobKey]*overlapQueue // of jobs with an overlap policy that have runs under way
-	rates         map[jobKey]*bucket       // of jobs with a rate
+	overlapQueues map[jobKey]*overlapQueue // of jobs with an overlap policy and live runs
+	rates         map[jobKey]*bucket       // of jobs with a rate; without a name: of apps
 	unplaceable   []*job.Run               // due and parked: no host may take them now
-	unsent        []*outbox                // with tasks of this turn
+	unsent        []*outbox                // that have tasks of this turn and whose senders flush wakes
 	placementAt   int64                    // when the placement timer is due, in Unix ms; 0: no run is parked
 	placedMs      int64                    // when the placement timer fired last, in Unix ms
-	followed      []*job.Run               // have ended in this turn: others may depend on them
-	moved         []*job.Run               // of workflows, to be looked at in this turn
-	// dependents are the jobs that depend on a job. Entries may be stale: the
-	// state says what holds.
+	followed      []*job.Run               // that have ended in this turn: other jobs may depend on them
+	moved         []*job.Run               // runs of workflows that this turn advances
+	// dependents has, by job, the jobs that depend on it. Entries may be stale: readers
+	// compare them with the state.
 	dependents map[jobKey][]*job.Job
-	// nodeOf are the workflows that have a job as a node; stale like dependents.
+	// nodeOf has, by job, the workflows of which it is a node. Entries may be stale.
 	nodeOf map[jobKey][]*job.Job
 	ahead  setBack
-	// planned are the jobs whose schedule names a calendar; stale like dependents.
+	// planned has, by calendar, the jobs whose schedule names it. Entries may be stale.
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
 	calendarN int                      // counts the changes of calendars
-	granted   map[*job.Shape]grants    // what modules may use, as tasks carry it
+	granted   map[*job.Shape]grants    // the grants of modules in the form that tasks carry
 
-	// suspects are canaries of which an attempt failed since they were judged.
+	// suspects are the canaries of which an attempt has failed since they were judged last.
 	suspects []jobKey
 
-	departing    map[*job.Slot]*departingSlot // that leave for another partition, or wait to
-	taking       map[*job.Slot]*byte          // which try brings a slot that comes
-	countedRates []*slotRate                  // with counts of this turn
+	departing    map[*job.Slot]*departingSlot // slots that leave for another partition, or wait to
+	taking       map[*job.Slot]*byte          // the call of Take that brings an arriving slot
+	countedRates []*slotRate                  // that have counts of this turn
 
-	short   map[string]shortage // by app, as the last report of the demand found it
-	gathers map[string]int64    // by app: when a broadcast of it last waited for hosts, in ms
+	short   map[string]shortage // by app, as of the last report of host demand
+	gathers map[string]int64    // by app: when one of its broadcasts last waited for hosts, in Unix ms
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
-	awaited  map[job.RunID][]chan *apiv1.Run // of callers who are told of the end of a run; each has room for it
+	awaited  map[job.RunID][]chan *apiv1.Run // of waiters, by run; each channel has room for its run
 	// recovering means that the former owner did not shut down in order and that hosts
 	// may still report its tasks. A task reaches its host before the record of the start
 	// is durable, so runs with the mark isMaybeDispatched are not sent until recovery ends.
@@ -126,30 +127,29 @@ type loop struct {
 	view checkpoints
 }
 
-// app is an app's share of a server.
+// app is the state of the sub-app that this partition has.
 type app struct {
 	name   string
-	number int // among those that timers name, from 1; 0: none does
+	number int // position in timers.apps, from 1; 0: no timer names it
 	slots  [job.Slots]*job.Slot
-	ready  ready // runs to dispatch; entries may be stale
+	ready  ready // queued runs; entries may be stale
 	listed bool  // in loop.order, or about to be dispatched
 	usage  usage
 	coming coming
-	live   acceptance // live runs in the order in which they were accepted
+	live   acceptance // live runs in the order of acceptance
 	count  apiv1.CountRow
-	// minutes holds the roll-ups of the last hour by the start of the minute in
-	// Unix minutes.
+	// minutes has the roll-ups of the last hour, by minute since 1970.
 	minutes   map[int64]*apiv1.MinuteRow
-	minuteAt  int64 // of minuteRow, which is the last one of minutes that was used
-	minuteRow *apiv1.MinuteRow
-	marked    int64 // the last minute that the next capture is to write; 0: none
+	minuteAt  int64            // the minute of minuteRow
+	minuteRow *apiv1.MinuteRow // the roll-up of minutes that was used last
+	marked    int64            // the last minute that was marked for the next projection batch; 0: none
 	labels    labels
-	// tails are the records of accepted runs that take more of them, by slot.
+	// tails has, by slot, the open record of accepted runs.
 	tails    [job.Slots]tail
 	canaries map[string]*job.Tally // of canaries, by name@alias
 	trust    trust
-	rates    *[job.Slots]slotRate // nil: nobody asks for them
-	copied   stamp                // of the state that was copied here last
+	rates    *[job.Slots]slotRate // by slot; nil: nothing was counted
+	copied   stamp                // of the last state of the primary partition that was copied here
 }
 
 // ownerOf returns the app of a slot.
@@ -179,7 +179,8 @@ func (l *loop) setNow(t time.Time) {
 	l.now, l.nowMs = t, t.UnixMilli()
 }
 
-// do puts f into the inbox. It returns false if the loop has ended.
+// do puts f into the inbox, and returns false if the loop has ended. It is safe for
+// concurrent use, like doForHost and post.
 func (l *loop) do(f func(*loop)) bool { return l.push(&l.inbox, f) }
 
 // doForHost is do for a message of a host.
@@ -198,7 +199,7 @@ func (l *loop) push(queue *[]func(*loop), f func(*loop)) bool {
 	return !dead
 }
 
-// post is do for goroutines of the server. The loop runs f even while it ends.
+// post is do for goroutines of the server. The loop runs f even while it shuts down.
 func (l *loop) post(f func(*loop)) {
 	l.mu.Lock()
 	l.internal = append(l.internal, f)
@@ -217,7 +218,7 @@ func (l *loop) drainInternal() {
 	}
 }
 
-// drainDurable releases the batches that have become durable.
+// drainDurable releases the batches that have become durable or have failed.
 func (l *loop) drainDurable() {
 	l.mu.Lock()
 	flushed := l.flushed
@@ -237,8 +238,8 @@ func (l *loop) wake() {
 
 var errEnded = status.Error(codes.Unavailable, "the server is shutting down: try again in a moment")
 
-// ask runs f on the loop and returns its answer, once what f saw is durable:
-// nobody outside learns of a state that a crash could take back.
+// ask runs f on the loop, and returns its answer when the state that f has read is
+// durable. So no caller learns of a state that a crash could undo.
 func ask[T any](ctx context.Context, l *loop, f func(*loop) (T, error)) (T, error) {
 	return askDurable(ctx, l, func(l *loop, answer func(T, error)) {
 		v, err := f(l)
@@ -246,7 +247,9 @@ func ask[T any](ctx context.Context, l *loop, f func(*loop) (T, error)) (T, erro
 	})
 }
 
-// askDurable runs f on the loop; f calls answer once, at once or later.
+// askDurable runs f on the loop and returns what f passes to answer. f calls answer
+// exactly once, at once or later. f does not run if the slot of OnSlot is not in this
+// partition.
 func askDurable[T any](ctx context.Context, l *loop, f func(l *loop, answer func(T, error))) (T, error) {
 	type reply struct {
 		v   T
@@ -281,7 +284,8 @@ func askDurable[T any](ctx context.Context, l *loop, f func(l *loop, answer func
 	}
 }
 
-// run is the loop.
+// run runs the loop until ctx ends and then shuts it down. It returns early with an error
+// if the journal or the store fails.
 func (l *loop) run(ctx context.Context) error {
 	defer l.end()
 	bell := alarm.New()
@@ -304,7 +308,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// turn is one round: see the package comment.
+// turn runs one turn, see the package comment. The order of dispatch, answerDurable and
+// flush matters, see answerDurable.
 func (l *loop) turn() error {
 	l.tick()
 	l.drainInternal()
@@ -315,7 +320,7 @@ func (l *loop) turn() error {
 	l.arm()
 	l.submit()
 	l.drainDurable()
-	l.submit() // what followed from that
+	l.submit() // records that the effects of durable batches have caused
 	if l.failure == nil {
 		l.dispatch()
 		l.submit()
@@ -333,15 +338,16 @@ func (l *loop) turn() error {
 	return nil
 }
 
-// turnTime bounds the time that one turn spends on calls, so that a burst of producers
-// does not delay hosts. hostTurnTime bounds the time that it spends on messages of hosts,
-// so that many results of one app do not delay the due runs of others.
+// turnTime bounds the time that one turn spends on calls, so that a burst of commands
+// does not delay hosts. hostTurnTime bounds the time that a turn spends on messages of
+// hosts, so that many results of one app do not delay due runs of other apps.
 const (
 	turnTime     = 2 * time.Millisecond
 	hostTurnTime = 4 * turnTime
 )
 
-// drainInbox handles messages of hosts and then calls, each within its time of a turn.
+// drainInbox handles messages of hosts and then calls, for at most hostTurnTime and
+// turnTime.
 func (l *loop) drainInbox() {
 	l.mu.Lock()
 	fromHosts, inbox := l.hostInbox, l.inbox
@@ -351,8 +357,8 @@ func (l *loop) drainInbox() {
 	l.drainQueue(&l.inbox, inbox, turnTime)
 }
 
-// drainQueue runs the functions of a queue for at most the given time, and puts the rest
-// back at the front of the queue.
+// drainQueue runs the functions that came from a queue for about the time most, and puts
+// the rest back at the front of the queue.
 func (l *loop) drainQueue(queue *[]func(*loop), came []func(*loop), most time.Duration) {
 	start := time.Now()
 	for i, f := range came {
@@ -396,7 +402,7 @@ func (l *loop) sleep() time.Duration {
 	return max(wait, 0)
 }
 
-// fail ends the server: the first error of the journal is final.
+// fail makes the server end. Only the first error counts, and it is final.
 func (l *loop) fail(err error) {
 	if l.failure == nil {
 		l.failure = status.Error(codes.Unavailable, err.Error())
@@ -404,7 +410,7 @@ func (l *loop) fail(err error) {
 	}
 }
 
-// refuse says why nothing new is accepted now; nil when it is.
+// refuse returns the reason why the server accepts nothing new now; nil: it does.
 func (l *loop) refuse() error {
 	if r, ok := l.cfg.Journal.(journal.Refuser); ok && l.failure == nil {
 		switch err := r.Refuses(); {
@@ -425,14 +431,14 @@ func (l *loop) refuse() error {
 	return nil
 }
 
-// cramped reports whether the journal has so little room left that not even
-// what was accepted can go on. Everything that writes a record asks this or
-// refuse before: an append that finds no room would end the server.
+// cramped reports whether the journal has so little room that not even accepted runs can
+// go on. Before a function writes a record it calls cramped or refuse, because an append
+// that finds no room ends the server.
 func (l *loop) cramped() bool {
 	return l.cfg.Journal.Room()-int64(l.stage.bytes) < endRoom
 }
 
-// refuseChange says why nothing at all can be changed now; nil when it can.
+// refuseChange returns the reason why no record at all can be written now; nil: one can.
 func (l *loop) refuseChange() error {
 	if l.failure == nil && l.cramped() {
 		return errFull
@@ -442,7 +448,7 @@ func (l *loop) refuseChange() error {
 
 var errFull = status.Error(codes.ResourceExhausted, "the server's disk is full: free space on it, or move its data directory to a larger one; nothing that was accepted is lost")
 
-// perform is what happens after a record is durable.
+// perform acts on an effect whose record is durable.
 func (l *loop) perform(e *job.Effect) {
 	switch e.Change {
 	case job.JobPlanned:
@@ -474,8 +480,9 @@ func (l *loop) perform(e *job.Effect) {
 	}
 }
 
-// account keeps counters and marks what the store has to be told. It is part
-// of the fold: a replay comes to the same counts.
+// account updates counters and indexes, and marks the rows that the next projection batch
+// writes. Like [job.Slot.Apply] it runs once for each record, in a replay too, so a
+// replay leads to the same counts.
 func (l *loop) account(fx []job.Effect) {
 	for i := range fx {
 		e := &fx[i]
@@ -489,7 +496,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.moved(e.Job)
 		case job.JobPlanned:
 			l.view.planned(e.Job)
-		case job.RunResumed: // nothing of it has changed
+		case job.RunResumed: // its row has not changed
 		case job.JobCounted:
 			l.view.counted(e.Job)
 		case job.ModuleAdded:
@@ -499,7 +506,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.accountAlias(e)
 		case job.AppChanged:
 			l.view.settings = append(l.view.settings, e.App)
-			delete(l.rates, jobKey{e.App.Name, ""}) // begin anew
+			delete(l.rates, jobKey{e.App.Name, ""}) // the next run makes a new bucket
 		case job.CalendarChanged:
 			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, e.Calendar)
 			l.forgetCalendar(e.Calendar)
@@ -534,7 +541,7 @@ func (l *loop) accountRun(e *job.Effect) {
 		l.countSlot(a, e.Run.Slot().Index)
 		l.count(a, a.labels.trigger[e.Run.Trigger])
 		l.live++
-	case job.RunCame: // was counted where it was accepted
+	case job.RunCame: // the partition that accepted it has counted it
 		a.live.push(e.Run)
 		l.live++
 		l.view.run(e.Run)
@@ -549,7 +556,7 @@ func (l *loop) accountRun(e *job.Effect) {
 		case job.Succeeded:
 			m.Succeeded++
 			a.count.Succeeded++
-		case job.Skipped: // neither
+		case job.Skipped: // counts as neither
 		default:
 			m.Failed++
 			a.count.Failed++
@@ -573,7 +580,8 @@ func (l *loop) accountRun(e *job.Effect) {
 	l.view.app(a, e.AtMs)
 }
 
-// minute returns the roll-up of a moment. A capture forgets the old ones.
+// minute returns the roll-up of the minute of a time, and makes it if it is missing. A
+// projection batch drops the old ones.
 func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 	at := atMs / 60_000
 	if a.minuteRow != nil && a.minuteAt == at {
@@ -589,7 +597,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 	return m
 }
 
-// app returns the app of that name, made when missing.
+// app returns the app of that name, and makes it if it is missing.
 func (l *loop) app(name string) *app {
 	a := l.apps[name]
 	if a == nil {
@@ -603,7 +611,7 @@ func (l *loop) app(name string) *app {
 	return a
 }
 
-// job returns a job or nil.
+// job returns a job; nil: there is none.
 func (l *loop) job(app, name string) *job.Job {
 	if a := l.apps[app]; a != nil {
 		return a.slots[job.SlotOf(name)].Jobs.Get(name)
@@ -611,7 +619,7 @@ func (l *loop) job(app, name string) *job.Job {
 	return nil
 }
 
-// liveRun returns a live run or nil.
+// liveRun returns a live run; nil: there is none.
 func (l *loop) liveRun(app string, id job.RunID) *job.Run {
 	if a := l.apps[app]; a != nil {
 		return a.slots[id.Slot()].Runs.Get(id)
@@ -621,9 +629,9 @@ func (l *loop) liveRun(app string, id job.RunID) *job.Run {
 
 func (l *loop) slotOf(r *job.Run) *job.Slot { return r.Slot() }
 
-// finish ends the loop in order: what is under way becomes durable, and the
-// store gets all of it. What is in the inbox was not begun: its callers are told
-// that the server ends.
+// finish shuts the loop down in order: it waits until all batches are durable and writes
+// the last projection batch. It drops the functions that wait in the inboxes; their
+// callers get errEnded.
 func (l *loop) finish() error {
 	l.mu.Lock()
 	l.dead, l.inbox, l.hostInbox = true, nil, nil
@@ -639,7 +647,7 @@ func (l *loop) finish() error {
 	return l.lastCheckpoint()
 }
 
-// end tells everybody who waits that the loop is gone.
+// end wakes all callers that wait for the loop, and closes the streams of the hosts.
 func (l *loop) end() {
 	l.mu.Lock()
 	l.dead = true
@@ -675,9 +683,9 @@ func (l *loop) load() Load {
 	return ld
 }
 
-// decayingRate counts events a second, the older the less: an hour ago counts
-// for nothing. A counter that only grows would send work away from a server
-// that has been idle since yesterday.
+// decayingRate is a number of events a second in which an event loses half of its weight
+// each rateHalfLife. It measures the present load: a total since the start would keep
+// work away from a server that has been idle since yesterday.
 type decayingRate struct {
 	rate float64
 	at   time.Time

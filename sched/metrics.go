@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// metrics are what the loop counts. Names and units follow the conventions of
-// OpenTelemetry; Prometheus shows them with underscores.
+// metrics has the counters and histograms of the loop. Names and units follow the
+// conventions of OpenTelemetry; Prometheus shows the names with underscores.
 type metrics struct {
 	accepted metric.Int64Counter
 	ended    metric.Int64Counter
@@ -20,8 +20,9 @@ type metrics struct {
 	turn     metric.Float64Histogram
 }
 
-// labels are an app's attribute sets, made once: making one costs more than
-// counting. The loop flushes the counters once a turn.
+// labels has the counters of an app with their attribute sets. They are made once,
+// because making an attribute set costs more than counting. The loop flushes the counters
+// once a turn.
 type labels struct {
 	app     metric.MeasurementOption
 	trigger map[job.Trigger]*counter
@@ -29,7 +30,7 @@ type labels struct {
 	counted bool       // the app is in loop.counted
 }
 
-// counter holds what was counted since the last flush to the metrics.
+// counter counts the events since the last flush to the metrics.
 type counter struct {
 	of metric.MeasurementOption
 	n  int64
@@ -42,7 +43,8 @@ func (t *counter) flush(to metric.Int64Counter) {
 	}
 }
 
-// count adds one to a counter of an app; nil belongs to a trigger or state that only a later version knows.
+// count adds one to a counter of an app. A nil counter is that of a trigger or a state
+// that only a later version knows, and is ignored.
 func (l *loop) count(a *app, t *counter) {
 	if t == nil {
 		return
@@ -54,7 +56,7 @@ func (l *loop) count(a *app, t *counter) {
 	}
 }
 
-// flushMetrics adds the counts of this turn to the metrics.
+// flushMetrics adds the counts since its last call to the metrics.
 func (l *loop) flushMetrics() {
 	for _, a := range l.counted {
 		a.labels.counted = false
@@ -84,7 +86,8 @@ func newLabels(app string) labels {
 	return l
 }
 
-// latenessBounds are in seconds: a scheduler is judged by milliseconds.
+// latenessBounds are the histogram's bounds in seconds. They are fine below 100 ms, where
+// a scheduler is judged.
 var latenessBounds = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 60}
 
 func newMetrics(m metric.Meter) (metrics, error) {
@@ -97,7 +100,8 @@ func newMetrics(m metric.Meter) (metrics, error) {
 	return metrics{accepted, ended, lateness, turn}, errors.Join(err1, err2, err3, err4)
 }
 
-// observe registers the gauges that are read when somebody asks.
+// observe registers the gauges. The meter reads them with a callback, which asks the
+// loop.
 func (s *Server) observe(m metric.Meter) error {
 	live, err1 := m.Int64ObservableGauge("wheelwork.runs.live", metric.WithDescription("Runs that have not ended."), metric.WithUnit("{run}"))
 	hosts, err2 := m.Int64ObservableGauge("wheelwork.hosts", metric.WithDescription("Hosts by state."), metric.WithUnit("{host}"))

@@ -2,18 +2,20 @@ package sched
 
 import "google.golang.org/protobuf/proto"
 
-// pageBytes bounds a page of a list. With one element more, which may take 1 MiB,
-// it is below the 4 MiB that clients of gRPC take by default.
+// pageBytes bounds a page of a list. A page with one element too many, of up to 1 MiB, is
+// still below the 4 MiB that gRPC clients accept by default.
 const pageBytes = 3 << 20
 
-// Page counts what a page of a list holds. Its zero value is an empty one.
+// Page counts the bytes of the elements of one page of a list. The zero value is an empty
+// page.
 type Page struct {
 	bytes int
 	begun bool
 }
 
-// Fits reports whether an element has room on the page, and counts it. The first
-// always has: a list goes on whatever its elements are.
+// Fits reports whether the page has room for an element, and counts the element if it
+// has. The first element always fits, so that a list makes progress with elements of any
+// size.
 func (p *Page) Fits(m proto.Message) bool {
 	n := proto.Size(m)
 	if p.begun && p.bytes+n > pageBytes {

@@ -7,20 +7,20 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// ready holds the runs of an app that may be sent. Higher priorities come first.
-// Within one, jobs take turns, so that very many runs of one job do not keep those of
-// another waiting; the runs of a job keep their order. Runs of quick jobs are in a
-// lane of their own: they may be sent when slow ones may not. An entry may be stale;
-// the state of its run says what holds.
+// ready is the queue of an app's runs that may be dispatched. Higher priorities come
+// first. Within a priority the jobs take turns, so that very many runs of one job do not
+// delay those of another; the runs of a job keep their order. Runs of quick jobs are in a
+// lane of their own, because a host may take them when it takes no slow ones. Entries may
+// be stale: the reader checks the state of the run.
 type ready struct {
-	levels []*level // by falling priority; few, and kept when empty
-	n      int
-	armed  int // entries of runs that were armed when they came
+	levels []*level // by falling priority; few, and not removed when empty
+	n      int      // entries
+	armed  int      // entries of runs that were armed when they were pushed
 }
 
 type level struct {
 	priority int32
-	lanes    [2]lane // of quick runs, and of all others
+	lanes    [2]lane // by quickLane and slowLane
 }
 
 const (
@@ -28,7 +28,8 @@ const (
 	slowLane
 )
 
-// turnOf is how many runs of a job go in one turn, by lane.
+// turnOf is the number of runs of a job that leave the queue in one turn of the job, by
+// lane.
 var turnOf = [2]int{quickLane: 16, slowLane: 1}
 
 func (q *ready) push(r *job.Run, quick bool) {
@@ -56,8 +57,9 @@ func (q *ready) lane(r *job.Run, pace uint8) *lane {
 	return &lv.lanes[slowLane]
 }
 
-// slowIsNext reports whether slow runs had less time than quick ones of their priority:
-// of the highest priority of which there are slow ones.
+// slowIsNext reports whether the slow runs of the highest priority in the queue have used
+// no more time than the quick runs of that priority. It is false if that priority has no
+// slow runs.
 func (q *ready) slowIsNext() bool {
 	for _, lv := range q.levels {
 		if lv.lanes[slowLane].n > 0 {
@@ -84,7 +86,8 @@ func (q *ready) level(priority int32) *level {
 
 func (q *ready) len() int { return q.n }
 
-// pop takes the next run of a lane, which is one of q's and not empty.
+// pop removes and returns the next run of a lane of q that is not empty. turn is the
+// number of runs of a job in one turn.
 func (q *ready) pop(ln *lane, turn int) *job.Run {
 	q.n--
 	w := ln.pop(turn)
@@ -94,7 +97,7 @@ func (q *ready) pop(ln *lane, turn int) *job.Run {
 	return w.run
 }
 
-// peek returns a run that is near the front, or nil when there is none.
+// peek returns a run at the front of a lane of the highest priority; nil: q is empty.
 func (q *ready) peek() *job.Run {
 	for _, lv := range q.levels {
 		for i := range lv.lanes {
@@ -106,36 +109,36 @@ func (q *ready) peek() *job.Run {
 	return nil
 }
 
-// lane is the turns of jobs. A job with one run in it is in turns with that run; only a
-// job with more has a line. The zero lane is empty.
+// lane is a ring of the turns of jobs. The turn of a job with one run has that run
+// itself; only a job with more runs needs a jobLine. The zero value is empty.
 type lane struct {
-	usage usage  // of the runs of the lane, as far as they were sent
-	turns []turn // a ring: n from head on
+	usage usage  // of the runs of the lane that were dispatched
+	turns []turn // a ring with n turns from head on; its length is a power of two
 	head  int
 	n     int
 	lines map[*job.Job]*jobLine
-	taken int // runs that went in the turn at the front
+	taken int // runs that have left the queue in the turn at the front
 }
 
-// turn is the place of a job.
+// turn is an entry of a lane: one run, or the queue of one job.
 type turn struct {
-	waiting          // when line is nil
-	line    *jobLine // nil: there is one run
+	waiting          // the run, if line is nil
+	line    *jobLine // nil: there is only one run
 }
 
 type waiting struct {
 	run   *job.Run
-	armed bool // when it was put in line
+	armed bool // state of the run when it was pushed
 }
 
-// jobLine is the runs of one job, in the order in which they came.
+// jobLine is the queue of the runs of one job in a lane, from head on.
 type jobLine struct {
 	job  *job.Job
 	runs []waiting
 	head int
 }
 
-// isInLine is a mark of jobs: some lane may have a turn of it.
+// isInLine is a mark of jobs: a lane may have a turn of the job.
 const isInLine = 1 << 6
 
 func (ln *lane) len() int { return ln.n }
@@ -151,7 +154,8 @@ func (ln *lane) push(r *job.Run) {
 		line.runs = append(line.runs, w)
 		return
 	}
-	// Its first run has a turn, here or in another lane: the job gets another one.
+	// The job may have a turn with its first run, here or in another lane. It gets a
+	// second turn for its further runs.
 	line := &jobLine{job: j, runs: []waiting{w}}
 	if ln.lines == nil {
 		ln.lines = map[*job.Job]*jobLine{}
@@ -171,13 +175,13 @@ func (ln *lane) add(t turn) {
 	ln.n++
 }
 
-// pass takes the turn at the front out.
+// pass removes and returns the turn at the front.
 func (ln *lane) pass() turn {
 	t := ln.turns[ln.head]
 	ln.turns[ln.head] = turn{}
 	ln.head = (ln.head + 1) & (len(ln.turns) - 1)
 	ln.taken = 0
-	if ln.n--; ln.n == 0 && len(ln.turns) > 1<<12 { // what a burst needed
+	if ln.n--; ln.n == 0 && len(ln.turns) > 1<<12 { // free the memory that a burst needed
 		ln.turns, ln.head = nil, 0
 	}
 	return t
@@ -194,7 +198,8 @@ func (ln *lane) peek() *job.Run {
 	}
 }
 
-// pop takes the next run. A job whose turn has that many goes behind the others.
+// pop removes and returns the next run. After turn runs of a job, the job goes to the end
+// of the ring.
 func (ln *lane) pop(turn int) waiting {
 	line := ln.turns[ln.head].line
 	if line == nil {
@@ -222,8 +227,8 @@ func (ln *lane) pop(turn int) waiting {
 	return w
 }
 
-// fetch fetches what starting the next n runs, at most fetchAtOnce, will read: they
-// were accepted a while ago.
+// fetch loads the memory of the next n runs, at most fetchAtOnce, into the processor's
+// cache before they are dispatched: they were accepted a while ago.
 func (ln *lane) fetch(n int) {
 	var near [fetchAtOnce]*job.Run
 	var wanted [fetchAtOnce]job.WantedRun
@@ -247,16 +252,16 @@ func (ln *lane) fetch(n int) {
 	job.FetchByID(wanted[:i])
 }
 
-// acceptance remembers runs in the order in which they were accepted, so that
-// the newest live ones are found without looking at all. Ended runs drop out
-// when half of it is ended.
+// acceptance has live runs in the order in which they were accepted, so that a list finds
+// the newest ones without reading all. When the slice is full, push drops the runs that
+// have ended before it grows the slice.
 type acceptance struct {
 	entries []accepted
 	next    uint64
 }
 
 type accepted struct {
-	serial uint64 // Invariant: rises
+	serial uint64 // Invariant: rises from entry to entry
 	run    *job.Run
 }
 
@@ -268,15 +273,15 @@ func (a *acceptance) push(r *job.Run) {
 	a.entries = append(a.entries, accepted{a.next, r})
 }
 
-// gone reports whether a run has left its slot.
+// gone reports whether a run has ended and left its slot.
 func gone(r *job.Run) bool { return r.State.Terminal() }
 
-// maxWalk bounds the live runs that one page looks at.
+// maxWalk bounds the entries that one page of a list examines.
 const maxWalk = 100_000
 
-// newest returns up to limit live runs that keep wants, newest first, that were
-// accepted before the serial before (0: any). more tells where to go on; 0 is
-// the end.
+// newest returns up to limit live runs for which keep returns true, newest first. If
+// before is not 0, it returns only runs with a lower serial. more is the argument before
+// for the next page; 0: there is none.
 func (a *acceptance) newest(before uint64, limit int, keep func(*job.Run) bool) (runs []*job.Run, more uint64) {
 	end := len(a.entries)
 	if before > 0 {
@@ -302,7 +307,8 @@ func (a *acceptance) newest(before uint64, limit int, keep func(*job.Run) bool) 
 	return runs, 0
 }
 
-// lateness keeps how late the last scheduled runs were dispatched.
+// lateness has the lateness of the last scheduled runs: the time from the planned time to
+// the start of the handler.
 type lateness struct {
 	last [1024]time.Duration
 	n    int
@@ -313,7 +319,7 @@ func (l *lateness) add(d time.Duration) {
 	l.n++
 }
 
-// quantiles returns the 50th and the 99th percentile, 0 when there is nothing.
+// quantiles returns the 50th and the 99th percentile; 0: no run was measured.
 func (l *lateness) quantiles() (p50, p99 time.Duration) {
 	n := min(l.n, len(l.last))
 	if n == 0 {
@@ -325,7 +331,8 @@ func (l *lateness) quantiles() (p50, p99 time.Duration) {
 
 func byID(a, b *job.Run) int { return slices.Compare(a.ID[:], b.ID[:]) }
 
-// sortByID puts what was loaded in the order of its planned times.
+// sortByID sorts the runs that were loaded by their planned times, with which their ids
+// begin.
 func (a *acceptance) sortByID() {
 	slices.SortFunc(a.entries, func(x, y accepted) int { return byID(x.run, y.run) })
 	for i := range a.entries {

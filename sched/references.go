@@ -11,16 +11,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file knows what names what. Every function runs on the loop.
+// This file finds the references to jobs and to module versions. Every function runs on
+// the loop.
 
-// shownNames bounds the names in the text of a refusal, and sentNames those in its detail.
+// shownNames bounds the names in the text of a refusal, and sentNames the names in its
+// detail.
 const (
 	shownNames = 10
 	sentNames  = 100
 )
 
-// referenced refuses to delete what others name; nil: nothing names it. what is the thing
-// as people read it, and names are of what names it.
+// referenced returns the error for the deletion of an object that the objects in names
+// refer to; nil: names is empty. what and names are texts such as "job mail".
 func referenced(what string, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -35,7 +37,7 @@ func referenced(what string, names []string) error {
 		&apiv1.Refusal{Reason: reasonReferenced, Names: names[:min(len(names), sentNames)]})
 }
 
-// runners returns the other workflows that have a job as a node now.
+// runners returns the workflows that have a job as a node now.
 func (l *loop) runners(k jobKey) []*job.Job {
 	of := slices.DeleteFunc(l.nodeOf[k], func(j *job.Job) bool { return !j.Current() || !slices.Contains(j.Nodes(), k.name) })
 	if len(of) == 0 {
@@ -46,8 +48,8 @@ func (l *loop) runners(k jobKey) []*job.Job {
 	return of
 }
 
-// namers returns those of the other jobs that depend on a job or have it as a node for
-// which counts is true, each once, as people read them.
+// namers returns the other jobs that depend on a job or have it as a node, each once as
+// the text "job NAME". It omits those for which counts returns false.
 func (l *loop) namers(k jobKey, counts func(*job.Job) bool) (names []string) {
 	seen := map[string]bool{k.name: true}
 	for _, of := range [][]*job.Job{l.dependOn(k), l.runners(k)} {
@@ -63,7 +65,8 @@ func (l *loop) namers(k jobKey, counts func(*job.Job) bool) (names []string) {
 	return names
 }
 
-// deleteAsked deletes the job of a request.
+// deleteAsked deletes the job of a request. Without force it fails if other jobs refer to
+// it.
 func (l *loop) deleteAsked(req *apiv1.DeleteJobRequest) error {
 	app := appOf(req.App)
 	var namers []string
@@ -73,7 +76,8 @@ func (l *loop) deleteAsked(req *apiv1.DeleteJobRequest) error {
 	return l.deleteJob(app, req.Name, condition{ifMatch: req.IfMatch}, namers)
 }
 
-// deleteAmong deletes one of the jobs that a bulk request selects.
+// deleteAmong deletes one of the jobs that a bulk request selects. Without force it fails
+// if a job that survives the request refers to it.
 func (l *loop) deleteAmong(req *apiv1.BulkJobsRequest, name string) error {
 	app := appOf(req.App)
 	var namers []string
@@ -83,8 +87,9 @@ func (l *loop) deleteAmong(req *apiv1.BulkJobsRequest, name string) error {
 	return l.deleteJob(app, name, condition{}, namers)
 }
 
-// survives reports whether a job is there when a bulk request has deleted all that it
-// selects and may: what names a job is deleted with it only if nothing keeps that.
+// survives reports whether a job still exists after a bulk deletion: a job that the
+// request does not select, or one to which a surviving job refers. seen has the jobs that
+// were visited on the way, so that circles of references end.
 func (l *loop) survives(req *apiv1.BulkJobsRequest, j *job.Job, seen map[string]bool) bool {
 	if !selects(req, j.Name(), j.Labels()) {
 		return true
@@ -96,7 +101,8 @@ func (l *loop) survives(req *apiv1.BulkJobsRequest, j *job.Job, seen map[string]
 	return len(l.namers(jobKey{appOf(req.App), j.Name()}, func(j *job.Job) bool { return l.survives(req, j, seen) })) > 0
 }
 
-// jobsNaming returns the jobs that name a version or an alias, as people read them.
+// jobsNaming returns the jobs that name a module version or an alias, as texts "job
+// NAME".
 func (a *app) jobsNaming(ref string) (names []string) {
 	if a.jobsOf(ref) == 0 {
 		return nil
@@ -111,8 +117,8 @@ func (a *app) jobsNaming(ref string) (names []string) {
 	return names
 }
 
-// versionNamers returns what names a version: jobs, aliases, scripts that it interprets,
-// and runs that have not ended.
+// versionNamers returns the texts of all references to a module version: of jobs, of
+// aliases, of scripts that it interprets, and of runs that have not ended.
 func (l *loop) versionNamers(a *app, m *apiv1.Module) []string {
 	ref := m.Name + "@" + m.Version
 	names := a.jobsNaming(ref)

@@ -16,7 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// load builds the state that the store holds; [loop.replay] goes on from there.
+// load returns a loop with the state that the store has. [loop.replay] then applies the
+// records that the store does not include.
 func load(cfg *Config) (*loop, error) {
 	l, err := newLoop(cfg)
 	if err != nil {
@@ -34,7 +35,7 @@ func load(cfg *Config) (*loop, error) {
 			}
 			j, err := l.app(app).slots[job.SlotOf(name)].LoadJob(name, row)
 			if err == nil {
-				l.depends(j) // while what it asks for is at hand
+				l.depends(j) // here, which saves another pass over all jobs
 			}
 			return err
 		},
@@ -129,8 +130,8 @@ func (l *loop) loadRun(row *apiv1.RunRow) (*job.Run, error) {
 	return s.Runs.Get(id), nil
 }
 
-// recount counts the runs in the history that ended after the stats of their
-// jobs were written.
+// recount counts the runs in the history that ended after the statistics of their jobs
+// were written, see deferredStats.
 func (l *loop) recount() error {
 	v := &l.view
 	var ends []job.Ending
@@ -168,8 +169,8 @@ func (l *loop) recount() error {
 	return nil
 }
 
-// replay folds in the records of the journal behind the last one. Their effects
-// happen once more where they are harmless to repeat: see resume.
+// replay applies the records of the journal after lastSeq to the state. It does not
+// perform their effects; resume derives timers, queues and expected hosts from the state.
 func (l *loop) replay() error {
 	start, n := time.Now(), 0
 	err := l.cfg.Journal.Read(l.lastSeq+1, func(seq uint64, slot journal.Slot, body []byte) error {
@@ -201,10 +202,11 @@ func (l *loop) replay() error {
 	return nil
 }
 
-// resume sets going what the state asks for: timers, the queue, and the hosts
-// that were executing something.
+// resume rebuilds the parts of the loop that are in no record, from the state of the
+// slots: the timers, the queues of due runs, and the hosts that had runs. It begins the
+// recovery unless the former owner has ended in order.
 func (l *loop) resume() {
-	l.setNow(time.Now()) // to replay took its time, and hosts come from now on
+	l.setNow(time.Now()) // the replay took time, and hosts can connect from now on
 	l.since = l.now
 	l.forget()
 	l.turnBack(0)
@@ -235,7 +237,8 @@ func (l *loop) resume() {
 			openedMs = j.Opened().UnixMilli() // the former owner has sent nothing since then
 		}
 		for _, r := range queued {
-			// All records of a parent are durable before its parts are sent.
+			// A fan-out is durable before its parts are sent: if it is still due, no host
+			// has a part of it.
 			if dueAt(r, openedMs+l.ahead.lag(r)) && (!r.Policy.Fans() || r.IsPart()) {
 				r.Mark |= isMaybeDispatched
 			}
@@ -251,18 +254,19 @@ func (l *loop) resume() {
 	}
 }
 
-// forget drops what records that were replayed would lead to.
+// forget drops the work that replayed records have queued: the journal has its results.
 func (l *loop) forget() {
-	l.rate, l.came = decayingRate{}, 0 // what was replayed is not load
-	l.followed = nil                   // what followed from it was replayed as well
+	l.rate, l.came = decayingRate{}, 0 // a replay is no load
+	l.followed = nil                   // the records of dependent runs were replayed too
 	l.moved, l.countedRates = nil, nil
-	l.suspects = nil // the next failed attempt judges again
+	l.suspects = nil // the next failed attempt makes it a suspect again
 	for _, a := range l.apps {
 		a.rates = nil
 	}
 }
 
-// expect waits for a host that was executing a run before the restart.
+// expect records that a host had a run before the restart. The host is not connected; the
+// caller sets the time at which its lease ends.
 func (l *loop) expect(r *job.Run) {
 	h := l.hosts[r.Host]
 	if h == nil {

@@ -9,19 +9,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file has hosts load modules ahead of the first task, and knows which have
-// done so. None of it is written down: a host that joins says what it has.
+// This file makes hosts load modules before their first task, and records which hosts
+// have done so. This state is in memory only: a host reports its modules when it
+// connects.
 
 const (
-	// maxPrefetch bounds what a host that joins is asked to load.
+	// maxPrefetch bounds the modules that a host is asked to load when it connects.
 	maxPrefetch = 256
-	// maxNoted bounds what is kept of one host; it is not trusted to be brief.
+	// maxNoted bounds the module states that the server stores for one host, because it
+	// does not trust a host to send few.
 	maxNoted = 4096
-	// maxWhy bounds the text of a failure, in bytes.
+	// maxWhy bounds the error text of a module state, in bytes.
 	maxWhy = 1024
 )
 
-// prefetch asks the hosts that serve an app to load a version.
+// prefetch asks the connected hosts that serve an app to load a module version.
 func (l *loop) prefetch(a *app, m *apiv1.Module) {
 	if m == nil || m.CollectedAt != nil {
 		return
@@ -33,8 +35,8 @@ func (l *loop) prefetch(a *app, m *apiv1.Module) {
 	}
 }
 
-// prefetchAliases asks a host that joins to load what aliases point at: these
-// are the versions that will run.
+// prefetchAliases asks a host that has connected to load the versions at which aliases
+// point, because these are the versions that jobs will run.
 func (l *loop) prefetchAliases(h *host) {
 	if !h.runsModules() {
 		return
@@ -67,13 +69,13 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 	}
 }
 
-// runsModules reports whether the host executes modules at all: it may be a
+// runsModules reports whether the host executes modules. It may also be a worker, a
 // program with handlers of its own.
 func (h *host) runsModules() bool { return h.abilities.Has("") }
 
 func (o *outbox) prefetch(p *apiv1.Prefetch) {
 	o.change(func() {
-		o.unload = slices.DeleteFunc(o.unload, func(d string) bool { return d == p.Digest }) // it was pushed again
+		o.unload = slices.DeleteFunc(o.unload, func(d string) bool { return d == p.Digest }) // the version was pushed again
 		o.fetch = append(o.fetch, p)
 	})
 }
@@ -85,8 +87,8 @@ func (o *outbox) drop(digest string) {
 	})
 }
 
-// unload asks every host to forget versions whose bytes were collected. One that
-// is away is asked when it comes back: see noteModules.
+// unload asks every connected host to drop versions whose bytes were collected.
+// noteModules asks the other hosts when they connect again.
 func (l *loop) unload(collected []*apiv1.Module) {
 	for _, h := range l.hosts {
 		if !h.connected || !h.runsModules() {
@@ -99,8 +101,9 @@ func (l *loop) unload(collected []*apiv1.Module) {
 	}
 }
 
-// noteModules keeps what a host says of modules. What it has on a new stream and
-// nothing refers to any more was collected while it was away.
+// noteModules records the module states that a host reports. After the first report of a
+// stream it asks the host to drop the modules whose bytes were collected while the host
+// was not connected.
 func (l *loop) noteModules(h *host, states []*apiv1.ModuleState) {
 	if len(states) == 0 {
 		return
@@ -145,13 +148,14 @@ func (h *host) note(states []*apiv1.ModuleState) {
 	}
 }
 
-// The states of a module on a host that the host does not say itself.
+// The states of a module on a host that this package names. The other states are texts of
+// the host. A module of which the host has reported no state is pending.
 const (
 	modulePending = "pending"
 	moduleReady   = "ready"
 )
 
-// rollout says how far the hosts are with a version.
+// rollout returns, for each host that serves an app, whether it has loaded a version.
 func (l *loop) rollout(a *app, m *apiv1.Module) *apiv1.Rollout {
 	r := &apiv1.Rollout{App: m.App, Name: m.Name, Version: m.Version, Digest: m.Digest}
 	for _, h := range l.hosts {
@@ -175,8 +179,8 @@ func (l *loop) rollout(a *app, m *apiv1.Module) *apiv1.Rollout {
 	return r
 }
 
-// referred returns the versions of an app that something refers to, as
-// name@version: a job, a live run, an alias, or what an alias pointed at before.
+// referred returns the module versions of an app, as name@version, to which a job, a live
+// run or an alias refers, and those to which an alias can be set back.
 func (a *app) referred() map[string]bool {
 	refs := map[string]bool{}
 	for _, s := range a.slots {
@@ -187,7 +191,7 @@ func (a *app) referred() map[string]bool {
 		for _, version := range versionsOf(x) {
 			refs[x.Module+"@"+version] = true
 		}
-		for _, e := range x.Events { // the way back by hand
+		for _, e := range x.Events { // an operator may set the alias back to it
 			if e.What == job.AliasSet && e.From != "" {
 				refs[x.Module+"@"+e.From] = true
 				break

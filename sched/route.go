@@ -13,7 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// candidates are the hosts that the runs of one app may go to by their routing, as they are in one turn.
+// candidates has the hosts of the partition as routing sees them for the runs of one app,
+// with the state of one turn.
 type candidates struct {
 	l     *loop
 	hosts []*host
@@ -21,10 +22,10 @@ type candidates struct {
 	// states holds the new state of each routing strategy that picked a host in
 	// this turn, by the name of the job.
 	states map[string]*job.RouteState
-	needs  string // the requirement that Candidate.Lacks answers
+	needs  string // the ability for which the fields Lacks of list were computed
 }
 
-// candidatesOf returns the hosts of the partition, as an app may use them.
+// candidatesOf returns the candidates for the runs of an app.
 func (l *loop) candidatesOf(app string) *candidates {
 	cs := &candidates{l: l, states: map[string]*job.RouteState{}}
 	for _, h := range l.hosts {
@@ -46,17 +47,18 @@ func (l *loop) candidatesOf(app string) *candidates {
 	return cs
 }
 
-// change takes what a host runs from now on, instead of what its hello said.
+// change replaces the abilities of a host, which were those of its hello.
 func (h *host) change(abi []string) {
 	h.hello = proto.CloneOf(h.hello)
 	h.hello.Abi = abi
 	h.abilities = job.Abilities{}
-	if len(abi) > 0 { // in a hello it would mean modules
+	if len(abi) > 0 { // an empty list means modules only in a hello
 		h.abilities = job.NewAbilities(abi)
 	}
 }
 
-// lacks says for people what a host did not say that it runs; "" when it has what is needed.
+// lacks returns a text for the ability needs if the host has not advertised it; "" if it
+// has.
 func (h *host) lacks(needs string) string {
 	switch {
 	case h.abilities.Has(needs):
@@ -67,8 +69,9 @@ func (h *host) lacks(needs string) string {
 	return needs
 }
 
-// prepare fills in the fields that depend on the run: the ability that each candidate lacks and, if its routing has a
-// limit of hosts, the number of runs of its job on each.
+// prepare sets the fields of the candidates that depend on the run: the ability that each
+// lacks and, if the routing of the run bounds the hosts of its job, the number of runs of
+// the job on each.
 func (cs *candidates) prepare(r *job.Run) {
 	if cs.needs != r.Shape().Needs {
 		cs.needs = r.Shape().Needs
@@ -118,7 +121,7 @@ func (cs *candidates) pick(r *job.Run, before *job.RouteState) *host {
 	return nil
 }
 
-// assigned counts a task that a host was given. A nil receiver has no counts to keep.
+// assigned counts a task that was sent to a host. A nil receiver does nothing.
 func (cs *candidates) assigned(r *job.Run, h *host) {
 	if cs == nil {
 		return
@@ -131,7 +134,8 @@ func (cs *candidates) assigned(r *job.Run, h *host) {
 	cs.list[i].Running++
 }
 
-// reasons returns for each host the reason why it may not take a run; "" if it may.
+// reasons returns, in the order of cs.hosts, why each host may not take a run; "" if it
+// may.
 func (cs *candidates) reasons(r *job.Run) []string {
 	cs.prepare(r)
 	ofJob := job.HostsOfJob(cs.list)
@@ -156,7 +160,8 @@ func pinnedTo(r *job.Run) string {
 // constrained reports whether only some of the hosts that can execute a run may take it.
 func constrained(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != "" }
 
-// memory returns what the routing strategy of a run's job remembers.
+// memory returns the state of the routing strategy of a run's job; nil: the job is gone,
+// or its strategy has no state.
 func (l *loop) memory(r *job.Run) *job.RouteState {
 	if j := l.job(r.App, r.Job); j != nil {
 		return j.RouteState()
@@ -173,16 +178,18 @@ func (l *loop) park(r *job.Run) {
 }
 
 const (
-	// parkTime is how long an unplaceable run is parked at most, in ms. It bounds the delay after a change
-	// that wakes no timer: a host joins, or its load falls.
+	// parkTime is how long an unplaceable run is parked at most, in ms. It bounds the
+	// delay after a change that wakes no timer: a host connects, or its load falls.
 	parkTime = 100
-	// minParkTime is how long an unplaceable run is parked at least, in ms: one pass over all parked runs for each
-	// result costs too much. With more than maxEagerParked runs only parkTime counts.
+	// minParkTime is how long an unplaceable run is parked at least, in ms: one pass over
+	// all parked runs for each result costs too much. With more than maxEagerParked runs
+	// only parkTime counts.
 	minParkTime    = 10
 	maxEagerParked = 1000
 )
 
-// placementTimer returns the parked runs to the ready queue. It holds while at is loop.placementAt.
+// placementTimer returns the parked runs to the ready queue. It is valid while at is
+// loop.placementAt.
 type placementTimer struct{ at int64 }
 
 func (l *loop) retryPlacementAt(at int64) {
@@ -190,8 +197,9 @@ func (l *loop) retryPlacementAt(at int64) {
 	l.wheel.Add(at, placementTimer{at})
 }
 
-// hostFreed brings the placement timer forward when a host gets a free slot: a parked run of high
-// priority must not wait for parkTime while a run of lower priority takes the slot.
+// hostFreed brings the placement timer forward when a host gets a free slot: a parked run
+// of high priority must not wait for parkTime while a run of lower priority takes the
+// slot.
 func (l *loop) hostFreed() {
 	if at := max(l.nowMs, l.placedMs+minParkTime); l.placementAt > at && len(l.unplaceable) <= maxEagerParked {
 		l.retryPlacementAt(at)
@@ -216,7 +224,8 @@ func (l *loop) unpark(x placementTimer) {
 // leave out hosts that have not reconnected, and a run could be sent to a second host.
 func (l *loop) recoveryLeft() time.Duration { return max(recoveryTime-l.now.Sub(l.since), 0) }
 
-// fanOut makes a run that is due into parts.
+// fanOut records the fan-out of a due run into parts. Without a host for a broadcast, or
+// without room in the journal, the run waits.
 func (l *loop) fanOut(r *job.Run) {
 	if l.cramped() {
 		l.wheel.Add(l.nowMs+armWindow, &readmitTimer{r: r})
@@ -227,7 +236,7 @@ func (l *loop) fanOut(r *job.Run) {
 		f.Parts, f.Window = 1, job.MapWindow
 	}
 	switch {
-	case r.Fan != nil && r.Fan.Parts > 0: // it is retried, with the parts that there were
+	case r.Fan != nil && r.Fan.Parts > 0: // a retry has the same parts as the first attempt
 		f.Parts = r.Fan.Parts
 	case r.Policy.Broadcast && l.recoveryLeft() > 0:
 		l.wheel.Add(l.nowMs+l.recoveryLeft().Milliseconds()+1, &readmitTimer{r: r})
@@ -253,7 +262,7 @@ func (l *loop) fanOut(r *job.Run) {
 	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: f}})
 }
 
-// plural puts a number into one of two texts; that for 1 needs no place for it.
+// plural returns one if n is 1, and otherwise the format many with n in it.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return one
@@ -261,7 +270,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf(many, n)
 }
 
-// haveEnded says how many parts of something have ended.
+// haveEnded returns a text such as "2 of its 3 parts have ended".
 func haveEnded(n, all int, what string) string {
 	verb := "have"
 	if n == 1 {
@@ -273,7 +282,8 @@ func haveEnded(n, all int, what string) string {
 	return fmt.Sprintf("%d of its %d %s %s ended", n, all, what, verb)
 }
 
-// explain says why a live run is where it is.
+// explain returns the state of a live run, the reason for it and, if the run waits for a
+// host, why each host may or may not take it.
 func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	resp := &apiv1.ExplainRunResponse{State: string(r.State)}
 	oq := l.overlapQueues[jobKey{r.App, r.Job}]
@@ -308,7 +318,7 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	default:
 		resp.State = string(job.Queued)
 	}
-	if r.Policy.Workflow { // it needs no host
+	if r.Policy.Workflow { // a workflow needs no host
 		resp.Why = cmp.Or(resp.Why, "it begins as soon as the server has room")
 		return resp
 	}

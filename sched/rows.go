@@ -12,21 +12,22 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// The small rows of the store. Each has one function to build its key and one
-// to read it.
+// This file has the keys of the small rows of the store. Each kind has one function that
+// builds its key; loadRow reads them all.
 
 func countRow(app string) string { return "count/" + app }
 
 func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/%012d", app, minute) }
 
-// statsStartRow holds the length of the history up to which the stats have counted all runs.
+// statsStartRow is the key of the row with the length of the history up to which the
+// statistics of jobs have counted all runs.
 const statsStartRow = "tally/"
 
 func settingsRow(app string) string { return "settings/" + app }
 
 func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
 
-// parseRow splits the key of a small row.
+// parseRow splits the key of a small row, which has the form kind/app or kind/app/rest.
 func parseRow(key string) (kind, app, rest string, err error) {
 	kind, rest, ok := strings.Cut(key, "/")
 	if !ok {
@@ -41,7 +42,7 @@ func (l *loop) loadRow(key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	if kind+"/" == bundlePrefix { // was read before: see loadBundle
+	if kind+"/" == bundlePrefix { // loadBundle has read it
 		return nil
 	}
 	if key == statsStartRow {
@@ -74,7 +75,7 @@ func (l *loop) loadRow(key string, value []byte) error {
 		m := &apiv1.MinuteRow{}
 		a.minutes[at] = m
 		return proto.Unmarshal(value, m)
-	case "keys": // of before keys had a log of their own, to which they go with the next capture
+	case "keys": // older formats stored keys here; the next projection batch moves them to the key log
 		l.view.mark(key, func() proto.Message { return nil })
 		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64, input uint32) { l.view.key(a, hash, id, atMs, input) })
 		if err != nil {

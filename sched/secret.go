@@ -21,12 +21,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// A sealed secret, see docs/formats/secrets.md:
+// The layout of a sealed secret, with sizes in bytes; see docs/formats/secrets.md:
 //
-//	| form (1) | id of the key (8) | nonce (12) | AES-256-GCM of the value |
+//	| format version (1) | id of the key (8) | nonce (12) | AES-256-GCM of the value |
 //
-// The app and the name are authenticated with it, so that a sealed secret that is
-// put in the place of another one does not open.
+// The app and the name are authenticated with it, so that a sealed secret cannot be
+// opened under another name.
 const (
 	sealForm  = 1
 	keyBytes  = 32
@@ -39,7 +39,7 @@ var (
 	errOtherKey = errors.New("it was sealed with another key than the one in the server's data directory: bring that key back, or set the secret again")
 )
 
-// sealer seals and opens secrets. The zero value has no key.
+// sealer seals and opens secrets. The zero value has no key and returns errNoKey.
 type sealer struct {
 	aead cipher.AEAD
 	id   [keyID]byte
@@ -62,7 +62,8 @@ func newSealer(key []byte) (sealer, error) {
 	return s, nil
 }
 
-// place is what a sealed secret is bound to. Names hold no zero byte.
+// place returns the additional data that binds a sealed secret to its app and its name.
+// It is unambiguous, because names contain no zero byte.
 func place(app, name string) []byte { return []byte("wheelwork secret\x00" + app + "\x00" + name) }
 
 func (s sealer) seal(app, name string, value []byte) ([]byte, error) {
@@ -106,7 +107,7 @@ func secretMessage(app string, row *apiv1.SecretRow) *apiv1.Secret {
 	}
 }
 
-// SetSecret seals the value before it goes anywhere.
+// SetSecret seals the value before it passes it to the loop.
 func (a *secretsAPI) SetSecret(ctx context.Context, req *apiv1.SetSecretRequest) (*apiv1.Secret, error) {
 	app := appOf(req.App)
 	if err := errors.Join(job.CheckName("app", app), job.CheckName("name", req.Name)); err != nil {
@@ -150,7 +151,7 @@ func (l *loop) setSecret(app, name string, sealed []byte) (*apiv1.SecretRow, err
 	return row, nil
 }
 
-// secret returns a secret as it is kept, or nil.
+// secret returns the row of a secret, with the sealed value; nil: there is none.
 func (l *loop) secret(app, name string) *apiv1.SecretRow {
 	if a := l.apps[app]; a != nil {
 		return a.slots[job.ModuleSlot].Secret(name)
@@ -189,7 +190,8 @@ func (a *secretsAPI) DeleteSecret(ctx context.Context, req *apiv1.DeleteSecretRe
 	})
 }
 
-// openSecret returns the value of a secret for a handler that may know it.
+// openSecret returns the value of a secret for a handler. The caller has checked that the
+// handler may use it.
 func (s *Server) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
 	value, err := s.secrets.open(app, row.Name, row.Sealed)
 	if err != nil {
@@ -199,8 +201,8 @@ func (s *Server) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
 	return value, nil
 }
 
-// CheckSecrets returns an error when there are secrets that the server's key does not
-// open. It is called before Run.
+// CheckSecrets returns an error if the server's key does not open one of its secrets. It
+// is called before Run, and not concurrently with it.
 func (s *Server) CheckSecrets() error {
 	var other int
 	var first string

@@ -21,65 +21,74 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// Config is what a server is made of. Journal, Store, Modules and Inspect are
-// required; a zero value elsewhere means the default named beside it.
+// Config configures a server. Journal, Store, Modules and Inspect are required; a zero
+// value of another field means the default in its comment.
 type Config struct {
-	ID    string // of this server, for people and hosts
-	Epoch uint64 // of its ownership; default 1
+	ID    string // name of this server in the API, in texts and for hosts
+	Epoch uint64 // epoch of its ownership of the partition; default 1
 
 	Journal journal.Journal
 	Store   *store.Store
 	Modules *modules.Store
-	// Inspect is the upload gate: it says what a module is, or in one sentence
-	// why it is refused. manifest is what was pushed beside the code, "" when
-	// nothing was.
+	// Inspect is the upload verifier. It returns what a module contains, or an error of
+	// one sentence that says why the module is refused. manifest is the manifest that was
+	// pushed beside the code; "": none. Calls are concurrent, but at most one for each
+	// app.
 	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
 
-	// SecretKey seals the secrets of apps, 32 bytes; nil: there are none. It is the
-	// same for all servers that share a journal.
+	// SecretKey seals the secrets of apps, 32 bytes; nil: the server refuses secrets. It
+	// must be the same for all servers that may own the partition.
 	SecretKey []byte
 
-	// Remote asks other units; nil: there are none.
+	// Remote calls the other partitions; nil: there are none.
 	Remote Remote
-	// Gathered reports whether those hosts of an app are here that are to be, for a
-	// broadcast: have is how many are. nil: there are no others.
+	// Gathered reports whether a broadcast of an app need not wait for further hosts to
+	// connect; have is the number of hosts of the app that are connected. The loop calls
+	// it, so it must not block. nil: every host is connected to every partition.
 	Gathered func(app string, have int) bool
 
-	// Ingress takes the commands of producers who do not wait for them to be applied; nil: there is none.
+	// Ingress takes the commands of producers that do not wait until commands are applied;
+	// nil: there is no ingress.
 	Ingress Ingress
-	// Sync is what durable means here: always, interval or os. It is told to producers. Default always.
+	// Sync is what durable means for this journal: always, interval or os. Producers get
+	// it with each response. Default always.
 	Sync string
 
-	MaxLive         int           // runs that have not ended; default 1 000 000
-	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
-	CheckpointEvery time.Duration // the store follows the state at this distance; default 200 ms
-	Random          *rand.ChaCha8 // makes the ids of runs that are asked for; default: the system has seeded it
-	BundleRuns      int           // live runs that have changed, over which they are written together; default 512
-	StatsBatch      int           // jobs whose counts are written in CheckpointEvery, when there is time for them; default 20 000
-	SnapshotEvery   time.Duration // default 10 min
-	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
-	SnapshotTimes   int64         // and by so many times what the snapshot takes: it reads every row; default 0
+	MaxLive         int           // bound of the runs that have not ended; default 1 000 000
+	HostLease       time.Duration // how long a host may be disconnected before its runs are lost; default 10 s
+	CheckpointEvery time.Duration // interval between projection batches; default 200 ms
+	Random          *rand.ChaCha8 // makes the ids of triggered runs; default: seeded by the system
+	BundleRuns      int           // with more changed live runs a batch packs their rows; default 512
+	StatsBatch      int           // jobs per CheckpointEvery whose deferred statistics are written; default 20 000
+	SnapshotEvery   time.Duration // time between snapshots; default 10 min
+	SnapshotBytes   int64         // growth of the journal that causes a snapshot earlier; default 256 MiB
+	// SnapshotTimes is a second condition for an earlier snapshot: the journal must also have
+	// grown by this multiple of the rows' bytes, because a snapshot reads every row. Default 0.
+	SnapshotTimes int64
 
 	Meter  metric.Meter // default: none
 	Logger *slog.Logger // default: discard
 }
 
-// Ingress makes commands durable that are applied later.
+// Ingress accepts commands that are applied later. Implementations are safe for
+// concurrent use.
 type Ingress interface {
-	// Accept calls done once, with a result for each command. An error means that nothing was accepted.
+	// Accept makes the commands durable and then calls done once, with a result for each
+	// command in order, or with an error. If Accept itself returns an error, nothing was
+	// accepted and it does not call done.
 	Accept(commands []*apiv1.Command, origin string, done func([]*apiv1.CommandResult, error)) error
 }
 
-// ModuleInfo is what the upload gate finds in a module.
+// ModuleInfo is what the upload verifier finds in a module.
 type ModuleInfo struct {
-	Digest      string // of what is to be kept: the upload, to which Inspect appends a manifest that came beside it
-	Kind        string // command reactor
+	Digest      string // SHA-256 of the upload, to which Inspect has appended a separate manifest
+	Kind        string // command or reactor
 	Handlers    []string
 	Imports     []string
-	Needs       []string      // what a host has to advertise to run it
-	Requests    *apiv1.Grants // what its manifest asks for; nil: nothing
-	Interpreter string        // of a script: its digest
-	// GetInterpreter says to people how the interpreter comes to the server.
+	Needs       []string      // abilities that a host must advertise to run it
+	Requests    *apiv1.Grants // capabilities that its manifest asks for; nil: none
+	Interpreter string        // digest of the interpreter of a script; "": it is no script
+	// GetInterpreter is a text for users that says how to upload the interpreter.
 	GetInterpreter string
 }
 
@@ -119,8 +128,9 @@ func (c *Config) checkKey() error {
 	return nil
 }
 
-// Server schedules and dispatches. It owns neither the journal nor the store:
-// the caller closes them after Run has returned.
+// Server schedules the runs of one partition and dispatches tasks to hosts. It does not
+// own the journal and the store: the caller closes them after Run has returned. The
+// methods are safe for concurrent use, except CheckSecrets.
 type Server struct {
 	cfg  Config
 	loop *loop
@@ -132,8 +142,8 @@ type Server struct {
 	backfills turns
 }
 
-// New loads the state from the store, replays the journal behind it and returns
-// a server that is ready to Run.
+// New loads the state from the store, replays the journal from there and returns a server
+// that is ready to Run.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -145,7 +155,8 @@ func New(cfg Config) (*Server, error) {
 	return serve(cfg, l)
 }
 
-// serve returns a server that goes on with the state of a loop, whose configuration cfg is.
+// serve replays the rest of the journal and returns a server with the state of l. cfg is
+// the configuration of l.
 func serve(cfg Config, l *loop) (_ *Server, err error) {
 	if err := l.replay(); err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
@@ -161,7 +172,7 @@ func serve(cfg Config, l *loop) (_ *Server, err error) {
 	return s, nil
 }
 
-// Register puts the server's gRPC services on r.
+// Register registers the server's gRPC services with r.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
 	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
@@ -177,9 +188,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }
 
-// Run works until ctx ends, then brings the store up to date and returns nil.
-// An error means that the journal or the store failed: what was acknowledged is
-// safe, and the process should end.
+// Run runs the server until ctx ends, then brings the store up to date and returns nil.
+// An error means that the journal or the store has failed: all acknowledged changes are
+// durable, and the process should end. Run is called once.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.loop.run(ctx) })
@@ -188,20 +199,20 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Epoch is the number of the ownership that the server works under.
+// Epoch returns the epoch of the server's ownership.
 func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
 
-// CaughtUp waits until the store includes everything that was decided before the
-// call, or until the disk has no room for it.
+// CaughtUp waits until the store includes all records that were made before the call. If
+// the disk is full it returns nil early, and readers see an older state.
 func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }
 
-// Load is what the nameserver wants to know.
+// Load is the load of a server as it reports it to the nameserver and the balancer.
 type Load struct {
-	ScheduleRate float64 // fires and triggers a second, decaying over a minute
-	Hosts        int
-	Zone         string // that most hosts have in their label "zone"; "": none says
-	Apps         []string
-	Shares       map[string]Share // of apps with a rate, and of those that are split; nil without [Config.Remote]
+	ScheduleRate float64          // armed and triggered runs a second, an average with a half-life of 30 s
+	Hosts        int              // connected hosts
+	Zone         string           // the most frequent label "zone" of these hosts; "": no host has one
+	Apps         []string         // apps whose primary partition is this one, sorted
+	Shares       map[string]Share // of active and split apps; nil without [Config.Remote]
 }
 
 // Load returns the server's load.

@@ -10,38 +10,43 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// setBack is what a clock that was set back left behind: times of the state that are ahead
-// of it. Rates, delays, retries and timeouts go on at their pace all the same. What names
-// the clock, as cron does, waits until the clock shows its time.
+// setBack has the times of the state that are ahead of the clock because the clock was
+// set back (ADR 36). Rates, delays, retries and timeouts go on at their pace. Times that
+// name the clock, as those of cron do, wait until the clock shows them.
 //
-// The state keeps the times as they are. What the next record says of a job or a run is by
-// the clock again, and a server that starts finds again what is ahead.
+// The times in the state do not change. With the next record of a job or a run its times
+// are by the clock again. After a restart, turnBack(0) finds the times that are still
+// ahead.
 type setBack struct {
-	until int64              // the clock was here already, in Unix ms
-	runs  map[*job.Run]int64 // ms by which the times of a run are ahead
+	until int64              // the latest time that the clock has shown, in Unix ms
+	runs  map[*job.Run]int64 // by how much the times of a run are ahead, in ms
 	jobs  map[*job.Job]replanned
 }
 
-// replanned is the next planned time of a job.
+// replanned is the next planned time of a job, in Unix ms.
 type replanned struct {
-	of, to int64 // what it is in the state, and when it comes
+	of, to int64 // in the state, and by the clock that was set back
 }
 
 const (
-	// leastSetBack is the least step that matters, in ms: anything may be so late.
+	// leastSetBack is the smallest step of the clock that counts, in ms. A smaller one
+	// only makes runs as late as they may be anyway.
 	leastSetBack = 1000
-	// knownEarly is how long before its time a run may be armed, in ms: see armAt. No armed run
-	// of a clock that goes on is further from its time.
+	// knownEarly is how long before its planned time a run may be armed, in ms, see
+	// armAt. An armed run that is further ahead was planned before the clock was set
+	// back.
 	knownEarly = armAhead + armWindow
-	// clockSkew is by how much the clocks of two servers may differ, in ms, with some room. A server
-	// that takes over with a clock behind must not take that for a clock that was set back.
+	// clockSkew is the tolerated difference of the clocks of two servers, in ms. A server
+	// that takes over with a slower clock must not conclude that the clock was set back.
 	clockSkew = 2500
 )
 
-// lag returns by how much the times of a live run are ahead of the clock, in ms.
+// lag returns by how much the times of a live run are ahead of the clock, in ms; 0: they
+// are not.
 func (b *setBack) lag(r *job.Run) int64 { return b.runs[r] }
 
-// next returns when the next planned time of a job comes; 0: it has none.
+// next returns the next planned time of a job by the present clock, in Unix ms; 0: the
+// job has none.
 func (b *setBack) next(j *job.Job) int64 {
 	if p, ok := b.jobs[j]; ok && p.of == j.NextMs {
 		return p.to
@@ -49,7 +54,7 @@ func (b *setBack) next(j *job.Job) int64 {
 	return j.NextMs
 }
 
-// account forgets what an effect made a time by the clock.
+// account drops the entry of a run or a job whose times an effect has replaced.
 func (b *setBack) account(e *job.Effect) {
 	switch e.Change {
 	case job.RunStarted, job.RunWaiting, job.RunEnded, job.RunRevoked:
@@ -61,8 +66,9 @@ func (b *setBack) account(e *job.Effect) {
 	}
 }
 
-// turnBack finds what is ahead of the clock, which was just set back by so many ms; 0: the
-// server starts, and the clock may have been set back while it was down, or before.
+// turnBack finds the times that are ahead of the clock. by is the step by which the clock
+// was just set back, in ms; 0 means that the server starts, and that the clock may have
+// been set back before.
 func (l *loop) turnBack(by int64) {
 	if 0 < by && by < leastSetBack {
 		return
@@ -99,13 +105,13 @@ func (b *setBack) putRun(r *job.Run, lag int64) {
 	b.runs[r] += lag
 }
 
-// turnRun returns by how much the times of a run are ahead of the clock since it was set
-// back by so many ms; 0 ms: by what the run itself says.
+// turnRun returns by how much the times of a run are ahead of a clock that was set back
+// by the given ms. If by is 0, it derives the result from the times of the run.
 func (l *loop) turnRun(r *job.Run, by int64) int64 {
 	switch r.State {
 	case job.Armed:
 		at := r.PlannedMs - l.ahead.lag(r)
-		if by > 0 && at <= l.nowMs+by { // its time had come: it is in line
+		if by > 0 && at <= l.nowMs+by { // it was due before and is in the ready queue
 			return by
 		}
 		switch {
@@ -113,7 +119,7 @@ func (l *loop) turnRun(r *job.Run, by int64) int64 {
 			return 0
 		case by > 0:
 			return by
-		case r.Trigger != job.BySchedule: // enqueued with a delay
+		case r.Trigger != job.BySchedule: // it was enqueued with a delay
 			return max(r.AcceptedMs-l.nowMs, 0)
 		case at > l.nowMs+knownEarly+clockSkew:
 			return at - l.nowMs
@@ -122,7 +128,7 @@ func (l *loop) turnRun(r *job.Run, by int64) int64 {
 		if by > 0 {
 			return by
 		}
-		if n := len(r.Attempts); n > 0 { // it waits since its last attempt ended
+		if n := len(r.Attempts); n > 0 { // it waits since the end of its last attempt
 			return max(r.Attempts[n-1].FinishedMs-l.nowMs, 0)
 		}
 	case job.Queued:
@@ -130,14 +136,15 @@ func (l *loop) turnRun(r *job.Run, by int64) int64 {
 			return by
 		}
 	case job.Running:
-		if r.HasNodes() && r.Policy.Timeout > 0 { // that of an attempt is its host's
+		if r.HasNodes() && r.Policy.Timeout > 0 { // the host enforces the timeout of an attempt
 			return max(by, r.StartedMs-l.ahead.lag(r)-l.nowMs, 0)
 		}
 	}
 	return 0
 }
 
-// waitsForClock reports whether the planned time of an armed run names the clock.
+// waitsForClock reports whether an armed run waits until the clock shows its planned
+// time.
 func (l *loop) waitsForClock(r *job.Run) bool {
 	j := l.job(r.App, r.Job)
 	if j == nil || r.Trigger != job.BySchedule {
@@ -151,7 +158,8 @@ func (l *loop) waitsForClock(r *job.Run) bool {
 	return !goesOn
 }
 
-// turnJob plans a job again whose next planned time is ahead of the clock.
+// turnJob moves the next planned time of a job back with the clock, if the time is ahead
+// of the clock and does not name it.
 func (l *loop) turnJob(j *job.Job, by int64) {
 	next := l.ahead.next(j)
 	if next <= l.nowMs+knownEarly || !j.GoesOn() {
@@ -159,7 +167,7 @@ func (l *loop) turnJob(j *job.Job, by int64) {
 	}
 	plan, err := l.planOf(j)
 	if err != nil {
-		return // arm says so
+		return // arm logs the error
 	}
 	at := time.UnixMilli(next)
 	back := time.Duration(by) * time.Millisecond
@@ -180,8 +188,9 @@ func (l *loop) turnJob(j *job.Job, by int64) {
 	l.ahead.jobs[j] = replanned{j.NextMs, to.UnixMilli()}
 }
 
-// unplanned returns the first time from at on which the job has not planned, as far as the
-// clock was there already. A planned time has one run, and with a delay any millisecond may be one.
+// unplanned returns the first time from at on, in steps of 1 ms, at which the job has no
+// run yet. A planned time has only one run, and a delay schedule may have planned any
+// millisecond that the clock has shown.
 func (l *loop) unplanned(j *job.Job, at time.Time) time.Time {
 	for l.plannedBefore(j, at) {
 		at = at.Add(time.Millisecond)
@@ -189,12 +198,12 @@ func (l *loop) unplanned(j *job.Job, at time.Time) time.Time {
 	return at
 }
 
-// plannedBefore reports whether a planned time has a run of before the clock was set back.
+// plannedBefore reports whether a planned time got its run before the clock was set back.
 func (l *loop) plannedBefore(j *job.Job, at time.Time) bool {
 	return at.UnixMilli() <= l.ahead.until+knownEarly && l.hasRun(j.Slot().App, job.OccurrenceID(j.Slot().App, j.Name(), at, ""))
 }
 
-// hasRun reports whether there is a run, live or ended.
+// hasRun reports whether a run with this id is live or in the history.
 func (l *loop) hasRun(app string, id job.RunID) bool {
 	if l.liveRun(app, id) != nil || l.view.recent(app, id) != nil {
 		return true
@@ -206,7 +215,7 @@ func (l *loop) hasRun(app string, id job.RunID) bool {
 	return ok
 }
 
-// jobMessage is what the API shows of a job.
+// jobMessage returns a job as the API shows it.
 func (l *loop) jobMessage(j *job.Job) *apiv1.Job {
 	m := j.Message(l.now)
 	if next := l.ahead.next(j); next != j.NextMs {
@@ -215,7 +224,8 @@ func (l *loop) jobMessage(j *job.Job) *apiv1.Job {
 	return m
 }
 
-// whyNext says why the next planned time of a job is later than its schedule says; "": it is not.
+// whyNext returns the reason why the next planned time of a job is later than the next
+// time of its schedule; "": it is not.
 func (l *loop) whyNext(j *job.Job) string {
 	if j.NextMs <= l.nowMs+knownEarly || l.ahead.next(j) != j.NextMs {
 		return ""
@@ -237,7 +247,7 @@ func (l *loop) whyNext(j *job.Job) string {
 	return "the clock was set back: the job waits for the clock until " + clockText(j.NextMs) + ", because its times before that were planned already"
 }
 
-// whyArmed says until when an armed run waits.
+// whyArmed returns the reason why an armed run waits.
 func (l *loop) whyArmed(r *job.Run) string {
 	if r.PlannedMs > l.nowMs+knownEarly && l.waitsForClock(r) {
 		return fmt.Sprintf("the clock was set back after the run was planned: it waits for the clock until %s", clockText(r.PlannedMs))

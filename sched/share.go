@@ -19,43 +19,47 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// An app that is split has its slots in several units, each with a server of
-// this room. The jobs of a slot are in one of them at a time (job/move.go says
-// how it moves). What an app has but once is changed where the app began, its
-// home; the other units have copies of it, but for the values of handlers, for
-// which home is asked.
+// A split app has its slots in several partitions, each with a [Server] of this package.
+// The jobs of a slot are in one partition at a time; job/move.go describes how a slot
+// moves. Modules, aliases, calendars, secrets, grants and settings change only in the
+// primary partition, and the other partitions have copies. Values of handlers have no
+// copies: the other partitions call the primary partition for them. See ADR 24.
 
-// Remote is what the server of a unit asks of other units.
+// Remote calls the servers of other partitions. Implementations are safe for concurrent
+// use.
 type Remote interface {
-	// Run returns a run of an app that another unit has, live or in its history; nil: none.
+	// Run returns a run of an app that another partition has, live or in its history;
+	// nil: no partition has it.
 	Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error)
-	// Get, Put and Delete are for runs that may use the value: home is asked.
+	// Get, Put and Delete read and change a value of the app in its primary partition.
+	// The caller has checked that the run may use the value.
 	Get(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error)
 	Put(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error)
 	Delete(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error
-	// Enqueue is for a run of the app from whose module may enqueue the job.
+	// Enqueue enqueues a job in the partition that has it, for a run of the app from. The
+	// caller has checked that the module of the run may enqueue it.
 	Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error)
 }
 
-// MovedError says that the jobs of a slot are not in this unit, or not now.
-// Nothing was done: whoever asks finds out where they are and asks there.
+// MovedError says that a slot is in another partition or is moving. The call has changed
+// nothing: the caller finds the partition of the slot and calls its owner.
 type MovedError struct {
 	App  string
 	Slot uint8
 }
 
-// MovedText begins the text of a [MovedError], which is all that is left of it in
-// the results of commands.
+// MovedText is the beginning of the text of a [MovedError]. The result of a command
+// contains only the text, so callers recognise the error by it.
 const MovedText = "the job is on its way to another unit of the cluster"
 
 func (e *MovedError) Error() string {
 	return fmt.Sprintf("%s, with slot %d of app %s: try again in a moment", MovedText, e.Slot, e.App)
 }
 
-// GRPCStatus makes it one that may be tried again.
+// GRPCStatus returns the code Unavailable, with which clients retry.
 func (e *MovedError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
-// claim is the slot that a call is about.
+// claim is the slot that must be in this partition for a call, see [OnSlot].
 type claim struct {
 	app  string
 	slot uint8
@@ -88,7 +92,7 @@ func here(s *job.Slot) bool {
 	return s.Ownership.State == job.Here && (s.Ownership.Move > 0 || ownerOf(s).home() == "")
 }
 
-// split reports whether jobs of the app are, or may be, in another partition.
+// split reports whether slots of the app are, or may be, in another partition.
 func (a *app) split() bool {
 	return a.home() != "" || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Ownership.State != job.Here })
 }
@@ -122,8 +126,8 @@ func (l *loop) has(app, name string) bool {
 	return a != nil && here(a.slots[job.SlotOf(name)])
 }
 
-// errIfCrossPartition fails if the job other is in another partition than this one:
-// jobs that refer to each other must be in the same partition.
+// errIfCrossPartition fails if the job other, to which def refers, is in another
+// partition: jobs that refer to each other must be in the same partition.
 func (l *loop) errIfCrossPartition(def *apiv1.Job, other string) error {
 	if a := l.apps[def.App]; a == nil || here(a.slots[job.SlotOf(other)]) {
 		return nil
@@ -139,8 +143,8 @@ func (a *app) errIfSplit() error {
 	return status.Errorf(codes.FailedPrecondition, "app %s is split over several units of the cluster, and jobs of it in other units may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
 }
 
-// departingSlot is a slot that leaves once the tasks at hosts have ended. Its due runs
-// are not dispatched meanwhile; triggers and schedules go on.
+// departingSlot is a slot that leaves when its tasks at hosts have ended. Until then its
+// due runs are not dispatched; triggers and schedules go on.
 type departingSlot struct {
 	parked []*job.Run // due, in the order in which they would have been dispatched
 }
@@ -256,15 +260,17 @@ func (l *loop) pinReason(a *app, slot uint8) string {
 	return ""
 }
 
-// exportBytes is about how much of a slot is handed over at once.
+// exportBytes is about the size, in bytes, of the items that one message of a move has.
 const exportBytes = 256 << 10
 
-// Export hands fn what a slot holds that was frozen for a move.
+// Export calls fn with the content of a slot that Leave has frozen, about exportBytes at
+// a time. It fails with a [MovedError] if the slot is not frozen for that move. An error
+// of fn ends it and is returned.
 func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64, fn func([]*apiv1.SlotItem) error) error {
 	next, stop := iter.Pull(func(yield func([]*apiv1.SlotItem) bool) {
 		var items []*apiv1.SlotItem
 		size := 0
-		s.loop.apps[app].slots[slot].Export(func(item *apiv1.SlotItem) bool { // on the loop: see below
+		s.loop.apps[app].slots[slot].Export(func(item *apiv1.SlotItem) bool { // runs on the loop, in next
 			items, size = append(items, item), size+len(item.Value)+len(item.Name)
 			if size < exportBytes {
 				return true
@@ -278,7 +284,7 @@ func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64
 		}
 	})
 	defer stop()
-	ctx = context.WithoutCancel(ctx) // next is not called any more when this has returned
+	ctx = context.WithoutCancel(ctx) // ask must not return while the loop may still call next
 	for {
 		items, err := ask(ctx, s.loop, func(l *loop) ([]*apiv1.SlotItem, error) {
 			if a := l.apps[app]; a == nil || a.slots[slot].Ownership.State != job.Leaving || a.slots[slot].Ownership.Move != move {
@@ -296,8 +302,8 @@ func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64
 	}
 }
 
-// Take makes a slot of what another unit froze for a move. It returns when that
-// is durable, and at once when it was before.
+// Take creates a slot from the content that another partition has exported for a move. It
+// returns when the slot is durable; if the slot has arrived before, it does nothing.
 func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, items []*apiv1.SlotItem) error {
 	if job.CheckName("app", app) != nil || slot >= job.Slots || slot == job.ModuleSlot || move == 0 {
 		return status.Errorf(codes.InvalidArgument, "slot %d of app %q does not move", slot, app)
@@ -317,14 +323,14 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 	if len(chunks) == 0 {
 		chunks = [][]*apiv1.SlotItem{nil}
 	}
-	mine := new(byte) // tells this try from others
+	mine := new(byte) // its address identifies this call
 	for i, chunk := range chunks {
 		done, err := ask(ctx, s.loop, func(l *loop) (bool, error) {
 			a := l.app(app)
 			p := a.slots[slot].Ownership
 			switch {
 			case p.Move > move, p.Move == move && p.State != job.Coming:
-				return true, nil // it has come, and perhaps gone on
+				return true, nil // it has arrived, and may have left again
 			case p.State == job.Leaving:
 				return false, status.Errorf(codes.Aborted, "slot %d of app %s is leaving here itself", slot, app)
 			case a.home() == "" && p.Move == 0:
@@ -359,7 +365,8 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 	return nil
 }
 
-// Forget drops a slot that was frozen for a move and is in the other unit now.
+// Forget drops a slot that was frozen for a move, after it has arrived in the other
+// partition. It does nothing if the slot is not frozen for that move.
 func (s *Server) Forget(ctx context.Context, app string, slot uint8, move uint64) error {
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
 		a := l.apps[app]
@@ -375,7 +382,7 @@ func (s *Server) Forget(ctx context.Context, app string, slot uint8, move uint64
 	return err
 }
 
-// resumeRun has a run go on that came with its slot.
+// resumeRun queues a run that has arrived with its slot, or sets its timer.
 func (l *loop) resumeRun(r *job.Run) {
 	if boundedByOverlap(r) && (r.Attempt > 0 || r.Delegates()) {
 		l.overlapQueue(r).in[r.ID] = r
@@ -390,15 +397,15 @@ func (l *loop) resumeRun(r *job.Run) {
 	}
 }
 
-// Share is the part of an app that one partition has.
+// Share describes the sub-app that one partition has.
 type Share struct {
-	Home  string // "": this unit
-	Slots [job.Slots]job.SlotOwnership
-	Here  [job.Slots]bool
-	Rates [job.Slots]float64 // schedules a second
+	Home  string                       // the primary partition; "": this one
+	Slots [job.Slots]job.SlotOwnership // as this partition knows them
+	Here  [job.Slots]bool              // the slots whose jobs are in this partition
+	Rates [job.Slots]float64           // armed and triggered runs a second, with a half-life of 30 s
 }
 
-// shares returns the shares of the apps that do something, or are split.
+// shares returns the shares of the apps that are active or split.
 func (l *loop) shares() map[string]Share {
 	all := map[string]Share{}
 	for name, a := range l.apps {
@@ -421,7 +428,7 @@ func (l *loop) shareOf(a *app) (sh Share, busy bool) {
 	return sh, busy
 }
 
-// Share returns what this unit has of an app; nil: nothing.
+// Share returns the share of an app that this partition has; nil: it has none.
 func (s *Server) Share(ctx context.Context, app string) (*Share, error) {
 	return ask(ctx, s.loop, func(l *loop) (*Share, error) {
 		a := l.apps[app]
@@ -433,10 +440,10 @@ func (s *Server) Share(ctx context.Context, app string) (*Share, error) {
 	})
 }
 
-// slotRate is the rate of one slot.
+// slotRate is the rate of accepted runs of one slot.
 type slotRate struct {
 	decayingRate
-	pending int // were counted in this turn
+	pending int // runs that were counted in this turn
 }
 
 // countSlot counts one activation of a slot. Only a cluster needs the rates, for its placement.
@@ -462,8 +469,8 @@ func (l *loop) publishRates() {
 	l.countedRates = l.countedRates[:0]
 }
 
-// State returns what an app has but once; nil: the app is changed elsewhere, or
-// is not there.
+// State returns the state that only the primary partition of an app changes; nil: this is
+// not the primary partition, or it does not have the app.
 func (s *Server) State(ctx context.Context, app string) (*apiv1.AppState, error) {
 	return ask(ctx, s.loop, func(l *loop) (*apiv1.AppState, error) {
 		a := l.apps[app]
@@ -489,8 +496,9 @@ func (s *Server) State(ctx context.Context, app string) (*apiv1.AppState, error)
 	})
 }
 
-// Copy makes what this unit has of an app that is changed elsewhere the same as
-// there. The code of its modules is on this server's disk.
+// Copy replaces this partition's copy of the state that the primary partition of an app
+// has. The caller has put the code of its modules on this server's disk. Copy fails if
+// this is the primary partition, or if a later state was copied before.
 func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
 	if job.CheckName("app", st.GetApp()) != nil || st.Home == "" {
 		return status.Errorf(codes.InvalidArgument, "a copy of the app %q of the unit %q: neither may be empty", st.GetApp(), st.GetHome())
@@ -499,13 +507,15 @@ func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
 	return err
 }
 
-// stamp says of which owner of its home a state of an app is, and which of that
-// one's. A copy may come late: who sent it owned the home once, and stood still
-// since. What came after it stays. Only this owner of this unit knows its stamps; the
-// home brings its state anew to whoever owns the unit next.
+// stamp orders the states of an app that the primary partition sends: by the epoch of its
+// owner, and by the revisions of that owner. A former owner of the primary partition may
+// have been suspended and then send an old state; the stamp lets this partition refuse
+// it. Stamps are not durable: the primary partition sends its state again to each new
+// owner of this partition.
 type stamp struct{ epoch, revision uint64 }
 
-// before is false of what has no stamp: it is of a server of an older version.
+// before reports whether s is older than other. It is false for a zero stamp, which
+// servers of older versions send.
 func (s stamp) before(other stamp) bool {
 	return s.epoch > 0 && (s.epoch < other.epoch || s.epoch == other.epoch && s.revision < other.revision)
 }
@@ -559,14 +569,15 @@ func (l *loop) copyAliases(m *job.Slot, to []*apiv1.Alias) {
 	}
 }
 
-// copyCalendars also plans the jobs anew that name a calendar which has changed.
+// copyCalendars also updates the planned times of the jobs that name a changed calendar.
+// It does not delete a calendar that a job names.
 func (l *loop) copyCalendars(m *job.Slot, to []*apiv1.Calendar) error {
 	stay := map[string]bool{}
 	for _, c := range to {
 		stay[c.Name] = true
 		c, have := proto.CloneOf(c), proto.CloneOf(m.Calendars[c.Name])
 		if have != nil {
-			have.UpdatedAt = c.UpdatedAt // of a copy it is when it was made
+			have.UpdatedAt = c.UpdatedAt // the copy has the time at which it was made
 		}
 		if proto.Equal(have, c) {
 			continue
@@ -625,7 +636,7 @@ func (l *loop) copyGrants(m *job.Slot, to []*apiv1.ModuleGrants) {
 	}
 }
 
-// elsewhere returns a run that another unit has; nil: none has.
+// elsewhere returns a run that another partition has; nil: no partition has it.
 func (s *Server) elsewhere(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	if s.cfg.Remote == nil {
 		return nil, nil
@@ -633,7 +644,7 @@ func (s *Server) elsewhere(ctx context.Context, app string, id job.RunID) (*apiv
 	return s.cfg.Remote.Run(ctx, app, id)
 }
 
-// ended reports whether a run is in the history, of whichever unit.
+// ended reports whether a run is in the history of this or another partition.
 func (s *Server) ended(ctx context.Context, app string, id job.RunID) (bool, error) {
 	_, ended, err := s.cfg.Store.Run(app, id)
 	if err != nil || ended {
@@ -643,17 +654,18 @@ func (s *Server) ended(ctx context.Context, app string, id job.RunID) (bool, err
 	return m != nil && job.State(m.State).Terminal(), err
 }
 
-// Find returns a run that this unit has, live or in its history; nil: none.
+// Find returns a run that this partition has, live or in its history; nil: it has none.
 func (s *Server) Find(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	return s.find(ctx, app, id)
 }
 
-// atHome is what a question of a handler comes to when the app's home is to be asked.
+// atHome is the error of a handler's call that only the primary partition can answer. The
+// server then makes the call there.
 type atHome struct{}
 
 func (atHome) Error() string { return "the app's home is to be asked" }
 
-// toHome returns the error that leads to the app's home; nil: it is here.
+// toHome returns atHome if the primary partition of the app is another one.
 func (l *loop) toHome(app string) error {
 	if l.apps[app].home() != "" {
 		return atHome{}
@@ -661,7 +673,8 @@ func (l *loop) toHome(app string) error {
 	return nil
 }
 
-// Entry answers for a run of another unit, which may read the value.
+// Entry returns a value for a run of another partition. The caller has checked that the
+// run may read it.
 func (s *Server) Entry(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
 	return ask(ctx, s.loop, func(l *loop) (*apiv1.GuestGetEntryResponse, error) {
 		row := l.value(app, req.Bucket, req.Key)
@@ -672,7 +685,8 @@ func (s *Server) Entry(ctx context.Context, app string, req *apiv1.GuestGetEntry
 	})
 }
 
-// PutEntry is for a run of another unit, which may write the value.
+// PutEntry sets a value for a run of another partition. The caller has checked that the
+// run may write it.
 func (s *Server) PutEntry(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
 	return askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.GuestPutEntryResponse, error)) {
 		row, err := l.putEntry(app, req)
@@ -684,7 +698,8 @@ func (s *Server) PutEntry(ctx context.Context, app string, req *apiv1.GuestPutEn
 	})
 }
 
-// DeleteEntry is for a run of another unit, which may write the value.
+// DeleteEntry deletes a value for a run of another partition. The caller has checked that
+// the run may write it.
 func (s *Server) DeleteEntry(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error {
 	_, err := askDurable(ctx, s.loop, func(l *loop, answer func(struct{}, error)) {
 		if err := l.deleteEntry(app, req); err != nil {
@@ -696,8 +711,9 @@ func (s *Server) DeleteEntry(ctx context.Context, app string, req *apiv1.GuestDe
 	return err
 }
 
-// Enqueue accepts a run of a job of this unit for a run of the app from, of
-// another unit, whose module may enqueue it. Asked again it is the same run.
+// Enqueue accepts a run of a job of this partition, for a run of the app from in another
+// partition. The caller has checked that the module of that run may enqueue the job. A
+// repeated call returns the same run.
 func (s *Server) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
 	e, err := newEnqueued(from, req)
 	if err != nil {
@@ -726,7 +742,8 @@ func (s *Server) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 	})
 }
 
-// Ready says why no slot of an app can come to this unit; nil: one can.
+// Ready returns the reason why no slot of an app can move to this partition now; nil: a
+// slot can.
 func (s *Server) Ready(ctx context.Context, app string) error {
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
 		a := l.apps[app]

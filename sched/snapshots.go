@@ -9,7 +9,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// snapshots takes one when it is time to and trims the journal behind it.
+// snapshots takes a snapshot of the store and trims the journal behind it, each time that
+// [Config.SnapshotEvery] or the growth of the journal asks for it. It returns nil when
+// ctx or the loop ends. A full disk is no error: the next check tries again.
 func (s *Server) snapshots(ctx context.Context) error {
 	const look = 5 * time.Second
 	last, size := time.Now(), s.cfg.Journal.Bytes()

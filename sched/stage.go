@@ -10,14 +10,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// stageBytes is the size at which a turn of the loop hands its records to
-// the journal before it has seen all of its inbox.
+// stageBytes is the size, in bytes, at which a turn gives its batch to the journal before
+// it has handled all of its input.
 const stageBytes = 1 << 20
 
-// stage is what one turn has decided: records, their effects, and the answers
-// that wait for their durability.
+// stage is a batch: the records that one turn has decided, their effects, and the answers
+// that callers get when the records are durable.
 type stage struct {
-	number uint64 // of the loop's stages
+	number uint64 // see loop.stageNumber
 	recs   []journal.Record
 	bytes  int
 	fx     []job.Effect
@@ -25,25 +25,26 @@ type stage struct {
 	err    error
 }
 
-// A stage's lists, and the buffers of its records, are as much as all else that
-// a run takes, and would be garbage at once: they are used again. What a burst
-// made large is left to the collector.
+// Batches and the buffers of their records are reused: they take as much memory as all
+// else that a run needs, and would be garbage at once. The garbage collector gets those
+// that a burst has made large.
 var stages = sync.Pool{New: func() any { return &stage{} }}
 
 const (
-	maxSpareFx     = 32 << 10    // effects of a stage
+	maxSpareFx     = 32 << 10    // effects of a batch
 	maxSpareBody   = 2 * maxTail // bytes of a buffer
 	maxSpareBodies = 128         // buffers of a loop
 )
 
-// open begins the next stage.
+// open begins the next batch.
 func (l *loop) open() {
 	l.stageNumber++
 	l.stage = stages.Get().(*stage)
 	l.stage.number = l.stageNumber
 }
 
-// recycle takes back a stage that nobody needs any more.
+// recycle clears a batch and makes it available for reuse. The caller has no further use
+// for it.
 func (s *stage) recycle() {
 	if cap(s.fx) > maxSpareFx {
 		return
@@ -66,7 +67,7 @@ func (l *loop) buffer() []byte {
 	return b
 }
 
-// handed takes the buffers of records back that the journal has copied.
+// handed takes back the buffers of records that the journal has copied.
 func (l *loop) handed(recs []journal.Record) {
 	for i := range recs {
 		if b := recs[i].Body; cap(b) <= maxSpareBody && len(l.bodies) < maxSpareBodies {
@@ -76,14 +77,15 @@ func (l *loop) handed(recs []journal.Record) {
 	clear(recs)
 }
 
-// tail is a record of a stage that was not submitted yet, to which no other
-// record of its slot has come since.
+// tail names an open record: it is in the batch of this turn, and its slot has no later
+// record.
 type tail struct {
-	stage uint64 // its number; 0: there is none
-	rec   int
+	stage uint64 // number of its batch; 0: there is no open record
+	rec   int    // index in stage.recs
 }
 
-// record decides: it puts rec on its way to the journal and folds it in.
+// record adds rec to the batch of this turn and applies it to the state of its slot at
+// once. The effects of rec happen when the batch is durable, see release.
 func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
 	rec.AtMs = l.nowMs
 	l.pin(s, rec)
@@ -104,11 +106,11 @@ func (l *loop) append(s *job.Slot, body []byte) {
 	l.stage.bytes += len(body)
 }
 
-// maxTail is the size at which a record of accepted runs takes no more, bytes.
+// maxTail is the size, in bytes, at which an open record of accepted runs takes no more.
 const maxTail = 64 << 10
 
-// accept is record for an accepted run. Those that come one after another share
-// a record: there may be 100 000 a second.
+// accept is record for an accepted run. Consecutive accepted runs of a slot share a
+// record, because there may be 100 000 a second.
 func (l *loop) accept(j *job.Job, acc *apiv1.Accepted) {
 	s := j.Slot()
 	t := &ownerOf(s).tails[s.Index]
@@ -131,13 +133,14 @@ func (l *loop) accept(j *job.Job, acc *apiv1.Accepted) {
 	l.account(l.stage.fx[from:])
 }
 
-// onDurable calls fn when everything that was decided so far is durable, or
-// with the error that says that it never will be.
+// onDurable calls fn on the loop when all records so far are durable, or with the error
+// because of which they never will be.
 func (l *loop) onDurable(fn func(error)) {
 	l.stage.acks = append(l.stage.acks, fn)
 }
 
-// submit hands the turn's records to the journal.
+// submit gives the batch of this turn to the journal and begins the next one. The answers
+// of a batch without records wait for the last batch in flight.
 func (l *loop) submit() {
 	l.follow()
 	s := l.stage
@@ -146,7 +149,7 @@ func (l *loop) submit() {
 			return
 		}
 		l.open()
-		if n := len(l.inflight); n > 0 { // wait for what it rests on
+		if n := len(l.inflight); n > 0 { // they rest on records in flight
 			l.inflight[n-1].acks = append(l.inflight[n-1].acks, s.acks...)
 		} else {
 			for _, ack := range s.acks {
@@ -166,8 +169,8 @@ func (l *loop) submit() {
 		l.wake()
 	})
 	if err != nil {
-		// Room was asked for before anything was decided, so this is not a full
-		// disk: the journal is dead, and the state is ahead of it.
+		// The disk is not full, because refuse and cramped check for room before a record
+		// is made: the journal has failed, and the state is ahead of it.
 		l.fail(fmt.Errorf("append to the journal: %w", err))
 		l.release(s)
 		return
@@ -177,8 +180,8 @@ func (l *loop) submit() {
 	s.recs = s.recs[:0]
 }
 
-// submitLazy hands the turn's records to the journal, which may keep them for a
-// while. Nobody waits for them, and their effects are visible already.
+// submitLazy gives the records of this turn to the journal, which may write them up to a
+// tenth of a second later. No caller waits for them, and their effects have happened.
 func (l *loop) submitLazy() {
 	s := l.stage
 	if len(s.recs) == 0 {
@@ -194,7 +197,8 @@ func (l *loop) submitLazy() {
 	l.lastSeq = last
 }
 
-// release lets what a durable stage decided become visible.
+// release performs the effects of a durable batch and queues its answers. If the batch
+// has failed, the server ends and the answers are the error.
 func (l *loop) release(s *stage) {
 	if s.err != nil {
 		l.fail(fmt.Errorf("write the journal: %w", s.err))
@@ -216,10 +220,10 @@ func (l *loop) release(s *stage) {
 	s.recycle()
 }
 
-// answerDurable answers the calls whose commands are durable. It comes after the dispatch:
-// to wake a goroutine takes longer than to send a task, and the callers lose no time by it.
-// The goroutines that send short outboxes are woken after it, in flush, because the runtime
-// runs the last goroutine that another one has woken first.
+// answerDurable answers the calls whose records are durable. It comes after the dispatch,
+// because waking a goroutine takes longer than queueing a task, and callers do not notice
+// the difference. flush, which wakes the senders of tasks, comes after it, because the
+// runtime schedules the last readied goroutine first.
 func (l *loop) answerDurable() {
 	for _, ack := range l.owed {
 		ack(l.failure)
@@ -228,7 +232,7 @@ func (l *loop) answerDurable() {
 	l.owed = l.owed[:0]
 }
 
-// flush has sent what the turn has put into the outboxes of hosts.
+// flush wakes the senders of the outboxes into which the turn has put tasks.
 func (l *loop) flush() {
 	for _, out := range l.unsent {
 		out.flush()

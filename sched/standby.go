@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// Standby holds the state of slots that another server owns, and keeps the store of
-// this one near the end of their journal. It decides nothing. It is for one goroutine.
+// Standby follows the journal of a partition that another server owns: it applies the
+// records to its own state and store. It decides nothing. It is not safe for concurrent
+// use.
 type Standby struct{ l *loop }
 
-// CaughtUp is where a standby stands.
+// CaughtUp is the progress of a standby.
 type CaughtUp struct {
-	Applied uint64   // the store includes the records up to here
+	Applied uint64   // sequence of the last record that the store includes
 	Missing []string // digests of modules whose code is not on this server's disk
 }
 
-// Follow reads the state from the store. Of the configuration it needs what [New]
-// does. Nobody else may use the store from here on.
+// Follow returns a standby with the state that the store has. It requires the same fields
+// of the configuration as [New]. From then on only the standby may use the store.
 func Follow(cfg Config) (*Standby, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -31,8 +32,8 @@ func Follow(cfg Config) (*Standby, error) {
 	return &Standby{l}, nil
 }
 
-// CatchUp brings state and store up to the end of the journal. After an error the
-// standby is of no use any more: what it holds may be between two records.
+// CatchUp brings state and store up to the end of the journal. After an error the standby
+// cannot be used further, because its state may be inconsistent.
 func (s *Standby) CatchUp() (CaughtUp, error) {
 	l := s.l
 	l.setNow(time.Now())
@@ -57,9 +58,10 @@ func (s *Standby) CatchUp() (CaughtUp, error) {
 	return CaughtUp{Applied: l.cfg.Store.Applied(), Missing: l.missing()}, nil
 }
 
-// TakeOver is [New] for a server that has stood by: it goes on with what the standby
-// holds, so that only what came to the journal since the last CatchUp is read. The store is
-// that of the standby, which is of no use any more.
+// TakeOver turns the standby into the server that owns the partition, and returns it
+// ready to Run, like [New]. It reads only the records that were appended since the last
+// CatchUp. cfg.Store must be the store of the standby. The standby cannot be used
+// afterwards.
 func (s *Standby) TakeOver(cfg Config) (*Server, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func (s *Standby) TakeOver(cfg Config) (*Server, error) {
 	return serve(cfg, s.l)
 }
 
-// Missing returns the digests of modules whose code is not on this server's disk.
+// Missing returns the digests of modules whose code is not on this server's disk, sorted.
 func (s *Server) Missing(ctx context.Context) ([]string, error) {
 	return ask(ctx, s.loop, func(l *loop) ([]string, error) { return l.missing(), nil })
 }

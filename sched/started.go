@@ -8,11 +8,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// A host tells that the handler of a run has started when it has run for 100 ms, and
-// with the result if it is shorter. What it tells of live runs is in no record: it tells
-// it again on each stream.
+// A host reports the start of a handler when the handler has run for 100 ms, or with the
+// result of a shorter one (ADR 39). Reported states of live runs are in no record, so the
+// host repeats them on each new stream.
 
-// paceText is a pace as hosts are told it.
+// paceText returns a pace as tasks carry it to hosts.
 func paceText(pace uint8) apiv1.Pace {
 	switch {
 	case pace == 0:
@@ -23,7 +23,7 @@ func paceText(pace uint8) apiv1.Pace {
 	return apiv1.Pace_PACE_SLOW
 }
 
-// handleStates takes the states that a host reports of its runs.
+// handleStates records the states that a host reports of its runs.
 func (l *loop) handleStates(h *host, states []*apiv1.TaskState) {
 	if len(states) == 0 {
 		return
@@ -51,8 +51,9 @@ func (l *loop) handleStates(h *host, states []*apiv1.TaskState) {
 	l.hostFreed()
 }
 
-// countStart returns when the handler of a run started that waited at its host for so
-// long, and measures how late a scheduled run was.
+// countStart returns when the handler of a run has started, in Unix ms, from the time
+// that the task waited at its host. For the first attempt of a scheduled run it also
+// records the lateness.
 func (l *loop) countStart(r *job.Run, waitedUs int64) (ms int64) {
 	us := r.Attempts[len(r.Attempts)-1].DispatchedMs*1000 + int64(r.Micros) + max(waitedUs, 0)
 	if r.Trigger == job.BySchedule && r.Attempt == 1 {
@@ -61,8 +62,8 @@ func (l *loop) countStart(r *job.Run, waitedUs int64) (ms int64) {
 	return min(us/1000, l.nowMs)
 }
 
-// startedBy returns when the handler of an attempt started that has ended so; 0: it did
-// not, or its host, which may be nil, did not tell.
+// startedBy returns when the handler of an attempt with the result t has started, in Unix
+// ms; 0: it has not, or the host has not reported it. h may be nil.
 func (l *loop) startedBy(h *host, r *job.Run, t *apiv1.TaskResult) int64 {
 	if h != nil && len(h.held.told) > 0 {
 		if told, ok := h.held.told[r]; ok {
@@ -75,7 +76,8 @@ func (l *loop) startedBy(h *host, r *job.Run, t *apiv1.TaskResult) int64 {
 	return l.countStart(r, t.WaitedUs)
 }
 
-// cameTooLate reports whether a host did not start a run because its deadline has passed.
+// cameTooLate reports whether a host has not started a run because its start deadline has
+// passed.
 func (l *loop) cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
 	if t.Code != job.CodeStartDeadline || t.Outcome != apiv1.Outcome_OUTCOME_STOPPED || t.StartedMs != 0 || r.CancelRequested {
 		return false
@@ -84,13 +86,14 @@ func (l *loop) cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
 	return at > 0 && l.nowMs+l.ahead.lag(r) > at
 }
 
-// leastStartTime is the shortest time that a task with a rate has to start at its host.
+// leastStartTime is the shortest time that the task of a job with a rate may wait at its
+// host.
 const leastStartTime = 10 * time.Millisecond
 
-// startWithin returns how long a task may wait at its host; 0: as long as it takes. A
-// run with a deadline is missed after it. A run with a rate is given back, and waits for
-// its rate again: starts that are late by a hundredth of the rate's interval, or 10 ms,
-// are as good as on time.
+// startWithin returns how long a task may wait at its host, in ms; 0: without a bound.
+// After that time, a run with a start deadline is missed. A run with a rate is given back
+// to the server and waits for its rate again; it may start late by a hundredth of the
+// interval of the rate, but at least by 10 ms.
 func (l *loop) startWithin(r *job.Run) (ms int64) {
 	if at := startBy(r); at > 0 {
 		ms = max(at-l.nowMs-l.ahead.lag(r), 1)
@@ -113,15 +116,15 @@ func (l *loop) startWithin(r *job.Run) (ms int64) {
 	return min(ms, within)
 }
 
-// recallCaught takes back runs of quick jobs that wait at a host behind others which take
-// longer than such runs do. They are sent again, perhaps to another host, when this one
-// has confirmed that they have not started.
+// recallCaught asks a host to give back runs of quick jobs that wait there behind runs
+// that take longer than expected. When the host has confirmed that they have not started,
+// they are dispatched again, perhaps to another host.
 func (l *loop) recallCaught(h *host) {
 	excess := h.held.quick - h.budget()
 	if excess <= 0 || !h.hello.Recalls {
 		return
 	}
-	for i := len(h.held.runs) - 1; i >= 0 && excess > 0; i-- { // the newest first, about
+	for i := len(h.held.runs) - 1; i >= 0 && excess > 0; i-- { // roughly the newest first
 		r := h.held.runs[i]
 		if _, isTold := h.held.told[r]; isTold || !isQuick(r.Pace) {
 			continue
@@ -140,7 +143,7 @@ func (l *loop) state(r *job.Run) job.State {
 		return r.State
 	}
 	h := l.hosts[r.Host]
-	if h == nil || !h.hello.GetRecalls() { // it does not tell
+	if h == nil || !h.hello.GetRecalls() { // an older host reports no starts
 		return job.Running
 	}
 	switch t, isTold := h.held.told[r]; {
@@ -152,7 +155,8 @@ func (l *loop) state(r *job.Run) job.State {
 	return job.Dispatched
 }
 
-// handlerMs is Run.HandlerMs of a live run.
+// handlerMs returns when the handler of a live run has started, in Unix ms, with the
+// start that its host has reported; 0: it has not.
 func (l *loop) handlerMs(r *job.Run) int64 {
 	at := r.HandlerMs()
 	if at == 0 && r.State == job.Running {
@@ -163,7 +167,8 @@ func (l *loop) handlerMs(r *job.Run) int64 {
 	return at
 }
 
-// row returns the row of a live run for the API: with what its host has told.
+// row returns the row of a live run for the API, with the state and the start that its
+// host has reported.
 func (l *loop) row(r *job.Run) *apiv1.RunRow {
 	row := r.Row()
 	row.State = string(l.state(r))
@@ -173,7 +178,8 @@ func (l *loop) row(r *job.Run) *apiv1.RunRow {
 	return row
 }
 
-// whyRunning says where a run is that a host has.
+// whyRunning returns a text that says where a run is that a host has, and what it waits
+// for.
 func (l *loop) whyRunning(r *job.Run) string {
 	h := l.hosts[r.Host]
 	if h == nil {
@@ -202,7 +208,8 @@ func (l *loop) whyRunning(r *job.Run) string {
 	return on + ", and has not run for 100 ms: its start is told with its result, or then"
 }
 
-// running returns how many runs hold a slot of the host, as far as this server knows.
+// running returns the number of runs of this partition that hold an execution slot of the
+// host.
 func (h *host) running() int {
 	busy := h.held.busy()
 	if slots := int(h.hello.Slots); slots > 0 {
@@ -223,7 +230,7 @@ func (l *loop) countStates(h *host, counts map[job.State]int) {
 	}
 }
 
-// atHosts counts the runs of an app that hosts have and that do not run.
+// atHosts returns the numbers of an app's runs that are dispatched and sleeping.
 func (l *loop) atHosts(a *app) (dispatched, sleeping int64) {
 	for _, h := range l.hosts {
 		if !h.hello.GetRecalls() || h.held.of[a] == nil {

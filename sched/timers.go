@@ -5,21 +5,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
-// timers are the loop's wheel of jobs, runs and the few other things that have a
-// time. The wheel holds numbers, and the garbage collector does not look into it:
-// in the order in which they are due, a million jobs are a million places all
-// over the memory. Like a wheel it is not safe for concurrent use.
+// timers is the loop's timing wheel of jobs, runs and the few other values with a
+// deadline. The wheel has numbers and no pointers, so that the garbage collector does not
+// scan it: in the order of their deadlines, a million jobs are spread all over the
+// memory. It is not safe for concurrent use.
 //
-// A job is named by its number in its slot. When it is gone the number may be
-// another's, which then has one more timer that does not hold.
+// A timer names a job by its number in its slot. When the job is deleted, another job may
+// get the number and with it a stale timer.
 type timers struct {
 	wheel *wheel.Wheel[uint64]
-	apps  []*app // by their number
-	rest  []any  // what is no job, by its number; nil: the number is free
-	free  []uint32
+	apps  []*app   // by app.number-1
+	rest  []any    // the values that are no jobs, by their number; nil: the number is free
+	free  []uint32 // the free numbers of rest
 }
 
-// A timer's number:
+// The number of a timer, with the sizes of its fields in bits:
 //
 //	| app (24) | slot (8) | number of the job (31) | 0 |
 //	| 0 (31)   | number in rest (32)               | 1 |
@@ -29,13 +29,13 @@ func newTimers(now int64) *timers { return &timers{wheel: wheel.New[uint64](now)
 // restart drops all timers.
 func (t *timers) restart(now int64) { *t = timers{wheel: wheel.New[uint64](now), apps: t.apps} }
 
-// Len returns the number of timers, those that no longer hold included.
+// Len returns the number of timers, stale ones included.
 func (t *timers) Len() int { return t.wheel.Len() }
 
-// Next is [wheel.Wheel.Next].
+// Next is like [wheel.Wheel.Next].
 func (t *timers) Next() (at int64, ok bool) { return t.wheel.Next() }
 
-// Add puts v in. A job is the slot's.
+// Add adds a timer for v. A job must be in its slot.
 func (t *timers) Add(due int64, v any) {
 	j, ok := v.(*job.Job)
 	if !ok {
@@ -63,7 +63,7 @@ func (t *timers) keep(v any) uint64 {
 	return uint64(i)<<1 | 1
 }
 
-// of returns what a timer is of; nil: of a job that is gone.
+// of returns the value of a timer; nil: its job is gone.
 func (t *timers) of(number uint64) any {
 	if number&1 != 0 {
 		return t.rest[number>>1]
@@ -74,7 +74,7 @@ func (t *timers) of(number uint64) any {
 	return nil
 }
 
-// drop forgets what a timer is of.
+// drop frees the number of a timer whose value is no job.
 func (t *timers) drop(number uint64) {
 	if number&1 != 0 {
 		t.rest[number>>1] = nil
@@ -82,8 +82,8 @@ func (t *timers) drop(number uint64) {
 	}
 }
 
-// Advance calls fire for what is due, as [wheel.Wheel.Advance] does. fire may call
-// Add and nothing else of the timers.
+// Advance calls fire for each timer that is due, as [wheel.Wheel.Advance] does. fire may
+// call Add, but no other method of the timers.
 func (t *timers) Advance(now int64, fire func(due int64, v any)) {
 	t.wheel.Advance(now, func(due int64, number uint64) {
 		if v := t.of(number); v != nil {
@@ -96,7 +96,8 @@ func (t *timers) Advance(now int64, fire func(due int64, v any)) {
 	}
 }
 
-// Sweep is [wheel.Wheel.Sweep]. Those of jobs that are gone are dropped.
+// Sweep is like [wheel.Wheel.Sweep]. The value of the timer of a job that is gone is nil;
+// judge drops it.
 func (t *timers) Sweep(judge func(entries []wheel.Entry[any], holds []bool)) {
 	var values []wheel.Entry[any]
 	t.wheel.Sweep(func(entries []wheel.Entry[uint64], holds []bool) {

@@ -16,37 +16,39 @@ import (
 )
 
 const (
-	// maxUploadsOfApp: one is in the gate, and one waits behind it.
+	// maxUploadsOfApp bounds the uploads of an app: one is in the upload verifier, and
+	// one waits behind it.
 	maxUploadsOfApp = 2
-	// maxUploads bounds those of all apps together, and with them what they take of
-	// the disk.
+	// maxUploads bounds the uploads of all apps together, and so the disk space that they
+	// need.
 	maxUploads = 8
-	// uploadRate is what must come of an upload in a second, in bytes, after uploadGrace.
+	// uploadRate is the least mean rate of an upload, in bytes a second. uploadGrace is
+	// the time that each upload has in addition.
 	uploadRate  = 4 << 10
 	uploadGrace = 30 * time.Second
 )
 
-// uploads admits uploads and orders them: one of an app is in the gate at a time,
-// so that apps take turns there.
+// uploads admits uploads and orders them: only one upload of an app is in the upload
+// verifier at a time, so that apps take turns there. It is safe for concurrent use.
 type uploads struct {
-	// blobs is held for reading from the moment an upload's bytes are kept until a
-	// version names them, and for writing while bytes are dropped that no version
-	// names: else a collection could take the bytes of an upload.
+	// blobs is locked for reading from the time that the bytes of an upload are stored
+	// until a version names them. It is locked for writing while bytes are removed that
+	// no version names. Otherwise a collection could remove the bytes of an upload.
 	blobs sync.RWMutex
 
 	mu   sync.Mutex
-	apps map[string]*appUploads // of apps with uploads that were admitted
-	all  int                    // uploads that were admitted
+	apps map[string]*appUploads // of apps with admitted uploads
+	all  int                    // admitted uploads
 }
 
-// appUploads are the uploads of one app.
+// appUploads has the admitted uploads of one app.
 type appUploads struct {
-	n    int           // that were admitted
-	turn chan struct{} // capacity 1: the upload that has put in a token is in the gate
+	n    int           // admitted uploads
+	turn chan struct{} // capacity 1: the upload that has put in a token is in the verifier
 }
 
-// admit lets an upload in, before any of its bytes are read, or says why not. The
-// caller ends it with leave.
+// admit admits an upload before any of its bytes are read, or fails with
+// ResourceExhausted. The caller calls leave at the end of the upload.
 func (u *uploads) admit(app string) (of *appUploads, leave func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -75,12 +77,14 @@ func (u *uploads) admit(app string) (of *appUploads, leave func(), err error) {
 	}, nil
 }
 
-// busy refuses what there is no place for now, and says when another try may succeed.
+// busy returns the error for an upload that exceeds a limit. after is when a retry may
+// succeed.
 func busy(after time.Duration, format string, args ...any) error {
 	return refused(codes.ResourceExhausted, fmt.Sprintf(format, args...), &apiv1.Refusal{Reason: reasonBusy, RetryAfterS: int32(after.Seconds())})
 }
 
-// enter waits for the app's turn in the upload gate.
+// enter waits for the app's turn in the upload verifier. The caller calls leave
+// afterwards.
 func (a *appUploads) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
@@ -90,8 +94,8 @@ func (a *appUploads) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// receive writes the bytes of an upload to the disk. One that comes too slowly is
-// refused, since it keeps others from being admitted.
+// receive writes the bytes of an upload to the disk. It refuses an upload that comes more
+// slowly than uploadRate, because it keeps others from being admitted.
 func receive(stream apiv1.Modules_PushModuleServer, to *modules.Upload) error {
 	parts, stop := readParts(stream)
 	defer stop()
@@ -120,14 +124,14 @@ func receive(stream apiv1.Modules_PushModuleServer, to *modules.Upload) error {
 	}
 }
 
-// uploadPart is what a stream brings.
+// uploadPart is a message of an upload, or the error of its stream.
 type uploadPart struct {
 	chunk []byte
 	err   error
 }
 
-// readParts reads a stream until stop, or to its end. What waits for the stream
-// then ends with the call.
+// readParts reads a stream in a goroutine, up to its first error or until the caller
+// calls stop. A Recv that waits at that time returns when the gRPC call ends.
 func readParts(stream apiv1.Modules_PushModuleServer) (<-chan uploadPart, func()) {
 	parts, done := make(chan uploadPart), make(chan struct{})
 	go func() {

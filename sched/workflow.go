@@ -16,21 +16,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// This file moves runs of workflows on. What there is to do next follows from
-// the state of such a run alone, so that it can be asked at any time: when it
-// begins, when the run of a node has ended, when it is cancelled, after a
-// restart. One batch of the journal has the end of a node's run, the decision of
-// the workflow about it, and the runs that the decision starts.
+// This file advances runs of workflows. The next step follows from the state of the run
+// alone, so it can be computed at any time: when the run begins, when the run of a node
+// has ended, when it is cancelled, after a restart. One batch has the end of a node's
+// run, the decision of the workflow about it, and the runs that the decision starts (ADR
+// 11, 14).
 
 const (
-	// fullBatchBytes is the size of a batch to which no further node is added;
-	// startBytes bounds the inputs of the nodes that one run starts at once.
+	// fullBatchBytes is the size of a batch, in bytes, to which no further step is added.
+	// startBytes bounds the records of the nodes that one step starts, in bytes.
 	fullBatchBytes = 2 * stageBytes
 	startBytes     = 1 << 20
 )
 
-// begin begins a run of a workflow. It needs no host, so it does not stand in
-// line for one.
+// begin begins a due run of a workflow in this turn. The run needs no host, so it does
+// not go through the ready queue.
 func (l *loop) begin(r *job.Run) {
 	if !l.due(r) || l.expired(r) || l.limited(r) {
 		return
@@ -45,7 +45,8 @@ func (x *workflowTimer) holds(l *loop) bool {
 	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.HasNodes()
 }
 
-// watchNodes sets the timers of a run of a workflow.
+// watchNodes sets the timers of a run of a workflow after a restart: one for now, and one
+// for its timeout.
 func (l *loop) watchNodes(r *job.Run) {
 	l.wheel.Add(l.nowMs, &workflowTimer{r})
 	if r.Policy.Timeout > 0 {
@@ -53,8 +54,8 @@ func (l *loop) watchNodes(r *job.Run) {
 	}
 }
 
-// advance moves the runs of workflows on of which nodes have ended, and those
-// of moved.
+// advance advances the runs of moved, and the runs of workflows that have nodes among the
+// runs of ended.
 func (l *loop) advance(ended, moved []*job.Run) {
 	var ends map[*job.Run][]*job.Run
 	for _, up := range ended {
@@ -79,8 +80,8 @@ func (l *loop) advance(ended, moved []*job.Run) {
 	}
 }
 
-// step moves a run of a workflow on: ended are the runs of its nodes that have
-// ended in this turn.
+// step decides and records the next step of a run of a workflow. ended has the runs of
+// its nodes that have ended in this turn.
 func (l *loop) step(r *job.Run, ended []*job.Run) {
 	g, err := r.Graph()
 	if err != nil {
@@ -112,16 +113,16 @@ func (l *loop) step(r *job.Run, ended []*job.Run) {
 	s.record()
 }
 
-// stepping is what one step decides.
+// stepping is the decision of one step.
 type stepping struct {
 	l      *loop
 	r      *job.Run
 	g      *job.Graph
 	a      *apiv1.Advanced
-	rows   []*apiv1.NodeRow // as they stand after it
-	starts []*apiv1.Accepted
-	stops  []*job.Run // runs of nodes that are asked to end
-	wait   bool       // it cannot begin now
+	rows   []*apiv1.NodeRow  // all nodes, as they are after the step
+	starts []*apiv1.Accepted // runs of nodes to start
+	stops  []*job.Run        // runs of nodes to cancel
+	wait   bool              // the run cannot begin now
 }
 
 func (s *stepping) set(i int, row *apiv1.NodeRow) {
@@ -129,7 +130,7 @@ func (s *stepping) set(i int, row *apiv1.NodeRow) {
 	s.a.Nodes = append(s.a.Nodes, row)
 }
 
-// later advances or admits the run again after ms.
+// later advances the run again after ms, or admits it again if it has not begun.
 func (s *stepping) later(ms int64) {
 	if s.r.HasNodes() {
 		s.l.wheel.Add(s.l.nowMs+ms, &workflowTimer{s.r})
@@ -139,7 +140,8 @@ func (s *stepping) later(ms int64) {
 	s.wait = true
 }
 
-// decide finds what follows for the nodes that have not ended, and for the run.
+// decide decides the next states of the nodes that have not ended, and the end of the run
+// if all have.
 func (s *stepping) decide() {
 	l, r := s.l, s.r
 	if t := r.Policy.Timeout; t > 0 && r.HasNodes() && !r.CancelRequested && l.nowMs+l.ahead.lag(r) >= r.StartedMs+t.Milliseconds() {
@@ -164,7 +166,7 @@ func (s *stepping) decide() {
 	s.a.JobNextMs = l.delayNext(r)
 }
 
-// timedOut is why a run of a workflow is cancelled when its time is over.
+// timedOut returns the reason with which a run of a workflow is cancelled at its timeout.
 func timedOut(r *job.Run) string {
 	return "it did not end within its timeout of " + r.Policy.Timeout.String()
 }
@@ -182,8 +184,8 @@ func (s *stepping) cancel() {
 	}
 }
 
-// follow starts the nodes whose turn has come and leaves out those that their
-// conditions leave out.
+// follow starts the nodes that are ready, and ends the nodes that their conditions
+// exclude.
 func (s *stepping) follow() {
 	l, r, size := s.l, s.r, 0
 	for _, m := range s.g.Next(s.rows, r.Given(), func(name string) bool { return l.job(r.App, name) != nil }) {
@@ -198,7 +200,7 @@ func (s *stepping) follow() {
 		}
 		if size += proto.Size(acc); size > startBytes && len(s.starts) > 0 {
 			s.later(0)
-			return // the rest follows from the state
+			return // the next step starts the rest
 		}
 		s.starts = append(s.starts, acc)
 		s.set(m.Node, s.g.Started(m.Node, id, l.nowMs))
@@ -227,7 +229,7 @@ func (s *stepping) record() {
 	}
 }
 
-// message is what the API shows of a live run.
+// message returns a live run as the API shows it.
 func (l *loop) message(r *job.Run) *apiv1.Run {
 	m := job.RunMessage(l.row(r), l.now)
 	m.Progress = l.progress[r.ID]
@@ -237,7 +239,7 @@ func (l *loop) message(r *job.Run) *apiv1.Run {
 	if !r.HasNodes() {
 		return m
 	}
-	for i, n := range r.Nodes.Rows { // the rows do not follow each step of a node's run
+	for i, n := range r.Nodes.Rows { // the rows do not have each state of a node's run
 		if job.State(n.State) != job.Running {
 			continue
 		}
@@ -251,7 +253,7 @@ func (l *loop) message(r *job.Run) *apiv1.Run {
 	return m
 }
 
-// explainNodes says where a run of a workflow stands.
+// explainNodes returns a text with the progress of a run of a workflow.
 func explainNodes(r *job.Run) string {
 	over := 0
 	var now []string
@@ -274,7 +276,8 @@ func explainNodes(r *job.Run) string {
 	return why
 }
 
-// checkNodes refuses a workflow with jobs that are not there.
+// checkNodes fails if a node of a workflow names a job that does not exist, is not among
+// the jobs that are applied together, or is in another partition.
 func (l *loop) checkNodes(def *apiv1.Job, together []string) error {
 	for _, n := range def.GetWorkflow().GetNodes() {
 		if err := l.errIfCrossPartition(def, n.Job); err != nil {
@@ -287,14 +290,16 @@ func (l *loop) checkNodes(def *apiv1.Job, together []string) error {
 	return nil
 }
 
-// keptBytes bounds what the runs of nested workflows keep of those before them.
+// keptBytes bounds the nodes, in bytes, that a retried workflow keeps of nested
+// workflows.
 const keptBytes = 1 << 20
 
-// kept returns the nodes of a run of a workflow that has ended, for a run that goes on where it did. Runs of nested
-// workflows that did not succeed go on as well, as far as left, in bytes, reaches; beyond it they begin anew.
+// kept returns the nodes of a run of a workflow that has ended, for a retry that
+// continues it. Nested workflows that have not succeeded are continued too, as long as
+// left, in bytes, suffices; beyond it they begin again.
 func (a *runsAPI) kept(ctx context.Context, app string, id []byte, left *int) ([]*apiv1.NodeRow, error) {
 	value, ok, err := a.s.cfg.Store.Run(app, job.RunID(id))
-	if err != nil || !ok { // gone from the history: there is nothing to go on with
+	if err != nil || !ok { // it is gone from the history: there is nothing to continue
 		return nil, err
 	}
 	row := &apiv1.RunRow{}

@@ -11,7 +11,7 @@ const (
 	maxYear       = 9999
 )
 
-// set holds small numbers; bit n set means n is a member.
+// set is a set of numbers from 0 to 63; n is a member if bit n is 1.
 type set uint64
 
 func setOf(values []int) set {
@@ -44,8 +44,8 @@ func (s set) size() int  { return bits.OnesCount64(uint64(s)) }
 func (s set) first() int { return bits.TrailingZeros64(uint64(s)) }
 func (s set) last() int  { return bits.Len64(uint64(s)) - 1 }
 
-// calendar is a compiled expression. Civil times are seconds since 1970-01-01
-// 00:00:00 on the wall, with no zone.
+// calendar is a compiled expression. Civil times are seconds since 1970-01-01 00:00:00 of
+// the wall clock, without a zone.
 type calendar struct {
 	seconds, minutes, hours set // never empty
 
@@ -58,10 +58,10 @@ type calendar struct {
 	nth      []nthWeekday // days of the month by weekday and position
 	either   bool         // a day matches by month day or by weekday; otherwise it must match both
 
-	allowed func(year, month int) uint32 // days that a day has to be among as well, bit n is day n; nil means all
+	allowed func(year, month int) uint32 // a further restriction, bit n is day n; nil means every day
 }
 
-// monthDay is a day of the month that depends on the month.
+// monthDay is a rule for a day of the month that depends on the month.
 type monthDay struct {
 	day     int  // the day, or the distance from the last day if fromEnd
 	fromEnd bool // L, L-n
@@ -95,7 +95,7 @@ func (d monthDay) in(length, firstWeekday int) int {
 	return day
 }
 
-// nthWeekday is the n-th given weekday of a month, or the last one if n is 0.
+// nthWeekday is a rule for the n-th given weekday of a month, or the last one if n is 0.
 type nthWeekday struct {
 	weekday int // 0 is Sunday
 	n       int // 1-5, or 0
@@ -157,7 +157,7 @@ func (c *calendar) count(from, to int64) int64 {
 	return c.countBefore(to) - c.countBefore(from) + c.countDays(from, to)*int64(c.secondsBefore(secondsPerDay))
 }
 
-// countBefore counts the matching civil times of to's day that are before it.
+// countBefore counts the matching civil times before to on the day of to.
 func (c *calendar) countBefore(to int64) int64 {
 	day, second := splitDay(to)
 	if y, m, d := civil(day); !c.monthDays(y, m).has(d) || !c.inYear(y) || !c.months.has(m) {
@@ -166,8 +166,8 @@ func (c *calendar) countBefore(to int64) int64 {
 	return int64(c.secondsBefore(second))
 }
 
-// secondsBefore counts the matching seconds of a day that are before the given
-// one, which may be the end of the day.
+// secondsBefore counts the matching seconds of a matching day before the given second,
+// which may be the end of the day.
 func (c *calendar) secondsBefore(second int) int {
 	h, m, s := second/3600, second/60%60, second%60
 	n := c.hours.below(h).size() * c.minutes.size() * c.seconds.size()
@@ -180,8 +180,7 @@ func (c *calendar) secondsBefore(second int) int {
 	return n
 }
 
-// countDays counts the matching days from the day of from up to the one before
-// the day of to.
+// countDays counts the matching days from the day of from to the day before that of to.
 func (c *calendar) countDays(from, to int64) int64 {
 	first, _ := splitDay(from)
 	end, _ := splitDay(to)
@@ -357,8 +356,8 @@ func (c *calendar) monthDays(year, month int) set {
 	return days & (2<<length - 1) &^ 1
 }
 
-// weekdayTable spreads weekdays (bit 0 is Sunday) over the days of a month,
-// once for each weekday on which a month can begin.
+// weekdayTable returns, for each weekday on which a month can begin, the days of the
+// month that fall on one of the given weekdays (bit 0 is Sunday).
 func weekdayTable(weekdays set) (table [7]set) {
 	for first := range table {
 		for day := 1; day <= 31; day++ {

@@ -2,10 +2,10 @@ package cron
 
 import (
 	"time"
-	_ "time/tzdata" // zones must resolve on machines without a zone database
+	_ "time/tzdata" // so that zones resolve on machines without a zone database
 )
 
-// Dialect says how the fields of an expression are counted and numbered.
+// Dialect determines the number of fields of an expression and the numbers of weekdays.
 type Dialect string
 
 // The dialects. The zero value means [DialectAuto].
@@ -15,19 +15,19 @@ const (
 	DialectUnix   Dialect = "unix"   // 5 fields, Sunday is 0 or 7
 )
 
-// GapPolicy says what happens to a civil time that a forward clock change skips.
+// GapPolicy decides about a civil time that a forward clock change skips.
 type GapPolicy string
 
 // The gap policies. The zero value means [GapShift].
 const (
-	// GapShift reads the time with the offset in force before the gap, as
-	// RFC 5545 section 3.3.5 demands: 02:30 fires at 03:30 when 02:00 became 03:00.
+	// GapShift interprets the time with the offset in force before the gap, as RFC 5545
+	// section 3.3.5 requires: 02:30 fires at 03:30 if the clocks go from 02:00 to 03:00.
 	GapShift GapPolicy = "shift"
-	// GapSkip does not fire.
+	// GapSkip does not fire at such a time.
 	GapSkip GapPolicy = "skip"
 )
 
-// FoldPolicy says what happens to a civil time that a backward clock change repeats.
+// FoldPolicy decides about a civil time that a backward clock change repeats.
 type FoldPolicy string
 
 // The fold policies. The zero value means [FoldFirst].
@@ -39,7 +39,7 @@ const (
 
 // Options adjusts [Parse]. The zero value is valid.
 type Options struct {
-	// Dialect of the expression. Default: auto.
+	// Dialect is the dialect of the expression. Default: auto.
 	Dialect Dialect
 	// Gap is the policy for skipped civil times. Default: shift. Interval-like
 	// schedules ignore it.
@@ -47,8 +47,8 @@ type Options struct {
 	// Fold is the policy for repeated civil times. Default: first.
 	// Interval-like schedules ignore it.
 	Fold FoldPolicy
-	// Seed is hashed to choose the values of H fields; use the job's identity.
-	// Default: the empty seed, for which all jobs share the same values.
+	// Seed is hashed to choose the values of H fields; use the identity of the job.
+	// Default: the empty seed, with which all jobs get the same values.
 	Seed string
 }
 
@@ -66,16 +66,17 @@ type Schedule struct {
 	fold     FoldPolicy
 	interval bool
 
-	// last is the final instant of a schedule that the gaps of its zone swallow
-	// for ever, noInstant if there is none, maxInstant for every other schedule.
-	// Without it such a schedule would search the whole horizon on every call.
+	// last is the last instant of a schedule that from some time on only names civil
+	// times in the gaps of its zone; noInstant if it has none. It is maxInstant for every
+	// other schedule. Without it, each call would search the whole horizon for such a
+	// schedule.
 	last int64
 }
 
-// Next returns the earliest instant strictly after the given one, in the
-// schedule's zone and in whole seconds. It returns false if the schedule does
-// not fire within the 400 years (one Gregorian cycle) that follow, which means
-// never, or if the year would exceed 9999.
+// Next returns the earliest instant strictly after the given one, in the schedule's zone
+// and in whole seconds. It returns false if the schedule does not fire within the
+// following 400 years (one Gregorian cycle) and so never fires, or if the year would
+// exceed 9999.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	t := after.Unix()
 	if t >= s.last {
@@ -95,8 +96,8 @@ func (s *Schedule) Prev(before time.Time) (time.Time, bool) {
 	return s.inZone(s.prevInstant(min(t, s.last)))
 }
 
-// Between returns the instants t with from < t <= to in ascending order, at
-// most limit of them. Adjacent windows therefore share no instant and lose none.
+// Between returns the instants t with from < t <= to in ascending order, at most limit of
+// them. So adjacent ranges share no instant and omit none.
 func (s *Schedule) Between(from, to time.Time, limit int) []time.Time {
 	var times []time.Time
 	for t := from; len(times) < limit; {
@@ -110,17 +111,16 @@ func (s *Schedule) Between(from, to time.Time, limit int) []time.Time {
 	return times
 }
 
-// Count returns how many instants t of the schedule there are with
-// from <= t < to. It does not visit them: it takes about a microsecond per year
-// of the range, however often the schedule fires.
+// Count returns the number of instants t of the schedule with from <= t < to. It does not
+// visit them: it takes about a microsecond per year of the range, however often the
+// schedule fires.
 func (s *Schedule) Count(from, to time.Time) int64 {
 	return s.countInstants(ceilSecond(from), ceilSecond(to))
 }
 
-// On returns the schedule on those days only that allowed has: for a year and a
-// month it returns a set of days, bit n for day n. They are days of the civil
-// times, before a gap shifts them. allowed must always give the same answers
-// and be safe for concurrent use.
+// On returns the schedule restricted to some days. allowed returns the set of these days
+// for a year and a month, bit n for day n. They are the days of the civil times, before a
+// gap shifts a time. allowed must be a pure function that is safe for concurrent use.
 func (s *Schedule) On(allowed func(year, month int) uint32) *Schedule {
 	on := *s
 	on.calendar.allowed = allowed

@@ -43,7 +43,7 @@ func format(times []time.Time) []string {
 	return out
 }
 
-// far is later than any instant a test asks for.
+// far is later than all instants that the tests expect.
 var far = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestNext(t *testing.T) {
@@ -391,7 +391,7 @@ func TestHash(t *testing.T) {
 	if len(minutes) < 50 {
 		t.Errorf("200 jobs share %d minutes, want them spread over at least 50", len(minutes))
 	}
-	// The hash must never change: that would move every job of every user.
+	// The hash must never change: that would move the planned times of jobs.
 	if got, want := mustParse(t, "H H H * *", nil, Options{Seed: "default/totals"}).String(), "54 20 6 * *"; got != want {
 		t.Errorf("H H H of default/totals = %q, want %q", got, want)
 	}
@@ -490,8 +490,8 @@ func TestLoadZone(t *testing.T) {
 	}
 }
 
-// TestZoneSegments checks what zone.go assumes of every zone: segments adjoin,
-// advance, and are longer than the gaps beside them.
+// TestZoneSegments checks the assumptions of zone.go about every zone: segments adjoin,
+// advance, and are longer than the gaps next to them.
 func TestZoneSegments(t *testing.T) {
 	from := time.Date(1800, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	to := time.Date(2110, 1, 1, 0, 0, 0, 0, time.UTC).Unix()

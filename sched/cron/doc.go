@@ -1,16 +1,14 @@
 // Package cron turns a cron expression and a time zone into instants.
 //
-// The package is pure: it starts no goroutine, reads no clock and keeps no
-// state between calls. A [Schedule] is immutable after [Parse] and safe for
-// concurrent use.
+// The package is pure: it starts no goroutine, reads no clock and has no state between
+// calls. A [Schedule] is immutable after [Parse] and safe for concurrent use.
 //
 // # Model
 //
-// An expression describes civil times: what a clock on the wall shows. The
-// engine finds matching civil times by jumping from field to field
-// (calendar.go) and maps them to instants itself (zone.go). It does not use
-// [time.Date], which resolves civil times around a daylight-saving change to
-// one side or the other depending on the zone.
+// An expression describes civil times, the times that a wall clock shows. The engine
+// finds matching civil times by jumping from field to field (calendar.go) and maps them
+// to instants itself (zone.go). It does not use [time.Date], which resolves civil times
+// around a daylight-saving change to one side or the other, depending on the zone.
 //
 // # Expressions
 //
@@ -18,9 +16,9 @@
 //
 //	minute hour day-of-month month day-of-week
 //
-// with Sunday as 0 or 7. When both day fields are restricted a day that
-// matches either of them fires, as in Vixie cron; a day field that starts from
-// its minimum with a step (*/2) does not count as restricted.
+// with Sunday as 0 or 7. When both day fields are restricted, a day that matches either
+// of them fires, as in Vixie cron. A day field that starts from its minimum with a step
+// (*/2) does not count as restricted.
 //
 // The quartz dialect has six or seven fields:
 //
@@ -44,7 +42,7 @@
 //
 // A schedule whose hour field repeats without an upper bound (*, */n, a/n,
 // H/n) is interval-like: it fires at every real instant whose civil time
-// matches, so that an hourly job neither skips nor bunches. Any other schedule
-// names times of day: it follows [GapPolicy] when a time does not exist and
-// [FoldPolicy] when it exists twice.
+// matches, so an hourly job fires once in each elapsed hour. Any other schedule names
+// times of day: it follows [GapPolicy] when a time does not exist and [FoldPolicy] when
+// it exists twice.
 package cron

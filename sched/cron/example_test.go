@@ -79,7 +79,7 @@ func ExampleSchedule_Explain() {
 	// Output: At 09:00, on the first Monday of the month (Europe/Berlin)
 }
 
-// Lint tells what a schedule does that its author may not expect.
+// Lint warns about behaviour that the author of a schedule may not expect.
 func ExampleSchedule_Lint() {
 	s := berlin("30 2 * * *", cron.Options{})
 	for _, warning := range s.Lint(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) {

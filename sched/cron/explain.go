@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Explain describes the schedule in words. A lang that begins with "zh" gives
-// Chinese, anything else English.
+// Explain describes the schedule in one sentence, in Chinese if lang begins with "zh",
+// and otherwise in English.
 func (s *Schedule) Explain(lang string) string {
 	var w wording = english{}
 	if strings.HasPrefix(strings.ToLower(lang), "zh") {
@@ -16,8 +16,9 @@ func (s *Schedule) Explain(lang string) string {
 	return w.sentence(s.timeWords(w), s.dayWords(w), s.monthWords(w), s.yearWords(w), s.loc.String())
 }
 
-// wording is a language. Units of time are second, minute and hour; lists of
-// values are ascending and written with the numbers people use.
+// wording writes the parts of a sentence in one language. Units of time are second,
+// minute and hour. Lists of values are ascending, and days of the month, months and years
+// have their usual numbers.
 type wording interface {
 	clocks(times []string) string            // at these times of day
 	everyUnit(u unit, step, from int) string // every step units, beginning at from
@@ -39,7 +40,7 @@ type wording interface {
 	joinTimes(parts []string) string // from the smallest unit to the largest
 }
 
-// maxClocks is how many times of day are listed before they are described.
+// maxClocks is the number of times of day up to which Explain lists them.
 const maxClocks = 6
 
 func (s *Schedule) timeWords(w wording) string {
@@ -53,8 +54,8 @@ func (s *Schedule) timeWords(w wording) string {
 	if !onTheMinute {
 		parts = append(parts, fieldWords(w, second, seconds))
 	}
-	// "Every minute" says nothing beside the seconds, nor "every hour" beside
-	// repeated minutes.
+	// "Every minute" is redundant next to seconds, and "every hour" next to repeated
+	// minutes.
 	if onTheMinute || !minutes.every {
 		parts = append(parts, fieldWords(w, minute, minutes))
 	}
@@ -145,7 +146,8 @@ func (s *Schedule) yearWords(w wording) string {
 	return w.inYears(strings.Join(ranges(s.fields[year].values, strconv.Itoa, "-"), ", "))
 }
 
-// ranges names values, joining three or more consecutive ones by to.
+// ranges returns the names of ascending values. Three or more consecutive values become
+// one name, such as "1-5", with to between the ends.
 func ranges(values []int, name func(int) string, to string) []string {
 	var out []string
 	for i := 0; i < len(values); {
@@ -277,7 +279,7 @@ func (chinese) unitName(u unit) string {
 	return map[unit]string{second: "秒", minute: "分钟", hour: "小时"}[u]
 }
 
-// position writes values of a unit as a time of day: 9时, 30分, 15秒.
+// position formats values of a unit as a time of day: 9时, 30分, 15秒.
 func (chinese) position(u unit, values []int) string {
 	mark := map[unit]string{second: "秒", minute: "分", hour: "时"}[u]
 	return strings.Join(ranges(values, strconv.Itoa, "至"), "、") + mark
@@ -345,7 +347,7 @@ func (chinese) months(values []int) []string {
 func (chinese) inMonths(items []string) string { return strings.Join(items, "、") }
 func (chinese) inYears(years string) string    { return years + "年" }
 
-// joinTimes writes the largest unit first.
+// joinTimes puts the largest unit first.
 func (chinese) joinTimes(parts []string) string {
 	var b strings.Builder
 	for i := len(parts) - 1; i >= 0; i-- {

@@ -33,12 +33,12 @@ const (
 	weekdayList = "SUN MON TUE WED THU FRI SAT"
 )
 
-// spec says which values a field takes. Values are held as the engine counts
-// them (Sunday is 0) and written as the dialect counts them.
+// spec describes the values of a field. The engine has its own numbers for them (Sunday
+// is 0); expressions have the numbers of their dialect.
 type spec struct {
 	unit     unit
 	min, max int
-	base     int    // written value = held value + base
+	base     int    // number in the expression = number in the engine + base
 	names    string // the values' names from min on, or empty
 	sunday7  bool   // 7 is another way to write 0
 }
@@ -66,7 +66,7 @@ func (s *Schedule) spec(u unit) spec {
 	return p
 }
 
-// allowed describes the values of the field.
+// allowed returns a text for the values of the field, such as "1-12 or JAN-DEC".
 func (p spec) allowed() string {
 	highest := p.max + p.base
 	if p.sunday7 {
@@ -81,26 +81,25 @@ func (p spec) allowed() string {
 
 // field is a parsed field.
 type field struct {
-	// values are all plain values, ascending and unique; empty if the field
-	// has only rules such as L.
+	// values has all plain values, ascending and unique. It is empty if the field has
+	// only rules such as L.
 	values []int
-	// open are the items without an upper bound (*, */n, a/n), ascending and
-	// unique. They are kept because they decide whether a schedule is
-	// interval-like and how the two day fields combine. If every is set there
-	// is exactly one.
+	// open has the items without an upper bound (*, */n, a/n), ascending and unique. They
+	// decide whether a schedule is interval-like and how the two day fields combine. If
+	// every is true, there is exactly one.
 	open []progression
-	// closed are the values that no open item covers, ascending and unique.
+	// closed has the values that no open item covers, ascending and unique.
 	closed []int
-	// star is set if an open item starts at the minimum: * or */n.
+	// star is true if an open item starts at the minimum: * or */n.
 	star bool
-	// every is set if the field is * or ?.
+	// every is true if an open item covers all values: * or ?.
 	every bool
 }
 
-// progression is from, from+step, and so on to the maximum of the field.
+// progression is the values from, from+step and so on, up to the maximum of the field.
 type progression struct{ from, step int }
 
-// newField sorts and reduces the items of a field.
+// newField returns a field with the given items, sorted and without duplicates.
 func newField(p spec, open []progression, closed []int) field {
 	slices.SortFunc(open, func(a, b progression) int {
 		if a.from != b.from {
@@ -210,7 +209,7 @@ func (p *fieldParser) span(head string, step int, stepped bool) error {
 	return nil
 }
 
-// wrap brings a value past the maximum back to the start of the field.
+// wrap maps a value beyond the maximum to the start of the field.
 func (p *fieldParser) wrap(v int) int {
 	if v > p.max {
 		return v - (p.max - p.min + 1)
@@ -246,8 +245,8 @@ func number(text string) (int, bool) {
 	return n, err == nil
 }
 
-// hash parses H, H/n, H(a-b) and H(a-b)/n. Without a range, days of the month
-// come from 1-28, so that every month has them.
+// hash parses H, H/n, H(a-b) and H(a-b)/n. Without a range, a day of the month is one of
+// 1-28, so that every month has it.
 func (p *fieldParser) hash(head string, step int, stepped bool) error {
 	if p.unit == year {
 		return errors.New("a hash (H) is not allowed here, write the years")
@@ -297,15 +296,15 @@ func (p *fieldParser) hashRange(head string) (from, to int, err error) {
 	return from, to, nil
 }
 
-// hashed returns a number in [0, n) that depends on the seed and the unit. It
-// is part of the persistent behaviour: another function would move every job.
+// hashed returns a number in [0, n) that depends on the seed and the unit. The function
+// must never change: another one would move the planned times of all jobs with an H.
 func (p *fieldParser) hashed(n int) int {
 	sum := sha256.Sum256([]byte(p.unit.String() + "\x00" + p.seed))
 	return int(binary.BigEndian.Uint64(sum[:]) % uint64(n))
 }
 
-// rule parses the items that depend on the month. It reports false if the text
-// is not one.
+// rule parses an item that depends on the month. It returns false if the text is no such
+// item.
 func (p *fieldParser) rule(text string) (bool, error) {
 	switch p.unit {
 	case dayOfMonth:

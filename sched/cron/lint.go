@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// lintSpan is how far Lint looks for clock changes, in seconds: a year and a day.
+// lintSpan is the time in which Lint looks for clock changes, in seconds: a year and a
+// day.
 const lintSpan = 366 * secondsPerDay
 
-// Lint returns warnings about what the schedule does after from, one sentence
-// each: that it never fires again, that a run falls into a daylight-saving gap
-// within a year, that two runs fall on the same instant, that a day can never
-// match. An empty result means no objection.
+// Lint returns warnings about the schedule after from, one sentence each: that it never
+// fires again, that a run falls into a daylight-saving gap within a year, that two runs
+// fall on the same instant, or that a day can never match. It returns nil if there is no
+// warning.
 func (s *Schedule) Lint(from time.Time) []string {
 	if _, ok := s.Next(from); !ok {
 		if last, ok := s.Prev(from.Add(time.Second)); ok {
@@ -35,7 +36,7 @@ func (s *Schedule) monthDayPossible() bool {
 	return ok
 }
 
-// lintGap reports the first gap after from that swallows or moves a run.
+// lintGap returns warnings about the first gap after from that skips or moves a run.
 func (s *Schedule) lintGap(from int64) []string {
 	if s.interval {
 		return nil
@@ -67,7 +68,7 @@ func (s *Schedule) describeGap(g segment, gap window, missing int64) []string {
 	return warnings
 }
 
-// merged finds a civil time of the gap whose instant is also that of an
+// merged returns a civil time in the gap that is shifted to the instant of another,
 // existing civil time of the schedule.
 func (s *Schedule) merged(gap window, missing, offset int64) (int64, bool) {
 	for civil, ok := missing, true; ok && civil < gap.to; civil, ok = s.calendar.next(civil + 1) {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// zoneNames is one name of the zone database per line, ascending. The database
-// cannot be asked for its names, and a suggestion needs them.
+// zoneNames has the names of the zone database in ascending order, one per line. Package
+// time cannot list them, and suggestions for misspelt names need them.
 //
 //go:embed zones.txt
 var zoneNames string
 
-// LoadZone returns the zone of the given IANA name; the empty name means UTC.
-// Zone data comes from the machine if it has any, else from the program. Local
-// is refused because it means another zone on every machine.
+// LoadZone returns the zone of the given IANA name; the empty name means UTC. The zone
+// data is that of the machine or, if it has none, that in the program. LoadZone refuses
+// Local, because it means another zone on each machine.
 func LoadZone(name string) (*time.Location, error) {
 	switch {
 	case name == "" || name == "UTC":
@@ -26,8 +26,8 @@ func LoadZone(name string) (*time.Location, error) {
 		return nil, fmt.Errorf("load zone %.64q: it is not a zone name, give a name such as Asia/Shanghai or UTC", name)
 	}
 	suggestion := nearestZone(name)
-	// On some file systems another spelling would load too; a schedule must
-	// not depend on that.
+	// On case-insensitive file systems a name with other capitals would load too. A
+	// schedule must not depend on that.
 	if suggestion == name || !strings.EqualFold(suggestion, name) {
 		if loc, err := time.LoadLocation(name); err == nil {
 			return loc, nil
@@ -39,7 +39,8 @@ func LoadZone(name string) (*time.Location, error) {
 	return nil, fmt.Errorf("load zone %q: there is no such zone, did you mean %s?", name, suggestion)
 }
 
-// commonZone translates names that people use but the database lacks.
+// commonZone returns the zone for a common name that is not in the database; "": there is
+// none.
 func commonZone(name string) string {
 	switch name {
 	case "beijing", "asia/beijing", "china", "cst china", "utc+8", "gmt+8", "utc+08:00", "gmt+08:00", "+08:00", "+8":
@@ -66,8 +67,8 @@ func commonZone(name string) string {
 	return ""
 }
 
-// nearestZone returns the zone name most like name, itself if it is one, or
-// the empty string if none is alike.
+// nearestZone returns the zone name that is most similar to name: name itself if it is
+// one, or "" if none is similar.
 func nearestZone(name string) string {
 	lower := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "_"))
 	best, bestDistance := "", 1+len(lower)/4

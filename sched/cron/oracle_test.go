@@ -10,15 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The oracle shares nothing with the engine: it walks real instants one by
-// one, reads the wall clock from package time, and decides each with a plain
-// predicate. It knows neither segments nor field jumping nor the parser.
+// The oracle shares no code with the engine: it walks real instants one by one, reads the
+// wall clock with package time, and decides each instant with a plain predicate. It uses
+// no segments, no jumps between fields and no parser.
 
-// moment is one walked instant.
+// moment is one instant of a walk.
 type moment struct {
 	unix   int64
 	offset int64
-	wall   time.Time // what the clock on the wall shows, as if it were UTC
+	wall   time.Time // the time that the wall clock shows, with the location UTC
 }
 
 // walk reads the wall clock of loc every step seconds in [from, to).
@@ -31,7 +31,7 @@ func walk(loc *time.Location, from, to time.Time, step int64) []moment {
 	return out
 }
 
-// policy is what the oracle must know about a schedule besides its predicate.
+// policy has the properties of a schedule that the oracle needs besides its predicate.
 type policy struct {
 	interval bool
 	gap      GapPolicy
@@ -81,8 +81,8 @@ func fires(moments []moment, step int64, match func(time.Time) bool, p policy) [
 	return out
 }
 
-// skipped returns the wall times that do not exist between two moments, keyed
-// by their instant under the offset before the gap.
+// skipped returns the civil times that do not exist between two moments, by their instant
+// with the offset before the gap.
 func skipped(before, after moment, step int64) map[int64]time.Time {
 	if after.offset <= before.offset {
 		return nil
@@ -96,7 +96,8 @@ func skipped(before, after moment, step int64) map[int64]time.Time {
 	return out
 }
 
-// engineFires asks the engine for the same span, forwards and backwards.
+// engineFires returns the instants of the engine in a range. It fails unless Next and
+// Prev agree on them.
 func engineFires(t fataler, s *Schedule, from, to int64) []int64 {
 	var forwards, backwards []int64
 	for at := time.Unix(from-1, 0); ; {
@@ -132,8 +133,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// compare fails unless engine and oracle agree on a walk, whose edges are left
-// out because the oracle cannot see the changes beyond them.
+// compare fails unless engine and oracle agree on a walk. It omits the edges of the walk,
+// because the oracle does not see the clock changes beyond them.
 func compare(t fataler, s *Schedule, moments []moment, want []int64, edge int64) {
 	from, to := moments[0].unix+edge, moments[len(moments)-1].unix-edge
 	want = slices.DeleteFunc(slices.Clone(want), func(u int64) bool { return u < from || u >= to })
@@ -143,8 +144,8 @@ func compare(t fataler, s *Schedule, moments []moment, want []int64, edge int64)
 	compareCount(t, s, from, to, want)
 }
 
-// compareCount counts in the whole span and in parts of it, which begin and end
-// at, before and after times of the schedule and at changes of the clocks.
+// compareCount checks Count for the whole range and for parts of it. The parts begin and
+// end at, before and after times of the schedule and at clock changes.
 func compareCount(t fataler, s *Schedule, from, to int64, want []int64) {
 	edges := []int64{from, to, from + (to-from)/3}
 	for i := range min(len(want), 5) {
@@ -223,7 +224,7 @@ func TestOracleSeconds(t *testing.T) {
 		t.Run(strings.ReplaceAll(d.zone, "/", "-")+" "+d.day, func(t *testing.T) {
 			loc := zone(t, d.zone)
 			day := instant(t, d.day+"T00:00:00Z")
-			// The margin holds the widest gap (a day) and the widest offset.
+			// The range is wide enough for the longest gap (a day) and for every offset.
 			moments := walk(loc, day.Add(-16*time.Hour), day.Add(40*time.Hour), 1)
 			for _, sch := range schedules {
 				for _, p := range policies(sch.interval) {
@@ -244,7 +245,7 @@ func policies(interval bool) []policy {
 	}
 }
 
-// randomSchedule is an expression together with what it means.
+// randomSchedule is an expression together with its meaning as a predicate.
 type randomSchedule struct {
 	expr  string
 	match func(time.Time) bool
@@ -285,7 +286,7 @@ func drawField(t *rapid.T, name string, low, high int) randomField {
 func drawSchedule(t *rapid.T) randomSchedule {
 	minutes, hours := drawField(t, "minute", 0, 59), drawField(t, "hour", 0, 23)
 	if rapid.Bool().Draw(t, "night") {
-		// Clocks change at night: make gaps and overlaps common.
+		// Clocks change at night, so these hours make gaps and folds frequent.
 		hours = randomField{"0-3", false, false, func(v int) bool { return v <= 3 }}
 	}
 	days, months, weekdays := drawField(t, "day", 1, 31), drawField(t, "month", 1, 12), drawField(t, "weekday", 0, 6)
@@ -330,8 +331,8 @@ func drawSchedule(t *rapid.T) randomSchedule {
 	}
 }
 
-// nearestWeekday reports whether w is the Monday-to-Friday day nearest to day n
-// of its month, by trying the distances in turn.
+// nearestWeekday reports whether w is the day from Monday to Friday that is nearest to
+// day n of its month. It tries the distances in turn.
 func nearestWeekday(w time.Time, n int) bool {
 	target := time.Date(w.Year(), w.Month(), n, 0, 0, 0, 0, time.UTC)
 	if target.Month() != w.Month() {
@@ -346,7 +347,7 @@ func nearestWeekday(w time.Time, n int) bool {
 	return false
 }
 
-// TestOracleYears walks every minute of a year in each zone with random lines.
+// TestOracleYears walks every minute of a year in each zone with random expressions.
 func TestOracleYears(t *testing.T) {
 	years := []struct {
 		zone string
@@ -363,7 +364,7 @@ func TestOracleYears(t *testing.T) {
 		{"UTC", 2028},
 		{"Antarctica/Troll", 2028},
 	}
-	// Fixed seeds: a failure repeats. More lines cost 15 ms each.
+	// The seeds are fixed, so that a failure repeats. Each expression costs 15 ms.
 	const linesPerZone = 25
 	randomLine := rapid.Custom(drawSchedule)
 	for i, y := range years {
@@ -393,8 +394,8 @@ func checkYear(t *testing.T, r randomSchedule, loc *time.Location, moments []mom
 	compare(t, s, moments, fires(moments, 60, r.match, r.policy), 2*86400)
 }
 
-// TestInstant reads every half hour of the wall around the clock changes of each
-// zone, and looks for the instant among those that were walked.
+// TestInstant compares Instant with the moments of a walk, for every quarter of an hour
+// of civil time around the clock changes of each zone.
 func TestInstant(t *testing.T) {
 	for _, d := range []struct{ zone, day string }{
 		{"America/New_York", "2026-03-08"},
@@ -416,8 +417,9 @@ func TestInstant(t *testing.T) {
 		loc, day := zone(t, d.zone), instant(t, d.day+"T00:00:00Z")
 		moments := walk(loc, day.Add(-64*time.Hour), day.Add(88*time.Hour), 900)
 		for wall := day.Add(-24 * time.Hour); wall.Before(day.Add(48 * time.Hour)); wall = wall.Add(15 * time.Minute) {
-			// The first moment that shows it; in a gap the first one behind it,
-			// and as much later as the wall is past where the gap begins.
+			// The expected instant is the first moment that shows the civil time. In a
+			// gap it is the first moment after the gap, plus the time since the start of
+			// the gap.
 			i := slices.IndexFunc(moments, func(m moment) bool { return m.wall.Equal(wall) })
 			if i < 0 {
 				i = slices.IndexFunc(moments, func(m moment) bool { return m.wall.After(wall) })
@@ -433,7 +435,8 @@ func TestInstant(t *testing.T) {
 	}
 }
 
-// TestOn compares a schedule on some days with one whose times on other days are dropped.
+// TestOn compares a schedule that is restricted to some days with a schedule whose other
+// times the test drops.
 func TestOn(t *testing.T) {
 	odd := func(year, month int) uint32 {
 		if month == 2 && year%4 != 0 {

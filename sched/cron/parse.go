@@ -11,7 +11,7 @@ import (
 // useful ones, lists of years and days, stay far below it.
 const maxExpression = 512
 
-// nicknameLine returns the line a nickname stands for, in either dialect.
+// nicknameLine returns the expression for which a nickname stands, in both dialects.
 func nicknameLine(name string) (unix, quartz string, ok bool) {
 	switch name {
 	case "@YEARLY", "@ANNUALLY":
@@ -28,9 +28,9 @@ func nicknameLine(name string) (unix, quartz string, ok bool) {
 	return "", "", false
 }
 
-// Parse parses an expression whose civil times are those of loc; nil means
-// UTC. The error is one sentence that names the field, what is wrong and what
-// is allowed. An expression that no date can match is an error.
+// Parse parses an expression whose civil times are those of loc; nil means UTC. The error
+// is one sentence with the field, the mistake and the allowed values. An expression that
+// no date can match is an error.
 func Parse(expr string, loc *time.Location, opt Options) (*Schedule, error) {
 	if len(expr) > maxExpression {
 		return nil, fmt.Errorf("parse cron expression: it has %d bytes, at most %d are allowed", len(expr), maxExpression)
@@ -47,7 +47,7 @@ func Parse(expr string, loc *time.Location, opt Options) (*Schedule, error) {
 	return s, nil
 }
 
-// parse does all of Parse that does not depend on the zone.
+// parse does the part of Parse that does not depend on the zone.
 func parse(expr string, opt Options) (*Schedule, error) {
 	s, err := newSchedule(opt)
 	if err != nil {
@@ -64,8 +64,7 @@ func parse(expr string, opt Options) (*Schedule, error) {
 	return s, s.checkPossible()
 }
 
-// newSchedule checks the options and fills in their defaults; the dialect may
-// still be auto.
+// newSchedule checks the options and sets their defaults. The dialect may still be auto.
 func newSchedule(opt Options) (*Schedule, error) {
 	s := &Schedule{dialect: opt.Dialect, gap: opt.Gap, fold: opt.Fold}
 	switch s.dialect {
@@ -92,8 +91,8 @@ func newSchedule(opt Options) (*Schedule, error) {
 	return s, nil
 }
 
-// split settles the dialect and returns the text of every field, adding the
-// seconds and the year where the expression has none.
+// split decides the dialect and returns the text of every field. It adds the seconds and
+// the year if the expression has none.
 func (s *Schedule) split(expr string) (texts [unitCount]string, err error) {
 	fields := strings.Fields(expr)
 	if len(fields) == 0 {
@@ -188,7 +187,7 @@ func (s *Schedule) compile() {
 	}
 }
 
-// checkPossible refuses an expression that no date of the Gregorian cycle matches.
+// checkPossible fails if no date of a Gregorian cycle matches the expression.
 func (s *Schedule) checkPossible() error {
 	from := 2000
 	if s.calendar.years != nil {

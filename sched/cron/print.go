@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// String returns the canonical expression in the schedule's dialect: numbers
-// for names, merged ranges, hashes replaced by their values. Parsing it with
-// the same options gives an equal schedule.
+// String returns the canonical expression in the schedule's dialect: it has numbers for
+// names, merged ranges, and values for hashes. Parse returns an equal schedule for it,
+// with the same options.
 func (s *Schedule) String() string {
 	from, to := second, year
 	switch {
@@ -51,8 +51,8 @@ func (s *Schedule) text(u unit) string {
 	return strings.Join(items, ",")
 }
 
-// questionMark reports whether quartz demands ? for an unrestricted day field:
-// in exactly one of the two.
+// questionMark reports whether an unrestricted day field is printed as ?. In the quartz
+// dialect exactly one of the two day fields is.
 func (s *Schedule) questionMark(u unit) bool {
 	if s.dialect != DialectQuartz {
 		return false
@@ -95,7 +95,7 @@ func (w nthWeekday) text(p spec) string {
 	return fmt.Sprintf("%d#%d", w.weekday+p.base, w.n)
 }
 
-// run is first, first+step, … last.
+// run is the values first, first+step, … last.
 type run struct{ first, last, step int }
 
 func (r run) text(p spec) string {
@@ -123,8 +123,8 @@ func runs(values []int) []run {
 	return out
 }
 
-// runLength returns how many leading values are evenly spaced, or 1 if fewer
-// than three are.
+// runLength returns the number of leading values that are evenly spaced, or 1 if they are
+// fewer than three.
 func runLength(values []int) int {
 	n := 2
 	for n < len(values) && values[n]-values[n-1] == values[1]-values[0] {
@@ -136,8 +136,8 @@ func runLength(values []int) int {
 	return n
 }
 
-// reduceRules brings the rules of the day fields into canonical order and
-// drops those that a plain * covers.
+// reduceRules sorts the rules of the day fields and drops duplicates and the rules that a
+// plain * covers.
 func (s *Schedule) reduceRules() {
 	if s.fields[dayOfMonth].every {
 		s.monthly = nil

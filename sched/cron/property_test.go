@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestProperties checks Next, Prev and String against each other at random
-// instants of six centuries.
+// TestProperties checks Next, Prev and String against each other, at random instants in
+// six centuries.
 func TestProperties(t *testing.T) {
 	zones := []string{"UTC", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Antarctica/Troll", "Africa/Casablanca"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,7 +36,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// checkRoundTrip parses what the schedule prints.
+// checkRoundTrip parses the String of a schedule and compares the two schedules.
 func checkRoundTrip(t fataler, s *Schedule, opt Options) {
 	again, err := Parse(s.String(), s.loc, opt)
 	if err != nil {
@@ -47,8 +47,8 @@ func checkRoundTrip(t fataler, s *Schedule, opt Options) {
 	}
 }
 
-// checkNeighbours checks a few instants after from: strictly increasing, whole
-// seconds, and Prev undoes Next.
+// checkNeighbours checks that a few instants after from rise strictly and are whole
+// seconds, and that Prev reverses Next.
 func checkNeighbours(t fataler, s *Schedule, from time.Time) {
 	at := from
 	for range 5 {
@@ -116,8 +116,7 @@ func FuzzLoadZone(f *testing.F) {
 	})
 }
 
-// TestZoneNames checks that zones.txt is complete, against the database that
-// the Go toolchain carries.
+// TestZoneNames compares zones.txt with the zone database of the Go toolchain.
 func TestZoneNames(t *testing.T) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	var archive *zip.ReadCloser
@@ -171,7 +170,7 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-// BenchmarkNextNever is the longest search: 400 years of months without a day.
+// BenchmarkNextNever measures the longest search: 400 years of months without a day.
 func BenchmarkNextNever(b *testing.B) {
 	s := mustParse(b, "0 30 2 ? * 2#5", zone(b, "America/New_York"), Options{}).On(func(int, int) uint32 { return 0 })
 	from := instant(b, "2026-06-01T00:00:00Z")

@@ -2,22 +2,22 @@ package cron
 
 import "time"
 
-// The engine answers for the years 1 to 9999.
+// The engine covers the years 1 to 9999. Instants are Unix seconds.
 const (
 	minInstant int64 = -62135596800 // 0001-01-01T00:00:00Z
 	maxInstant int64 = 253402300799 // 9999-12-31T23:59:59Z
 	noInstant  int64 = minInstant - 1
 
-	// horizon is 400 Gregorian years in seconds.
+	// horizon is a Gregorian cycle, 400 years, in seconds.
 	horizon int64 = daysPerCycle * secondsPerDay
 
 	// farOffset exceeds every offset from UTC in the zone database.
 	farOffset int64 = secondsPerDay
 )
 
-// segment is a span of instants [start, end) in which a zone keeps one offset.
-// In every zone of the database a segment is longer than any gap beside it
-// (TestZoneSegments), so a gap never reaches past its neighbours.
+// segment is a range of instants [start, end) in which a zone has one offset. In every
+// zone of the database a segment is longer than the gaps next to it (TestZoneSegments),
+// so a shifted civil time always falls into the segment after its gap.
 type segment struct {
 	start, end int64 // Unix seconds
 
@@ -37,9 +37,9 @@ func segmentAt(loc *time.Location, unix int64) segment {
 	if !end.IsZero() {
 		g.end = end.Unix()
 		if g.end <= unix {
-			// ZoneBounds takes every year to have 365 days where it computes
-			// from a rule, so on 31 December of a leap year the end lies
-			// behind. No rule changes the clocks on that day (UTC).
+			// Where ZoneBounds computes from a rule, it assumes 365 days for every year.
+			// So on 31 December of a leap year it returns an end in the past. No rule
+			// changes the clocks on that day (UTC).
 			day, _ := splitDay(unix)
 			g.end = (day + 1) * secondsPerDay
 		}
@@ -53,7 +53,7 @@ func zoneOffset(t time.Time) int64 {
 	return int64(offset)
 }
 
-// window is a range of civil times [from, to) that map to instants by one offset.
+// window is a range of civil times [from, to) that one offset maps to instants.
 type window struct {
 	from, to int64 // civil seconds; empty if from >= to
 	offset   int64 // instant = civil - offset
@@ -82,9 +82,9 @@ func (w window) count(c *calendar, from, to int64) int64 {
 	return c.count(max(w.from, from+w.offset), min(w.to, to+w.offset))
 }
 
-// windows returns which civil times fire inside a segment: those that exist in
-// it, less the repeated ones that belong to its neighbour, and those of the gap
-// beside it. Every instant of both windows lies inside the segment.
+// windows returns the civil times that fire in a segment: those that exist in it, without
+// the repeated ones that fire in the neighbouring segment, and those of the gap before
+// it. All instants of both windows lie in the segment.
 func (s *Schedule) windows(g segment) (existing, gap window) {
 	existing = window{from: g.start + g.offset, to: g.end + g.offset, offset: g.offset}
 	if s.interval {
@@ -147,13 +147,13 @@ func (s *Schedule) prevInstant(from int64) (int64, bool) {
 	return 0, false
 }
 
-// lastInstant finds the value of Schedule.last. Beyond the year 2100 every zone
-// follows a fixed yearly rule (or none), so a schedule that is silent for the
-// 400 years after it is silent for ever.
+// lastInstant returns the value of Schedule.last. After the year 2100 every zone follows
+// a fixed yearly rule or none. So a schedule that does not fire in the 400 years after it
+// never fires again.
 func (s *Schedule) lastInstant() int64 {
 	settled := dayNumber(2100, 1, 1) * secondsPerDay
 	if !s.interval && s.gap != GapSkip {
-		return maxInstant // no gap swallows anything
+		return maxInstant // no gap skips a time
 	}
 	if _, ok := s.nextInstant(settled); ok {
 		return maxInstant
@@ -164,17 +164,16 @@ func (s *Schedule) lastInstant() int64 {
 	return noInstant
 }
 
-// Instant returns the moment at which the clocks of loc show wall, which is a
-// civil time written as if it were UTC, in whole seconds. A civil time that
-// exists twice is taken at its first occurrence, and one that does not exist is
-// read with the offset in force before the gap, as RFC 5545 section 3.3.5
-// demands. The years are 1 to 9999.
+// Instant returns the instant at which the clocks of loc show wall, a civil time with the
+// location UTC and in whole seconds. For a civil time that exists twice it returns the
+// first instant. A civil time that does not exist is interpreted with the offset in force
+// before the gap, as RFC 5545 section 3.3.5 requires. The year must be 1 to 9999.
 func Instant(loc *time.Location, wall time.Time) time.Time {
 	civil := wall.Unix()
 	for t := max(civil-farOffset, minInstant); ; {
 		g := segmentAt(loc, t)
 		switch {
-		case civil < g.start+g.offset: // and not in the segment before: in the gap
+		case civil < g.start+g.offset: // not in the segment before either, so it is in the gap
 			return time.Unix(civil-g.before, 0).In(loc)
 		case civil < g.end+g.offset, g.end > maxInstant:
 			return time.Unix(civil-g.offset, 0).In(loc)
@@ -192,8 +191,8 @@ func (s *Schedule) countInstants(from, to int64) int64 {
 		existing, gap := s.windows(g)
 		end := min(g.end, to)
 		n += existing.count(&s.calendar, t, end)
-		// Shifted times may meet existing ones, and then fire once with them. A
-		// gap is short: they are looked at one by one. None of them meets a
+		// A shifted time may fall on the instant of an existing time; the two fire once.
+		// A gap is short, so its times are checked one by one. No shifted time falls on a
 		// repeated time, because the segment is longer than the gap.
 		for at, ok := gap.next(&s.calendar, t); ok && at < end; at, ok = gap.next(&s.calendar, at+1) {
 			if !s.calendar.matches(at + g.offset) {

@@ -1,37 +1,36 @@
 package wheel
 
 const (
-	// chunkLen makes a chunk of entries of 16 bytes 512 bytes. A slot wastes
-	// half a chunk on average, a chunk 8 bytes for its header.
+	// chunkLen is the number of entries of a chunk. With entries of 16 bytes a chunk has
+	// 504 bytes, of which its header takes 8. A slot wastes half a chunk on average.
 	chunkLen = 31
 	pageLen  = 64
 )
 
-// chunk is a part of a list.
+// chunk is a part of a list: its first n entries are in use.
 type chunk[T any] struct {
 	next uint32
 	n    uint32
 	e    [chunkLen]Entry[T]
 }
 
-// list is entries in the order in which they were pushed, in chunks that know
-// the next one. Chunks are named by their place in the slab and not by
-// pointers. The zero list is empty.
+// list is a linked list of chunks with entries in the order in which they were pushed.
+// The links are indexes into the slab and not pointers. The zero value is empty.
 type list struct{ first, last uint32 }
 
-// slab is the memory of lists. Pages never move, so a chunk may be read while
-// others are pushed to.
+// slab is the memory of the lists. Pages never move, so a pointer to a chunk stays valid
+// while entries are pushed to other chunks.
 type slab[T any] struct {
 	pages []*[pageLen]chunk[T]
-	free  uint32 // the first chunk that is in no list
+	free  uint32 // the first of the linked free chunks; 0: there is none
 }
 
-// reset makes the slab empty and forgets all lists.
+// reset makes the slab empty. All lists become invalid.
 func (s *slab[T]) reset() {
 	s.pages, s.free = nil, 0
 	s.grow()
-	// Chunk 0 stands for none. It is full, so that an empty list is one whose
-	// last chunk has no room.
+	// Index 0 means no chunk. Chunk 0 is marked as full, so that push to an empty list
+	// needs no check of its own.
 	s.free = 1
 	none := s.at(0)
 	none.next, none.n = 0, chunkLen
@@ -85,29 +84,29 @@ func (s *slab[T]) release(c uint32) (next uint32) {
 	return next
 }
 
-// filter moves the entries of a list that hold, as judge says, to its front, in
-// their order, and frees the chunks behind. It returns how many are gone. keep is
-// memory that it uses.
+// filter removes the entries of a list for which judge does not report true, keeps the
+// order of the others, and frees the chunks at the end. It returns the number of removed
+// entries. keep is scratch memory.
 func (s *slab[T]) filter(l *list, keep *[chunkLen]bool, judge func(entries []Entry[T], holds []bool)) (gone int) {
-	// Only the last chunk of a list is not full. The first n entries of chunk
-	// to, and all chunks before it, of which last is the last, are done.
+	// Invariant: every chunk of a list but the last one is full. The result so far is the
+	// chunks up to last, and the first n entries of the chunk to behind it.
 	last, to, n := uint32(0), l.first, 0
 	dst := s.at(to)
 	for c := l.first; c != 0; {
 		k := s.at(c)
-		// Chunks of a list are anywhere in the slab: the next one is on its way while
-		// this one is judged.
+		// The chunks of a list are scattered over the slab, so the next one is loaded
+		// while this one is judged.
 		prefetch(&s.at(k.next).e[0].Due)
-		// All of a chunk are judged before one is moved: what the owner looks up
-		// for one does not wait for another.
+		// judge gets all entries of a chunk before one is moved, so that the cache misses
+		// of its look-ups overlap.
 		judge(k.e[:k.n], keep[:k.n])
 		for i, e := range k.e[:k.n] {
 			if n == chunkLen {
 				last, to, n = to, dst.next, 0
 				dst = s.at(to)
 			}
-			// Written whether it is kept or not: a branch here would be guessed
-			// wrong for every other entry.
+			// The write is unconditional, because the processor would mispredict a branch
+			// here for every other entry.
 			dst.e[n] = e
 			kept := 0
 			if keep[i] {

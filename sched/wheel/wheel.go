@@ -1,6 +1,6 @@
 // Package wheel is a hierarchical timing wheel: many deadlines, few of them
-// near. A deadline costs 16 bytes with a value of 8, about ten nanoseconds to
-// add and a few more each time that it comes nearer.
+// near. An entry with a value of 8 bytes costs 16 bytes, about ten nanoseconds to add,
+// and a few more for each level that it moves down.
 //
 //	level 7   256 slots of 2^56
 //	…
@@ -8,15 +8,14 @@
 //	level 1   256 slots of 256
 //	level 0   256 slots of one unit      fired from here
 //
-// Time is a count of the owner's unit: the loop counts Unix milliseconds. An
-// entry lies at the level of the highest byte in which its deadline differs
-// from the current time, in the slot of that byte. So the levels reach as far
-// as an int64 does, and an entry moves down at most once for each level between.
+// Time is a number in a unit of the owner's choice; the scheduler counts Unix
+// milliseconds. An entry lies at the level of the highest byte in which its deadline
+// differs from the current time, in the slot of that byte. So the levels cover every
+// positive int64, and an entry moves down at most once for each level.
 //
-// An entry is not taken out when its owner changes its mind: the owner knows
-// which entries hold, ignores the others when they fire, and calls Sweep when
-// they may have become many. Nothing has to be remembered for an entry that is
-// never cancelled.
+// A cancelled entry stays in the wheel. The owner knows which entries are still valid,
+// ignores the others when they fire, and calls Sweep when there may be many of them. So
+// an entry that is never cancelled needs no memory outside the wheel.
 //
 // The wheel reads no clock and starts no goroutine. It is not safe for
 // concurrent use.
@@ -30,7 +29,7 @@ import (
 const (
 	levels = 8
 	slots  = 256
-	// end is the last deadline there is: one more must not overflow.
+	// end is the largest deadline: end+1 must not overflow.
 	end = math.MaxInt64 - 1
 )
 
@@ -40,35 +39,34 @@ type Entry[T any] struct {
 	V   T
 }
 
-// Wheel holds values of type T by their deadline. Its memory is that of the
-// most entries that it has held since it was last empty. When T has no
-// pointers, the garbage collector does not look into it.
+// Wheel holds values of type T by their deadline. Its memory is that of the most entries
+// since it was last empty. If T has no pointers, the garbage collector does not scan it.
 type Wheel[T any] struct {
 	cur   int64 // Invariant: every entry with due < cur has been fired
 	n     int
 	slot  [levels][slots]list
-	taken [levels][slots / 64]uint64 // a bit for each slot that holds something
+	taken [levels][slots / 64]uint64 // a bit for each slot that is not empty
 	slab  slab[T]
 }
 
-// New returns an empty wheel that stands at now. There is no time before 0.
+// New returns an empty wheel whose current time is now. A negative time counts as 0.
 func New[T any](now int64) *Wheel[T] {
 	w := &Wheel[T]{cur: min(max(now, 0), end)}
 	w.slab.reset()
 	return w
 }
 
-// Len returns the number of entries, those that no longer hold included.
+// Len returns the number of entries, cancelled ones included.
 func (w *Wheel[T]) Len() int { return w.n }
 
-// Add puts v in. A deadline that has passed fires at the next Advance.
+// Add adds v with a deadline. If the deadline has passed, v fires at the next Advance.
 func (w *Wheel[T]) Add(due int64, v T) {
 	w.n++
 	w.put(Entry[T]{max(min(due, end), w.cur), v})
 }
 
 func (w *Wheel[T]) put(e Entry[T]) {
-	// Or 1, because what is due at this very moment is at level 0 too.
+	// The 1 gives an entry that is due at the current time the level 0.
 	level := (bits.Len64(uint64(e.Due^w.cur)|1) - 1) / 8
 	i := index(e.Due, level)
 	l := &w.slot[level][i]
@@ -80,7 +78,7 @@ func (w *Wheel[T]) put(e Entry[T]) {
 
 func index(t int64, level int) int { return int(t>>(8*level)) & (slots - 1) }
 
-// take empties a slot.
+// take empties a slot and returns its list.
 func (w *Wheel[T]) take(level, i int) list {
 	l := w.slot[level][i]
 	w.slot[level][i] = list{}
@@ -88,10 +86,10 @@ func (w *Wheel[T]) take(level, i int) list {
 	return l
 }
 
-// Advance moves the time to now and calls fire for each entry with due <= now:
-// in the order of the deadlines, and equal ones in the order in which they were
-// added. due is the deadline, or the time that it was added at if that was
-// later. fire may call Add, and nothing else of the wheel.
+// Advance moves the current time to now and calls fire for each entry with due <= now, in
+// the order of the deadlines. Entries with equal deadlines fire in the order in which
+// they were added. due is the deadline of the entry, or the current time of its Add if
+// that was later. fire may call Add, but no other method of the wheel.
 func (w *Wheel[T]) Advance(now int64, fire func(due int64, v T)) {
 	now = min(now, end)
 	for w.cur <= now {
@@ -102,7 +100,7 @@ func (w *Wheel[T]) Advance(now int64, fire func(due int64, v T)) {
 		}
 		w.moveTo(t)
 		if level > 0 {
-			continue // the slot was moved down by moveTo
+			continue // moveTo has moved the entries of the slot down
 		}
 		due := w.take(0, index(t, 0))
 		w.moveTo(t + 1)
@@ -118,11 +116,11 @@ func (w *Wheel[T]) Advance(now int64, fire func(due int64, v T)) {
 	w.shrink()
 }
 
-// Sweep drops the entries that do not hold: judge is given some at a time, and
-// says of each whether it does, at the same index. They are some at a time
-// because what judge has to look up for each is seldom in a cache, and a
-// processor waits for several places as long as for one. Sweep looks at each
-// entry once, so its owner calls it when it may drop as many as it keeps.
+// Sweep drops cancelled entries. It calls judge with several entries at a time. judge
+// must set holds for each of them, at the same index: true if the entry stays. It gets
+// several entries because its look-ups seldom hit the cache, and the misses of several
+// look-ups overlap. Sweep visits each entry once, so the owner should call it when about
+// half of the entries may be cancelled.
 func (w *Wheel[T]) Sweep(judge func(entries []Entry[T], holds []bool)) {
 	keep := new([chunkLen]bool)
 	for level := range levels {
@@ -137,15 +135,15 @@ func (w *Wheel[T]) Sweep(judge func(entries []Entry[T], holds []bool)) {
 	w.shrink()
 }
 
-// shrink gives the memory back of a wheel that has become empty.
+// shrink frees the memory of a wheel that has become empty.
 func (w *Wheel[T]) shrink() {
 	if w.n == 0 && len(w.slab.pages) > 1 {
 		w.slab.reset()
 	}
 }
 
-// Next returns a time at which Advance should be called: no entry is due
-// before. ok is false when the wheel is empty.
+// Next returns the time at which the owner should call Advance; no entry is due before
+// it. ok is false if the wheel is empty.
 func (w *Wheel[T]) Next() (at int64, ok bool) {
 	if w.n == 0 {
 		return 0, false
@@ -154,9 +152,10 @@ func (w *Wheel[T]) Next() (at int64, ok bool) {
 	if level == 0 {
 		return at, true
 	}
-	// What is due first lies in the first slot. With few in it, look for it: its
-	// owner then wakes once for it. With many, wake when the slot begins, and
-	// move them down.
+	// The entry with the first deadline lies in the first slot. If the slot has only one
+	// chunk, Next searches it, so that the owner wakes exactly once for the entry.
+	// Otherwise the owner wakes at the start of the slot, and Advance moves the entries
+	// down.
 	l := w.slot[level][index(at, level)]
 	if l.first != l.last {
 		return at, true
@@ -169,11 +168,12 @@ func (w *Wheel[T]) Next() (at int64, ok bool) {
 	return at, true
 }
 
-// firstSlot returns the start of the first slot that holds something and its
-// level. In an empty wheel that is beyond the end of time.
+// firstSlot returns the start and the level of the first slot that is not empty. In an
+// empty wheel they are math.MaxInt64 and levels.
 func (w *Wheel[T]) firstSlot() (start int64, level int) {
 	for level := range levels {
-		// Above level 0 the slot that cur lies in is empty: it was moved down.
+		// Above level 0 the slot of cur is empty, because moveTo has moved its entries
+		// down.
 		if i, ok := w.firstTaken(level, index(w.cur, level)); ok {
 			width := 8 * level
 			return w.cur>>(width+8)<<(width+8) | int64(i)<<width, level
@@ -191,8 +191,8 @@ func (w *Wheel[T]) firstTaken(level, from int) (int, bool) {
 	return 0, false
 }
 
-// moveTo sets the time and moves down what lies in the slots that it enters.
-// No slot that holds something may lie between the old time and t.
+// moveTo sets the current time to t and moves down the entries of the slots in which t
+// lies. All slots between the old time and t must be empty.
 func (w *Wheel[T]) moveTo(t int64) {
 	changed := bits.Len64(uint64(w.cur ^ t))
 	w.cur = t

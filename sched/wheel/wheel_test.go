@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// timer is a value as an owner that cancels would use it: an id that is used
-// again, and the number of its use.
+// timer is a value of an owner that cancels entries: an id that is reused, and the number
+// of its use.
 type timer struct{ id, gen uint32 }
 
-// model is a wheel and what it should be: a list sorted by deadline.
+// model is a wheel together with its expected content: a list sorted by deadline.
 type model struct {
 	t      testing.TB
 	w      *Wheel[timer]
-	now    int64 // the next moment that may fire
+	now    int64 // the next time that may fire
 	gens   []uint32
 	free   []uint32
 	live   []pending // sorted by due, equal ones in the order of adding
@@ -39,7 +39,7 @@ func newModel(t testing.TB, now int64) *model {
 
 func (m *model) holds(_ int64, v timer) bool { return m.gens[v.id] == v.gen }
 
-// one is a judge that looks at one entry at a time.
+// one returns a judge that calls holds for each entry.
 func one[T any](holds func(due int64, v T) bool) func([]Entry[T], []bool) {
 	return func(entries []Entry[T], hold []bool) {
 		for i, e := range entries {
@@ -81,8 +81,8 @@ func (m *model) sweep() {
 	m.stale = 0
 }
 
-// advance goes to a time and checks all that fires. While they fire, as many
-// timers as again says are added, at distances that follow from the deadlines.
+// advance advances the wheel to now and checks each entry that fires. While entries fire,
+// it adds again further timers, at distances that depend on the deadlines.
 func (m *model) advance(now int64, again int) {
 	m.t.Helper()
 	m.w.Advance(now, func(due int64, v timer) {
@@ -129,7 +129,7 @@ func (m *model) check() {
 	}
 }
 
-// spans are distances that reach every level and the edges between them.
+// span returns a distance. The distances reach every level and the edges between levels.
 func span(b byte, x uint16) int64 {
 	d := int64(1) << (b % 62)
 	switch b >> 6 {
@@ -144,7 +144,7 @@ func span(b byte, x uint16) int64 {
 	}
 }
 
-// play reads operations of 4 bytes each.
+// play executes operations of 4 bytes each.
 func (m *model) play(ops []byte) {
 	for ; len(ops) >= 4; ops = ops[4:] {
 		x := binary.LittleEndian.Uint16(ops[2:])
@@ -162,7 +162,7 @@ func (m *model) play(ops []byte) {
 			} else {
 				m.cancel(int(x))
 			}
-		case 6: // as an owner does that sleeps until Next
+		case 6: // like an owner that sleeps until Next
 			if at, ok := m.w.Next(); ok && at < end {
 				m.advance(at, 0)
 			}
@@ -176,7 +176,7 @@ func (m *model) play(ops []byte) {
 	m.drain()
 }
 
-// drain goes from moment to moment until nothing is left.
+// drain advances from deadline to deadline until the wheel is empty.
 func (m *model) drain() {
 	m.t.Helper()
 	for at, ok := m.w.Next(); ok && at < end; at, ok = m.w.Next() {
@@ -195,7 +195,8 @@ func saturate(now, d int64) int64 {
 	return now + d
 }
 
-// The wheel against a sorted list. WHEELWORK_LONG=1 does a hundred times as much.
+// TestAgainstSortedList compares the wheel with a sorted list. WHEELWORK_LONG=1 makes a
+// hundred times as many rounds.
 func TestAgainstSortedList(t *testing.T) {
 	rounds := 300
 	if os.Getenv("WHEELWORK_LONG") != "" {
@@ -206,7 +207,7 @@ func TestAgainstSortedList(t *testing.T) {
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		ops := make([]byte, 4*r.IntN(2000))
-		near := byte(r.IntN(62)) + 1 // so that some rounds are crowded
+		near := byte(r.IntN(62)) + 1 // gives some rounds many entries in few slots
 		for i := range ops {
 			ops[i] = byte(r.Uint32())
 			if i%4 == 1 && r.IntN(4) > 0 {
@@ -235,7 +236,8 @@ func FuzzAgainstSortedList(f *testing.F) {
 	})
 }
 
-// Each carry between two levels, one before, at and after it, and jumps over it.
+// TestCarries fires entries before, at and after each carry between two levels, and jumps
+// over the carry.
 func TestCarries(t *testing.T) {
 	for level := 1; level < levels; level++ {
 		edge := int64(1) << (8 * level)
@@ -246,7 +248,7 @@ func TestCarries(t *testing.T) {
 					for _, d := range []int64{-1, 0, 1, 2, 255, 256, 257} {
 						m.add(edge + d)
 						m.add(edge + d)
-						m.add(saturate(edge, edge*255+d)) // and the next higher ones
+						m.add(saturate(edge, edge*255+d)) // and of the next higher levels
 					}
 					m.advance(edge-1, 0)
 					m.advance(edge-1+jump, 0)
@@ -257,7 +259,8 @@ func TestCarries(t *testing.T) {
 	}
 }
 
-// Years away, centuries away, and at the end of time.
+// TestHorizon fires entries that are years and centuries away, and at the largest
+// deadline.
 func TestHorizon(t *testing.T) {
 	const year = 365 * 24 * 3_600_000
 	m := newModel(t, 56*year)
@@ -270,14 +273,14 @@ func TestHorizon(t *testing.T) {
 		}
 	}
 	m.w.Advance(math.MaxInt64, func(int64, timer) { t.Fatal("nothing was there") })
-	m.w.Add(math.MaxInt64, timer{}) // after the last moment
+	m.w.Add(math.MaxInt64, timer{}) // beyond the largest deadline
 	m.w.Advance(math.MaxInt64, func(int64, timer) { t.Fatal("fired after the end of time") })
 	if at, ok := m.w.Next(); !ok || at < end {
 		t.Fatalf("Next says %d, %v", at, ok)
 	}
 }
 
-// One timer alone wakes its owner once, at its time.
+// TestNextIsExact: Next returns the deadline of the only entry.
 func TestNextIsExact(t *testing.T) {
 	for _, d := range []int64{0, 1, 255, 256, 70_000, 3_600_000, 1 << 40} {
 		w := New[int](1_000_000)
@@ -288,7 +291,8 @@ func TestNextIsExact(t *testing.T) {
 	}
 }
 
-// Among many it wakes no later than the first, wherever in its slot that lies.
+// TestNextAmongMany: Next is not after the first deadline, wherever in its slot the entry
+// lies.
 func TestNextAmongMany(t *testing.T) {
 	for n := range 5 * chunkLen {
 		w := New[int](0)
@@ -301,8 +305,8 @@ func TestNextAmongMany(t *testing.T) {
 	}
 }
 
-// A sweep keeps what holds in its order, wherever the chunks of a slot end, and
-// the slot takes more afterwards.
+// TestSweepOfOneSlot: a sweep preserves the order of the remaining entries, wherever the
+// chunks of a slot end, and afterwards the slot takes further entries.
 func TestSweepOfOneSlot(t *testing.T) {
 	for n := range 4*chunkLen + 2 {
 		for from := 0; from <= n; from += max(1, n/9) {
@@ -368,7 +372,7 @@ func TestAddWhileFiring(t *testing.T) {
 	}
 }
 
-// Memory is used again, and given back when nothing is left.
+// TestMemory: the wheel reuses its memory, and frees it when it becomes empty.
 func TestMemory(t *testing.T) {
 	w := New[timer](0)
 	fill := func(n int) {
@@ -398,7 +402,7 @@ func TestMemory(t *testing.T) {
 	if w.Len() != 0 || len(w.slab.pages) != 1 {
 		t.Fatalf("%d entries and %d pages are left", w.Len(), len(w.slab.pages))
 	}
-	// A value that fired or was dropped is not kept alive.
+	// The wheel has no reference to a value that has fired or was dropped.
 	p := New[*int](0)
 	p.Add(1, new(int))
 	p.Add(2, new(int))

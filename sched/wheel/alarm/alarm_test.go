@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// In fake time the alarm is as exact as the clock.
+// TestFakeTime: in fake time the alarm is as exact as the clock.
 func TestFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New()
@@ -36,12 +36,13 @@ func TestFakeTime(t *testing.T) {
 	})
 }
 
-// What was set before, and has rung or not, does not ring again.
+// TestSetReplaces: an earlier Set has no effect after the next one, whether the alarm has
+// rung or not.
 func TestSetReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New()
 		a.Set(time.Second)
-		time.Sleep(2 * time.Second) // it has rung, and nobody has heard it
+		time.Sleep(2 * time.Second) // it has rung, and C was not read
 		a.Set(time.Hour)
 		begin := time.Now()
 		<-a.C
@@ -58,7 +59,7 @@ func TestSetReplaces(t *testing.T) {
 	})
 }
 
-// In real time, with the kernel's timer: never early, always rings.
+// TestRealTime: with the kernel's timer the alarm always rings, and never early.
 func TestRealTime(t *testing.T) {
 	a := New()
 	defer a.Stop()

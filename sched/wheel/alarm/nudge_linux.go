@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nudge is a timer of the kernel that wakes the runtime. Without one, because
-// the kernel gives no more files, the alarm rings at the time of Go's timer.
+// nudge is a kernel timer that wakes the runtime. If the kernel gives no file descriptor
+// for it, the alarm rings at the time of Go's timer. The zero value is such a nudge.
 type nudge struct {
 	fd   int
-	file *os.File // puts fd among the files that the runtime watches; nobody reads it
+	file *os.File // makes the runtime watch fd; never read
 }
 
 func newNudge() nudge {
-	// The same clock as the runtime's timers.
+	// CLOCK_MONOTONIC is the clock of the runtime's timers.
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return nudge{}
@@ -23,14 +23,14 @@ func newNudge() nudge {
 	return nudge{fd, os.NewFile(uintptr(fd), "timerfd")}
 }
 
-// set replaces the last setting. The kernel tells each expiry anew, whether or
-// not the last one was read.
+// set replaces the last setting. Each expiry wakes the runtime, even if the last one was
+// not read.
 func (n nudge) set(d time.Duration) {
 	if n.file == nil {
 		return
 	}
 	after := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
-	// An error could only say that fd or the time is none.
+	// The only errors are an invalid fd and an invalid time.
 	_ = unix.TimerfdSettime(n.fd, 0, &after, nil)
 }
 

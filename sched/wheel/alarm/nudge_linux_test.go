@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's timer goes off in time, by itself, each time that it is set, and
-// is gone when the alarm is stopped.
+// TestNudge: the kernel's timer expires by itself after each Set, and is closed when the
+// alarm is stopped.
 func TestNudge(t *testing.T) {
 	a := New()
 	fd := a.nudge.fd
@@ -41,7 +41,7 @@ func TestNudge(t *testing.T) {
 	}
 }
 
-// An alarm without the kernel's timer is one of Go.
+// TestWithoutNudge: an alarm without the kernel's timer rings at the time of Go's timer.
 func TestWithoutNudge(t *testing.T) {
 	a := New()
 	a.nudge.close()
