@@ -12,14 +12,14 @@ import (
 // Limits bound the resources that callers of a port may take. A zero field means the
 // default named beside it.
 type Limits struct {
-	Body        int64 // bytes of an HTTP request's body, except uploads of modules; default 4 MiB
-	Inflated    int64 // bytes of a decompressed gRPC message of a person or a program; default 4 MiB
+	Body        int64         // bytes of an HTTP request's body, except uploads of modules; default 4 MiB
+	Inflated    int64         // bytes of a decompressed gRPC message of a person or a program; default 4 MiB
 	Header      int           // bytes of the headers of a request; default 64 KiB
-	Streams     int // open gRPC calls of an address that show no credential; default 256
+	Streams     int           // open gRPC calls of an address that show no credential; default 256
 	Connections int           // of the port; default 10 000, and never more than half the file descriptors
-	Unknown     int // connections of an address that have shown no credential; default 128
+	Unknown     int           // connections of an address that have shown no credential; default 128
 	Idle        time.Duration // how long a connection may stay without a request; default 2 min
-	BodyRate    int64 // bytes a second at which a body must arrive, after 10 s; default 4 KiB
+	BodyRate    int64         // bytes a second at which a body must arrive, after 10 s; default 4 KiB
 
 	// TrustedProxies are the addresses of proxies whose X-Forwarded-For names the client.
 	TrustedProxies []netip.Prefix

@@ -150,9 +150,9 @@ func (d *door) close(patience time.Duration) {
 
 // port is a listener for other processes: it counts its connections.
 type port struct {
-	net.Listener // with TLS if secure is set
-	secure       bool // it uses TLS
-	accepts      func() uint64 // returns the number of connections accepted so far
+	net.Listener                             // with TLS if secure is set
+	secure       bool                        // it uses TLS
+	accepts      func() uint64               // returns the number of connections accepted so far
 	ask          func(context.Context) error // sends a request to the port from outside
 }
 
