@@ -473,7 +473,7 @@ var (
 	ingressFile = regexp.MustCompile(`^ingress/([0-9]{20})$`)
 )
 
-// Restored describes what was restored, or what a backup holds.
+// Restored describes a backup, or the result of a restore.
 type Restored struct {
 	backup.Info
 	Files   int64 `json:"files"`
@@ -819,8 +819,9 @@ func (x *restore) finish() error {
 }
 
 // refill replaces the store of a standby with a copy of the owner's store, when the
-// journal does not reach back to what is on this disk. dir is the directory of the store,
-// which is closed. A crash at any point leaves the old store, none, or the new one.
+// journal does not reach back to the store on this disk. dir is the directory of the
+// store, which is closed. A crash at any point leaves the old store, none, or the new
+// one.
 func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (Restored, error) {
 	made := dir + ".new"
 	// An attempt that a crash ended may have moved the quarantine to made.

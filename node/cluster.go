@@ -34,13 +34,24 @@ import (
 // partition of the cluster has one owner; the other servers are its standbys and can take
 // it over.
 type EtcdConfig struct {
-	Endpoints     []string      // addresses of etcd; none: the journal is on this server's disk
-	Group         string        // the cluster name; default "main"
-	Units         int           // number of partitions of a new cluster, at most 24; default 6. It is fixed afterwards
-	SplitRate     float64       // schedules a second from which an app may be split over partitions; default 500, negative: only operators split apps
-	MaxHosts      int           // up to so many hosts, each works for all partitions and an app stays in one; more hosts are divided. Default 100, negative: hosts are never divided
-	Settle        time.Duration // minimum dwell time of a partition with its owner, unless that is lost or drained; default 10 s
-	Cert, Key, CA string        // files by which the server and etcd verify each other; "": no TLS, on this machine only
+	Endpoints []string // addresses of etcd; none: the journal is on this server's disk
+	Group     string   // the cluster name; default "main"
+	// Units is the number of partitions of a new cluster, at most 24; default 6. It is
+	// fixed afterwards.
+	Units int
+	// SplitRate is the rate, in schedules a second, from which an app may be split over
+	// partitions. Default 500; negative: only operators split apps.
+	SplitRate float64
+	// MaxHosts is up to how many hosts each works for all partitions, and an app stays in
+	// one. More hosts are divided among partitions. Default 100; negative: they never
+	// are.
+	MaxHosts int
+	// Settle is the minimum dwell time of a partition with its owner, unless that is lost
+	// or drained. Default 10 s.
+	Settle time.Duration
+	// Cert, Key and CA are files by which the server and etcd verify each other. "": no
+	// TLS, on this machine only.
+	Cert, Key, CA string
 
 	member *etcd.Member // the etcd member in this process; nil: there is none
 }
@@ -286,8 +297,8 @@ func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
 	return r
 }
 
-// clusterNames is the nameserver in each server of a cluster: it answers with what is in
-// etcd.
+// clusterNames is the nameserver in each server of a cluster: it answers from the state
+// in etcd.
 type clusterNames struct {
 	apiv1.UnimplementedNameserverServer
 	m *memberParts
@@ -571,7 +582,8 @@ type alone struct {
 	id    string
 }
 
-// GetCluster shows the servers that the nameserver knows. Each owns what is on its disk.
+// GetCluster shows the servers that the nameserver knows. Each owns the state on its
+// disk.
 func (s *alone) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
 	list, err := s.names.ListServers(ctx, &apiv1.ListServersRequest{})
 	if err != nil {

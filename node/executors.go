@@ -35,9 +35,13 @@ type Plugin struct {
 type Executors struct {
 	Plugins  []Plugin
 	Commands []builtin.Command
-	HTTP     []string // servers that jobs may call: "api.example.com", "*.example.com", with ":port"; "*" is every server on the Internet
-	Private  []string // likewise, and these may be on this machine or in its network
-	Guard    []string // the command line of a process that calls process.Guard; see there
+	// HTTP are servers that jobs may call: "api.example.com", "*.example.com", with
+	// ":port"; "*" is every server on the Internet.
+	HTTP []string
+	// Private are likewise servers, and may be on this machine or in its network.
+	Private []string
+	// Guard is the command line of a process that calls process.Guard; see there.
+	Guard []string
 }
 
 // openExecutors opens what a host executes besides modules.

@@ -146,7 +146,7 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 	}
 	text, err := os.ReadFile(o.data.join(placementFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the owners of the partitions know what is in them
+		return nil // the owners of the partitions know their apps
 	}
 	var p placement
 	if err == nil {

@@ -37,8 +37,12 @@ type ServerConfig struct {
 	NewSecretKey bool
 	Etcd         EtcdConfig
 	Cluster      ClusterConfig
-	Zone         string  // of the server; a partition prefers servers in the zone of its hosts, which is their label "zone"
-	Capacity     float64 // relative to the cluster's other servers; default: the number of its processors
+	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
+	// which is their label "zone".
+	Zone string
+	// Capacity is relative to the cluster's other servers. Default: the number of its
+	// processors.
+	Capacity float64
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always

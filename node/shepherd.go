@@ -40,7 +40,7 @@ type shepherd struct {
 	tries map[string]int
 }
 
-// copied is what was copied to other partitions last.
+// copied is the last state that was copied to other partitions.
 type copied struct {
 	state []byte
 	to    map[string]uint64 // by unit: the epoch of its owner then
@@ -374,7 +374,7 @@ func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.
 	return rack.sched.Copy(ctx, st)
 }
 
-// copied waits until the other partitions of a split app have what was changed in the
+// copied waits until the other partitions of a split app have the last changes in the
 // primary one, even if partitions move meanwhile.
 func (r *router) copied(ctx context.Context, app string) error {
 	if len(r.roster.wishing(app)) < 2 {

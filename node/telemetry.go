@@ -85,7 +85,7 @@ func (t *telemetry) unitMeter(unit string) (_ metric.Meter, unregister func(), e
 	}, nil
 }
 
-// revocable records what was registered, so that revoke can unregister it.
+// revocable records the registered collectors, so that revoke can unregister them.
 type revocable struct {
 	prometheus.Registerer
 	taken []prometheus.Collector
@@ -105,7 +105,7 @@ func (r *revocable) revoke() {
 	}
 }
 
-// Close sends what was not sent yet, for quitPatience at most.
+// Close sends all that is not sent yet, for quitPatience at most.
 func (t *telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), quitPatience)
 	defer cancel()

@@ -167,8 +167,8 @@ func (u *unit) standBy(ctx context.Context) error {
 	}
 }
 
-// lacks reports whether this server cannot serve the partition with what is on its disk:
-// the journal does not reach back to its store. The position that it reports keeps the
+// lacks reports whether this server cannot serve the partition from its disk, because the
+// journal does not reach back to its store. The position that it reports keeps the
 // journal from being trimmed further.
 func (u *unit) lacks(ctx context.Context) bool {
 	begins, err := u.roster.cluster.Begins(ctx, u.name)
@@ -369,8 +369,8 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	if lost := j.Err(); lost == nil || !errors.Is(lost, journal.ErrFenced) {
 		return err
 	}
-	// What the journal did not take is not in the store. The store is opened again with
-	// what is there, as after a crash.
+	// Records that the journal did not take are not in the store. It is opened again as
+	// it is, as after a crash.
 	if err := u.store.Close(); err != nil {
 		return err
 	}
