@@ -42,9 +42,9 @@ type EtcdConfig struct {
 	// SplitRate is the rate, in schedules a second, from which an app may be split over
 	// partitions. Default 500; negative: only operators split apps.
 	SplitRate float64
-	// MaxHosts is up to how many hosts each works for all partitions, and an app stays in
-	// one. More hosts are divided among partitions. Default 100; negative: they never
-	// are.
+	// MaxHosts bounds the hosts of a partition. Up to so many hosts in the cluster, each
+	// works for all partitions; more are divided among them. An app with more hosts than
+	// that may be split. Default 100; negative: hosts are never divided.
 	MaxHosts int
 	// Settle is the minimum dwell time of a partition with its owner, unless that is lost
 	// or drained. Default 10 s.

@@ -327,7 +327,7 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 	})
 }
 
-// untilBothOwn waits until the servers a and b own units.
+// untilBothOwn waits until the servers a and b own partitions.
 func (w *several) untilBothOwn(c *sdk.Client) {
 	w.t.Helper()
 	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })

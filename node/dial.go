@@ -65,7 +65,7 @@ func peerTarget(address, caCert string) (target string, opts []grpc.DialOption, 
 }
 
 // transport returns the credentials for a connection to another process of the
-// installation: TLS 1.3, or none at all if caCert is "".
+// installation: TLS 1.3, or no TLS if caCert is "".
 func transport(caCert string) (credentials.TransportCredentials, error) {
 	if caCert == "" {
 		return insecure.NewCredentials(), nil

@@ -324,8 +324,8 @@ func (s *splits) calls(v *view, was *apiv1.Division, now time.Time) (calls []*ap
 	return calls
 }
 
-// roomBeside reports whether the hosts that count in other partitions have slots free. If
-// not, borrowing them would not help.
+// roomBeside reports whether the hosts that count in other partitions have enough slots
+// free. If not, borrowing them would not help.
 func (v *view) roomBeside(unit string) bool {
 	slots, free := 0, 0
 	for _, other := range v.units {

@@ -48,7 +48,7 @@ type Executors struct {
 func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) (_ map[string]runtime.Executor, open closers, err error) {
 	defer func() {
 		if err != nil {
-			_ = open.Close() // err says what matters
+			_ = open.Close() // err is the error that matters
 		}
 	}()
 	others := map[string]runtime.Executor{}

@@ -11,9 +11,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// secretKey reads the key that seals the secrets of apps. With made it makes a missing
-// key. A key whose file the operator has named must exist: a new one could not open the
-// secrets that were sealed before.
+// secretKey reads the key that seals the secrets of apps. If made is set, it makes a
+// missing key. A key whose file the operator has named must exist: a new one could not
+// open the secrets that were sealed before.
 func secretKey(path string, made bool) ([]byte, error) {
 	const size = 32
 	text, err := readPrivate(path)

@@ -48,7 +48,7 @@ type wish struct {
 // places is the placement of the apps that are split.
 type places struct {
 	slots  map[string]*[job.Slots]seat // by app
-	had    map[string]map[string]bool  // by app and unit
+	had    map[string]map[string]bool  // by app and partition
 	wishes map[string]wish             // by app
 }
 

@@ -74,7 +74,7 @@ type presence struct {
 	Splits   bool                   `json:"splits,omitempty"`  // it knows apps that are split
 	Divides  bool                   `json:"divides,omitempty"` // it knows host assignments
 	Passes   bool                   `json:"passes,omitempty"`  // it takes calls that servers pass on, see [forwarder]
-	Owns     map[string]unitReport  `json:"owns"`              // by unit
+	Owns     map[string]unitReport  `json:"owns"`              // by partition
 	Follows  map[string]followState `json:"follows"`
 }
 
@@ -94,8 +94,8 @@ type unitReport struct {
 // followState is the progress of a standby.
 type followState struct {
 	Applied uint64 `json:"applied"`
-	// Behind: it cannot own the partition before it has fetched the state from a server
-	// that has it.
+	// Behind reports that the standby cannot own the partition before it has fetched the
+	// state from a server that has it.
 	Behind bool `json:"behind,omitempty"`
 }
 

@@ -13,14 +13,14 @@ type routing int
 
 const (
 	unrouted   routing = iota
-	byHome             // the primary partition: it alone holds this state
+	byHome             // the primary partition, for state that the whole app shares
 	byHomeCopy         // likewise, and the other partitions get a copy before the call is answered
 	byJob              // the partition of the job
 	byRun              // the partition of the run's job
 	byCaller           // the partition of the run for which a host asks
 	byUnits            // all that ever had a job of the app; their answers are merged
 	byServer           // this server, whatever it owns
-	byAny              // any partition with a copy of the primary partition's state
+	byAny              // any partition with a copy of the shared state
 	byCommand          // for each command the partition of its job
 	byStream           // the partition that the stream names
 )

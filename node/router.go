@@ -425,9 +425,9 @@ func (s *answering) SendMsg(m any) error {
 	return nil
 }
 
-// passCopying is pass for a stream that changes state which only the primary partition
-// holds: the other partitions of the app have a copy before the caller is answered. By
-// then the call has left the primary partition, which can move meanwhile.
+// passCopying is pass for a stream that changes the shared state of an app, which the
+// primary partition holds: the app's other partitions have a copy of it before the caller
+// is answered. By then the call has left the primary partition, which can move meanwhile.
 func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) error {
 	s := &answering{ServerStream: stream}
 	if _, err := r.pass(service, m, name, app, s, first); err != nil {
@@ -595,7 +595,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
 	}
-	elsewhere := map[string][]string{} // units by the address of their owner
+	elsewhere := map[string][]string{} // partitions by the address of their owner
 	var addresses []string
 	for _, name := range names {
 		u := g.r.units[name]
@@ -709,7 +709,7 @@ func joinHosts(a, b *apiv1.Host) *apiv1.Host {
 	a.Running += b.Running
 	a.Waiting += b.Waiting
 	a.Sleeping += b.Sleeping
-	if over := a.Running - a.Slots; over > 0 { // each unit counts the slots for itself
+	if over := a.Running - a.Slots; over > 0 { // each partition counts the slots for itself
 		a.Running, a.Waiting = a.Slots, a.Waiting+over
 	}
 	a.Credits += b.Credits

@@ -20,14 +20,15 @@ import (
 )
 
 // shepherd is the slot mover of a partition that this server owns. It moves slots to
-// their desired placement, one after the other, so that little is frozen at a time. It
-// also copies the state that only the primary partition of an app holds to the app's
-// other partitions, if this is the primary one. It always works from the current state,
-// so a server that takes the partition over continues what the owner before it began.
+// their desired placement, one after the other, so that little is frozen at a time. For
+// the apps whose primary partition this is, it also copies the shared state (modules,
+// aliases, calendars, secrets, settings) to the app's other partitions. It always works
+// from the current state, so a server that takes the partition over continues what the
+// owner before it began.
 type shepherd struct {
 	u     *unit
 	s     *sched.Server
-	epoch uint64 // of this server's ownership of the unit
+	epoch uint64 // of this server's ownership of the partition
 
 	copying  chan struct{} // held by the goroutine that copies, so that the newest state is copied last
 	revision uint64        // of the state that was copied last; guarded by copying
@@ -43,7 +44,7 @@ type shepherd struct {
 // copied is the last state that was copied to other partitions.
 type copied struct {
 	state []byte
-	to    map[string]uint64 // by unit: the epoch of its owner then
+	to    map[string]uint64 // by partition: the epoch of its owner then
 }
 
 const (
@@ -275,9 +276,8 @@ func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRe
 	return r.settleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
 }
 
-// copyOut copies the state that only the primary partition of an app holds to the
-// partitions that have slots of it, or should have some, and to the others that are
-// named.
+// copyOut copies the shared state of an app from its primary partition to the partitions
+// that have slots of it, or should have some, and to the others that are named.
 func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.roster
 	units := r.wishing(app)

@@ -229,10 +229,10 @@ func TestBackupOfSplitApp(t *testing.T) {
 	}
 }
 
-// nobody implements sched.Remote for a partition without others.
 type nobody struct{ sched.Remote }
 
-// freeze freezes a slot of an app for a move, in the directory of a stopped server.
+// freeze freezes a slot of an app for a move, in the directory of a stopped server. It
+// calls no method of its sched.Remote.
 func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 	t.Helper()
 	log, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "journal")})

@@ -122,8 +122,7 @@ type splits struct {
 // defaultSplitRate is the rate, in schedules a second, from which an app may be split.
 const defaultSplitRate = 500
 
-// defaultMaxHosts is up to how many hosts each works for all partitions, and an app stays
-// in one.
+// defaultMaxHosts is the default of [EtcdConfig].MaxHosts.
 const defaultMaxHosts = 100
 
 // mergeAfter is how long an app must be small before it is merged.
@@ -341,8 +340,7 @@ func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
 	return s.m.router.enter(ctx, unit, "")
 }
 
-// CopyApp takes a copy of what only an app's primary partition holds into a partition of
-// this server.
+// CopyApp takes a copy of an app's shared state into a partition of this server.
 func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
 	rack, err := s.own(ctx, req.Unit)
 	if err != nil {
@@ -352,8 +350,8 @@ func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*a
 	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, rack, req.State)
 }
 
-// CopyOut lets a partition of this server, which is the primary one of an app, copy its
-// state to the app's other partitions.
+// CopyOut lets a partition of this server, which is the primary one of an app, copy the
+// shared state to the app's other partitions.
 func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
 	rack, err := s.own(ctx, req.Unit) // another owner is named in the error, and not called
 	if err != nil {
@@ -375,7 +373,7 @@ func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 
 // splitsOf returns the status of the apps that are split, or should be.
 func splitsOf(v *view) (all []*apiv1.SplitApp) {
-	rates := map[string]map[string]float64{} // by app and unit
+	rates := map[string]map[string]float64{} // by app and partition
 	_, hosts, _ := v.hostsOf()
 	why := map[string][]string{}
 	for _, p := range v.servers {

@@ -37,7 +37,7 @@ type steward struct {
 	splits splits
 
 	leads bool
-	since map[string]tenure  // by unit
+	since map[string]tenure  // by partition
 	moves map[string]passage // by partition: the moves in progress
 	began time.Time          // when this server was elected
 }

@@ -362,7 +362,7 @@ func TestStewardWeighs(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*presence) // of b
-		b      int             // of six units
+		b      int             // of six partitions
 	}{
 		"as strong":    {func(p *presence) { p.Capacity = 4 }, 3},
 		"near":         {func(p *presence) { p.Capacity, p.TripUs = 4, 10_000 }, 3},

@@ -49,9 +49,9 @@ const (
 // up the ownership. The other server takes it and replays the few records that are left.
 type unit struct {
 	name string
-	// maxHosts is up to how many hosts the partition reports nothing of them, because
-	// each works for every partition. Negative: it never does, unless hosts are divided
-	// already.
+	// maxHosts is the number of hosts up to which the partition reports nothing of them,
+	// because each works for every partition. Negative: it never reports them, unless
+	// hosts are divided already.
 	maxHosts int
 	dir      func(...string) string
 	roster   *roster

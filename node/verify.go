@@ -81,7 +81,7 @@ func (c *ClosedStores) Verify(part string) (store.Part, error) {
 
 func (c *ClosedStores) verify(name string) ([]store.Part, error) {
 	parts, reach, err := store.Verify(c.Dir(name))
-	if err != nil || name != "" { // the journals of units are in etcd
+	if err != nil || name != "" { // the journals of further partitions are in etcd
 		return parts, err
 	}
 	report, err := mq.Verify(filepath.Join(c.data, "journal"), nil)

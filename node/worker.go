@@ -35,7 +35,8 @@ type HostConfig struct {
 	// Dirs maps the names that grants use to directories. Every app that the host serves
 	// can be granted them.
 	Dirs map[string]string
-	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
+	// TrustedKeys are the keys of the operator: the host runs only modules that one of
+	// them has signed. Default: what each app asks for.
 	TrustedKeys []string
 	ModuleBytes int64 // bytes of the cache of modules; default 1 GiB
 	// CompiledBytes bounds the compiled modules that are kept on disk. Default 2 GiB.
