@@ -16,20 +16,21 @@ import (
 const (
 	minAcceptPause = 5 * time.Millisecond
 	maxAcceptPause = time.Second
-	// sayAgain is how often the log tells of what goes on.
+	// sayAgain is the time between two log messages about a condition that lasts.
 	sayAgain = 10 * time.Second
 	// loopbackReserve is how many connections from this machine are accepted when
 	// the port is full, so that /livez always answers.
 	loopbackReserve = 8
-	// firstRequest is how long a connection has to show a credential before it may
-	// have to make room for others of its address: all hosts of a machine may come
-	// back at once.
+	// firstRequest is how long a connection has to show a credential before it may be
+	// closed to make room for another connection of its address: all hosts of a machine
+	// may reconnect at once.
 	firstRequest = time.Second
 )
 
-// connections are those of one port. It accepts them, counts them, and closes
-// the oldest that has shown no credential when there are too many: a caller with
-// a credential shows it with its first request and is never closed for others.
+// connections is the listener of one port. It accepts and counts connections. When there
+// are too many, it closes the oldest one that has shown no credential. A client with a
+// credential shows it in its first request, so its connection is never closed for another
+// one.
 type connections struct {
 	net.Listener
 	limits Limits
@@ -39,19 +40,19 @@ type connections struct {
 
 	mu      sync.Mutex
 	open    int
-	total   uint64                    // since the start
-	unknown list.List                 // *connection that have shown no credential, the oldest first
-	from    map[netip.Addr]*list.List // the same, by address
-	calls   map[netip.Addr]int        // open without a credential, by address
-	full    time.Time                 // when the log told last that the port is full
+	total   uint64                    // accepted since the start
+	unknown list.List                 // *connection without a credential, oldest first
+	from    map[netip.Addr]*list.List // the same connections, by address
+	calls   map[netip.Addr]int        // open calls without a credential, by address
+	full    time.Time                 // when the log last reported that the port is full
 }
 
 func newConnections(ln net.Listener, limits Limits, log *slog.Logger) *connections {
 	return &connections{Listener: ln, limits: limits, log: log, done: make(chan struct{}), from: map[netip.Addr]*list.List{}, calls: map[netip.Addr]int{}}
 }
 
-// Accept returns the next connection. An error that passes is waited out; any
-// other one is final.
+// Accept returns the next connection. After a temporary error it closes the oldest
+// connection without a credential, pauses and tries again. Any other error is final.
 func (c *connections) Accept() (net.Conn, error) {
 	var pause time.Duration
 	var said time.Time
@@ -90,8 +91,8 @@ func (c *connections) Close() error {
 	return c.Listener.Close()
 }
 
-// passing reports whether an error of accept says something of one connection or
-// of the moment, as accept(2) lists them, and not of the listener.
+// passing reports whether an error of accept concerns one connection or a temporary state
+// of the system, as accept(2) lists them, and not the listener.
 func passing(err error) bool {
 	var n syscall.Errno
 	if !errors.As(err, &n) {
@@ -107,21 +108,21 @@ func passing(err error) bool {
 	return false
 }
 
-// accepts is how many connections were accepted so far.
+// accepts returns the number of connections accepted so far.
 func (c *connections) accepts() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.total
 }
 
-// admit counts a connection in. It returns nil after it closed one for which
-// there is no room.
+// admit adds a connection to the counts. If there is no room for it, admit closes it and
+// returns nil.
 func (c *connections) admit(conn net.Conn) *connection {
 	a := &connection{Conn: conn, of: c, address: addressOf(conn.RemoteAddr()), since: time.Now()}
 	c.mu.Lock()
 	c.total++
 	var leaving []*connection
-	if c.limits.proxied(a.address) { // its clients are counted by their own addresses
+	if c.limits.proxied(a.address) { // the clients of a proxy are counted by their own addresses
 		a.shown.Store(true)
 	} else {
 		leaving = c.tooMany(groupOf(a.address))
@@ -150,7 +151,7 @@ func (c *connections) admit(conn net.Conn) *connection {
 	return a
 }
 
-// add puts a connection to those without a credential. The caller holds mu.
+// add appends a connection to those without a credential. The caller holds mu.
 func (c *connections) add(a *connection) {
 	group := groupOf(a.address)
 	mine := c.from[group]
@@ -161,8 +162,8 @@ func (c *connections) add(a *connection) {
 	a.spot, a.mine = c.unknown.PushBack(a), mine.PushBack(a)
 }
 
-// tooMany counts those connections of an address out for which there is no room
-// beside one more. The caller holds mu, and closes them.
+// tooMany removes the oldest connections of an address from the counts until there is
+// room for one more. The caller holds mu, and closes the returned connections.
 func (c *connections) tooMany(group netip.Addr) (leaving []*connection) {
 	mine := c.from[group]
 	if mine == nil {
@@ -178,7 +179,8 @@ func (c *connections) tooMany(group netip.Addr) (leaving []*connection) {
 	return leaving
 }
 
-// take counts a connection out that is to be closed. The caller holds mu.
+// take removes a connection from the counts. The caller holds mu, and closes the
+// connection.
 func (c *connections) take(e *list.Element) *connection {
 	if e == nil {
 		return nil
@@ -190,7 +192,7 @@ func (c *connections) take(e *list.Element) *connection {
 	return a
 }
 
-// identify takes a connection from those without a credential. The caller holds mu.
+// identify removes a connection from those without a credential. The caller holds mu.
 func (c *connections) identify(a *connection) {
 	if a.spot == nil {
 		return
@@ -204,8 +206,8 @@ func (c *connections) identify(a *connection) {
 	a.spot, a.mine = nil, nil
 }
 
-// enter counts a call without a credential in, unless its address has limit of
-// them open. The caller ends it with leave.
+// enter counts a call without a credential, unless its address already has limit such
+// calls open. The caller calls leave when the call ends.
 func (c *connections) enter(address netip.Addr, limit int) (leave func(), ok bool) {
 	group := groupOf(address)
 	c.mu.Lock()
@@ -233,21 +235,21 @@ func (c *connections) makeRoom() {
 	}
 }
 
-// connection is one that a port has accepted.
+// connection is a connection that a port has accepted.
 type connection struct {
 	net.Conn
 	of      *connections
-	address netip.Addr  // of the other end
-	shown   atomic.Bool // a credential, at any time; or it is a trusted proxy's
+	address netip.Addr  // of the remote end
+	shown   atomic.Bool // a valid credential was shown, or the remote end is a trusted proxy
 	since   time.Time
 
-	// of.mu guards these.
+	// of.mu guards the fields below.
 	spot *list.Element // in of.unknown
 	mine *list.Element // in the list of its address
 	gone bool          // no longer counted
 }
 
-// identified says that a valid credential came on the connection.
+// identified records that a valid credential came on the connection.
 func (a *connection) identified() {
 	if a.shown.Load() {
 		return
@@ -270,7 +272,7 @@ func (a *connection) Close() error {
 	return a.Conn.Close()
 }
 
-// addressOf is the address of an end; not valid for one without an address.
+// addressOf returns the IP address of an endpoint; the zero Addr if it is not TCP.
 func addressOf(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -279,7 +281,8 @@ func addressOf(a net.Addr) netip.Addr {
 	return t.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// groupOf is what counts as one address: with IPv6 a customer has 2^64 of them.
+// groupOf returns the address that an address counts as. With IPv6 that is its /64
+// prefix: one customer has 2^64 addresses.
 func groupOf(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		if p, err := a.Prefix(64); err == nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
-// failing is a listener whose Accept fails as the test says, and then accepts.
+// failing is a listener whose Accept returns the errors that the test sends, and then
+// accepts.
 type failing struct {
 	*memconn.Listener
 	errs chan error
@@ -36,13 +37,13 @@ func (f failing) Accept() (net.Conn, error) {
 	}
 }
 
-// doorOn starts a door on a listener.
+// doorOn starts the HTTP and gRPC servers on a listener.
 func doorOn(t *testing.T, ln net.Listener, dial func(context.Context) (net.Conn, error), limits Limits) (*door, chan error) {
 	t.Helper()
 	return doorAt(t, newPort(ln, dial, nil, limits, logger(nil)), limits)
 }
 
-// doorAt starts a door at a port.
+// doorAt starts the HTTP and gRPC servers at a port.
 func doorAt(t *testing.T, p *port, limits Limits) (*door, chan error) {
 	t.Helper()
 	tel, err := newTelemetry(t.Context(), "test")
@@ -56,8 +57,8 @@ func doorAt(t *testing.T, p *port, limits Limits) (*door, chan error) {
 	return d, done
 }
 
-// TestAcceptGoesOn has the process be out of file descriptors for a while, and then
-// the listener broken for good.
+// TestAcceptGoesOn: the process is out of file descriptors for a while, and then the
+// listener is broken for good.
 func TestAcceptGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := failing{memconn.Listen(1 << 16), make(chan error, 20)}
@@ -71,15 +72,15 @@ func TestAcceptGoesOn(t *testing.T) {
 			t.Errorf("after the errors have passed: %v", err)
 		}
 		ln.errs <- syscall.EBADF
-		_ = asking(ln.DialContext, false)(t.Context()) // lets the accept that waits end
+		_ = asking(ln.DialContext, false)(t.Context()) // ends the accept that waits
 		if err := <-done; !errors.Is(err, syscall.EBADF) {
 			t.Errorf("the listener is broken, and serve ended with: %v", err)
 		}
 	})
 }
 
-// TestProbeEndsADeadPort wants the process to end when its port answers nobody,
-// and not when it answers.
+// TestProbeEndsADeadPort: the process ends when its port does not answer, and not when it
+// answers.
 func TestProbeEndsADeadPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := memconn.Listen(1 << 16)
@@ -118,7 +119,7 @@ func TestProbeEndsADeadPort(t *testing.T) {
 	})
 }
 
-// TestProbeWithTLS: the process finds its own port with a certificate of any name.
+// TestProbeWithTLS: the process reaches its own port whatever name the certificate has.
 func TestProbeWithTLS(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -133,7 +134,7 @@ func TestProbeWithTLS(t *testing.T) {
 	}
 }
 
-// selfSigned is a certificate for another name.
+// selfSigned returns a certificate for another name.
 func selfSigned(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -148,7 +149,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// far is a connection from an address.
+// far is a connection from any address.
 type far struct {
 	net.Conn
 	address string
@@ -164,8 +165,8 @@ func (f *far) Close() error {
 	return nil
 }
 
-// TestCredentialsAreNeverThrottled fills a port from one address, from many, and
-// with callers that have a credential.
+// TestCredentialsAreNeverThrottled fills a port from one address, from many, and with
+// callers that have a credential.
 func TestCredentialsAreNeverThrottled(t *testing.T) {
 	synctest.Test(t, testCredentialsAreNeverThrottled)
 }
@@ -180,7 +181,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	first, known := admit("192.0.2.1")
 	known.identified()
 	var of []*far
-	for range 5 { // three stay: the newest
+	for range 5 { // the newest three stay
 		f, _ := admit("192.0.2.1")
 		of = append(of, f)
 		time.Sleep(firstRequest)
@@ -193,12 +194,12 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	if c.open != 6 || other.closed || last.closed {
 		t.Errorf("%d connections are open, want 6", c.open)
 	}
-	admit("2001:db8::2") // the oldest of all makes room
+	admit("2001:db8::2") // the oldest of all is closed for it
 	if !of[2].closed || c.open != 6 {
 		t.Errorf("%d connections are open, and the oldest is closed: %v", c.open, of[2].closed)
 	}
 
-	burst := newConnections(nil, limits.withDefaults(), logger(nil)) // a machine with many hosts comes back
+	burst := newConnections(nil, limits.withDefaults(), logger(nil)) // a machine with many hosts reconnects
 	var hosts []*far
 	for range 6 {
 		f := &far{address: "192.0.2.1"}
@@ -237,7 +238,8 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	}
 }
 
-// TestClientBehindProxies believes proxies, and no other senders.
+// TestClientBehindProxies: X-Forwarded-For counts from proxies, and from no other
+// senders.
 func TestClientBehindProxies(t *testing.T) {
 	l := Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32")}}
 	for _, tt := range []struct{ from, forwarded, want string }{

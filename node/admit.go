@@ -20,14 +20,14 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// This file decides by the headers of a request, before its body is read.
+// This file admits or refuses requests by their headers, before a body is read.
 
-// publicTime is how long a call without a credential may take: the methods that
-// are open to everybody answer at once.
+// publicTime is the time limit of a unary call without a credential: the public methods
+// answer at once.
 const publicTime = 10 * time.Second
 
-// connectionOf returns the connection below what TLS and the sniffer put around
-// it, nil for one within the process.
+// connectionOf returns the accepted connection below TLS and the sniffer; nil for a
+// connection within the process.
 func connectionOf(c net.Conn) *connection {
 	for {
 		switch x := c.(type) {
@@ -43,17 +43,17 @@ func connectionOf(c net.Conn) *connection {
 	}
 }
 
-// origin tells a gRPC call which connection it came on.
+// origin is the auth info of a gRPC call: the connection on which it came.
 type origin struct {
 	credentials.CommonAuthInfo
-	conn *connection // nil: the call is of this process
+	conn *connection // nil: the call comes from this process
 }
 
 // AuthType implements [credentials.AuthInfo].
 func (origin) AuthType() string { return "origin" }
 
-// origins puts the origin into the context of calls. Connections come with TLS
-// already, where there is TLS.
+// origins puts the origin into the context of calls. It adds no TLS: connections arrive
+// with TLS where there is TLS.
 type origins struct{}
 
 // ServerHandshake implements [credentials.TransportCredentials].
@@ -75,8 +75,8 @@ func (o origins) Clone() credentials.TransportCredentials { return o }
 // OverrideServerName implements [credentials.TransportCredentials].
 func (origins) OverrideServerName(string) error { return nil }
 
-// tap looks at the headers of a gRPC call, before anything of its message is
-// read or decompressed. It must not block: the connection waits for it.
+// tap checks the headers of a gRPC call before any of its message is read or
+// decompressed. It must not block, because the connection waits for it.
 func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	unary, served := d.methods[info.FullMethodName]
 	if !served {
@@ -111,7 +111,7 @@ func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	return ctx, nil
 }
 
-// shows reports whether a request has a credential that is valid, whatever that allows.
+// shows reports whether a request has a valid credential, whatever permissions it has.
 func (d *door) shows(authorization []string) bool {
 	if len(authorization) != 1 {
 		return false
@@ -124,18 +124,18 @@ func (d *door) shows(authorization []string) bool {
 	return ok
 }
 
-// admit says why the body of an HTTP request to the API is not read: the
-// credential in its headers is not valid.
+// admit returns an error if the body of an HTTP request to the API must not be read,
+// because the credential in its headers is not valid.
 func (g *guard) admit(r *http.Request) error {
 	md := metadata.MD{"authorization": r.Header.Values("Authorization")}
 	_, err := g.caller(metadata.NewIncomingContext(r.Context(), md), anyMethod)
 	if status.Code(err) == codes.PermissionDenied {
-		return nil // the credential is known, and gRPC says what is denied
+		return nil // the credential is known; gRPC reports which permission is missing
 	}
 	return err
 }
 
-// anyMethod is one that needs a credential.
+// anyMethod is some method that needs a credential.
 const anyMethod = "/wheelwork.v1.Jobs/ListJobs"
 
 type connectionKey struct{}
@@ -144,7 +144,7 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, connectionOf(c))
 }
 
-// bounded holds HTTP requests to the limits.
+// bounded applies the limits to HTTP requests.
 func (d *door) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
@@ -171,21 +171,22 @@ func (d *door) bounded(next http.Handler) http.Handler {
 		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: d.limits.BodyRate}
 		r.Body = body
 		next.ServeHTTP(w, r)
-		if !body.ended { // net/http reads some of what is left, for the next request
+		if !body.ended { // net/http reads some of the rest, to reuse the connection
 			body.control.SetReadDeadline(time.Now().Add(bodyRest)) //nolint:errcheck // a test's writer has none
 		}
 	})
 }
 
 const (
-	// bodyGrace is how long a body may be slower than it has to be.
+	// bodyGrace is the time by which a body may lag behind its required rate.
 	bodyGrace = 10 * time.Second
-	// bodyRest is how long net/http may wait for the rest of a body that no handler read.
+	// bodyRest is how long net/http may wait for the rest of a body that the handler left
+	// unread.
 	bodyRest = 2 * time.Second
 )
 
-// pacedBody is a body that has to come at a rate. The time in which no handler
-// reads does not count.
+// pacedBody is a body that must arrive at a minimum rate. Only the time spent in Read
+// counts, not the time in which no handler reads.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -203,7 +204,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
 	b.spent += time.Since(begin)
-	if errors.Is(err, os.ErrDeadlineExceeded) { // it stays: nothing more is read
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the deadline stays, so nothing more is read
 		return n, fmt.Errorf("the body came slower than %d bytes a second: send it faster, or in parts", b.rate)
 	}
 	b.ended = err != nil

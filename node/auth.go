@@ -27,32 +27,35 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// role is what a token allows.
+// role is the set of permissions that a token gives.
 type role struct {
 	name        string
 	permissions []string
 }
 
 var (
-	// admin may do what people and their programs do. It may not pose as a host
-	// or as a server.
+	// admin is the role of people and their programs. It cannot act as a host or as a
+	// server.
 	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
-	// executor is what hosts are: they run what apps define, and cannot act as a server.
+	// executor is the role of hosts: they execute the handlers of all apps, and cannot
+	// act as a server.
 	executor = role{"host", []string{"work", "execute", "jobs.read", "cluster.read"}}
-	// member is what all processes of an installation are to each other when it has no
-	// token for servers alone, which is accepted on one machine only.
+	// member is the role of all processes of an installation without a separate token for
+	// servers, whose token is accepted on one machine only. It is also the role of a
+	// process in calls to itself.
 	member = role{"member", append(slices.Clone(executor.permissions), "serve")}
-	// peer is what servers are to each other and to nameservers: they may have all that
-	// is in the installation, and speak for the callers whose calls they pass on.
+	// peer is the role of servers towards each other and towards nameservers. They may
+	// read all state of the installation, and make calls for the callers whose calls they
+	// pass on.
 	peer = role{"server", append(slices.Clone(member.permissions), "state", act)}
-	// worker is what programs are that execute runs themselves, with functions of
-	// their own. It gets no modules, and nothing of what modules are granted.
+	// worker is the role of programs that execute runs with functions of their own. They
+	// get no modules, and nothing that modules are granted.
 	worker = role{"worker", []string{"work"}}
 )
 
-// execute is the permission of hosts that run whatever apps define: modules,
-// with the secrets and values that these were granted, plugins and what is
-// built in. Who has it can ask for the tasks of every app.
+// execute is the permission of hosts that run whatever apps define: modules, with the
+// secrets and values granted to them, plugins and built-in handlers. A caller with it can
+// receive the tasks of every app.
 const execute = "execute"
 
 // act is the permission to make calls for a principal that another server has
@@ -63,8 +66,8 @@ func (r role) may(permission string) bool { return slices.Contains(r.permissions
 
 const public = "public"
 
-// guard decides who may call which method. The default is deny: a method
-// without a permission is refused for everybody.
+// guard decides which caller may call which method. The default is deny: a method without
+// a permission is refused for every caller.
 type guard struct {
 	tokens map[[sha256.Size]byte]role
 	// methods maps "/package.Service/Method" to its permission.
@@ -91,14 +94,15 @@ func newGuard() *guard {
 	return g
 }
 
-// allow lets a token in. It is for the time before the first call.
+// allow registers a token with its role; "" is ignored. It may be called only before the
+// first call is served.
 func (g *guard) allow(token string, r role) {
 	if token != "" {
 		g.tokens[sha256.Sum256([]byte(token))] = r
 	}
 }
 
-// writes reports whether a method may change what an app holds.
+// writes reports whether a method may change the state of an app.
 func (g *guard) writes(method string) bool {
 	need := g.methods[method]
 	return need != public && need != "work" && !strings.HasSuffix(need, ".read")
@@ -109,7 +113,8 @@ func (g *guard) check(ctx context.Context, method string) error {
 	return err
 }
 
-// caller returns the role of who calls a method, if it may.
+// caller returns the role of the caller of a method, or an error if it may not call the
+// method.
 func (g *guard) caller(ctx context.Context, method string) (role, error) {
 	need := g.methods[method]
 	switch need {
@@ -140,8 +145,8 @@ func (g *guard) caller(ctx context.Context, method string) (role, error) {
 	return r, nil
 }
 
-// acting returns the role that a call has: the caller's own, or the one that a
-// server has found when it passes on the call of another caller.
+// acting returns the role with which a call is made: the caller's own role or, if a
+// server passes the call on, the role that this server found for the original caller.
 func (g *guard) acting(ctx context.Context, own role) (role, error) {
 	values := metadata.ValueFromIncomingContext(ctx, actingHeader)
 	if len(values) == 0 {
@@ -158,7 +163,8 @@ func (g *guard) acting(ctx context.Context, own role) (role, error) {
 	return role{}, status.Errorf(codes.PermissionDenied, "a server passed on a call of the role %.40q, which this version does not know: bring both servers to the same version", values[0])
 }
 
-// role looks a token up in constant time for each known token.
+// role returns the role of a token. It compares the token with every known one in
+// constant time.
 func (g *guard) role(token string) (found role, ok bool) {
 	sum := sha256.Sum256([]byte(token))
 	for known, r := range g.tokens {
@@ -187,8 +193,8 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	return next(srv, s)
 }
 
-// nativeOnly is the stream of a worker that may run functions of its own and
-// nothing else: it cannot say that it runs more, and so is sent no more.
+// nativeOnly is the stream of a worker that may execute only functions of its own. It
+// refuses a worker that claims to run anything else, so the server sends it nothing else.
 type nativeOnly struct {
 	grpc.ServerStream
 	role role
@@ -204,7 +210,7 @@ func (s nativeOnly) RecvMsg(m any) error {
 	}
 	claims := append(slices.Clone(up.GetHello().GetAbi()), up.GetAbilities().GetAbi()...)
 	if up.Hello != nil && len(up.Hello.Abi) == 0 {
-		claims = []string{"modules"} // which is what saying nothing means
+		claims = []string{"modules"} // a hello without an ABI claims modules
 	}
 	for _, abi := range claims {
 		if e, err := job.ParseExecutor(abi); err != nil || e.Kind != job.Native {

@@ -18,9 +18,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// TestWorkersRunTheirOwnFunctions has a worker's token pose as a host of
-// everything, at once and later. It must get no run of a module, and so neither
-// its bytes nor the secrets that it was granted.
+// TestWorkersRunTheirOwnFunctions: a worker's token claims to be a host that runs
+// everything, at once and later. It must get no run of a module, and so neither the
+// module's bytes nor the secrets that it was granted.
 func TestWorkersRunTheirOwnFunctions(t *testing.T) {
 	p := dev(t, node.DevConfig{Data: t.TempDir()})
 	conn, asWorker := dial(t, p, p.HostToken)
@@ -45,7 +45,7 @@ func TestWorkersRunTheirOwnFunctions(t *testing.T) {
 		}
 		for _, m := range says {
 			if err := s.Send(m); err != nil {
-				break // the answer says why
+				break // Recv returns the reason
 			}
 		}
 		for err = nil; err == nil; {
@@ -56,7 +56,7 @@ func TestWorkersRunTheirOwnFunctions(t *testing.T) {
 		}
 	}
 
-	// One that says what it is gets its own runs.
+	// A worker that names its functions gets its own runs.
 	s, err := work.Work(asWorker)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,8 @@ func TestWorkersRunTheirOwnFunctions(t *testing.T) {
 		t.Errorf("the worker got %v", task)
 	}
 
-	// Neither its own run nor one that it claims opens what modules were granted.
+	// Neither its own run nor a run that it claims gives access to what modules were
+	// granted.
 	guest := apiv1.NewGuestClient(conn)
 	who := &apiv1.Caller{App: "default", Run: task.Run, Attempt: task.Attempt, Epoch: task.Epoch, Host: "w", Session: "s"}
 	if _, err := guest.GetSecret(asWorker, &apiv1.GuestGetSecretRequest{Caller: who, Name: "x"}); status.Code(err) != codes.PermissionDenied {
@@ -111,8 +112,8 @@ func TestWorkersRunTheirOwnFunctions(t *testing.T) {
 	}
 }
 
-// TestMembersAreNotPeople wants the token that the processes of an installation
-// share to open what they need of each other, and nothing that changes what runs.
+// TestMembersAreNotPeople: the token that the processes of an installation share permits
+// the calls between them, and none that changes which code runs.
 func TestMembersAreNotPeople(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
@@ -124,7 +125,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 		return node.Server(ctx, node.ServerConfig{Data: filepath.Join(dir, "server"), Listen: "127.0.0.1:0", TokenFile: token, Ready: ready})
 	})
 	conn, asMember := dial(t, p, shared)
-	open := map[string]bool{ // of the services for people
+	open := map[string]bool{ // among the services for people
 		"/wheelwork.v1.Cluster/GetVersion": true, "/wheelwork.v1.Cluster/ListHosts": true, "/wheelwork.v1.Cluster/GetOverview": true,
 		"/wheelwork.v1.Jobs/GetJob": true, "/wheelwork.v1.Jobs/ListJobs": true, "/wheelwork.v1.Apps/GetApp": true, "/wheelwork.v1.Apps/ListApps": true,
 		"/wheelwork.v1.Calendars/GetCalendar": true, "/wheelwork.v1.Calendars/ListCalendars": true,
@@ -137,7 +138,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 				service := string(f.Services().Get(i).Name())
 				name := "/" + string(f.Services().Get(i).FullName()) + "/" + string(m.Name())
 				err := call(asMember, conn, m, name)
-				allowed := status.Code(err) != codes.PermissionDenied || service == "Guest" // which is fenced by the attempt
+				allowed := status.Code(err) != codes.PermissionDenied || service == "Guest" // calls of Guest are fenced by the attempt
 				if want := open[name] || service == "Worker" || service == "Nameserver" || service == "Guest"; allowed != want {
 					t.Errorf("%s with the token of the installation: %v", name, err)
 				}
@@ -145,7 +146,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 		}
 		return true
 	})
-	m := &apiv1.PutAppRequest{App: &apiv1.App{Name: "default"}} // what an app trusts is more than a job
+	m := &apiv1.PutAppRequest{App: &apiv1.App{Name: "default"}} // the keys that an app trusts are more than a job
 	if _, err := apiv1.NewAppsClient(conn).PutApp(asMember, m); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "apps.write") {
 		t.Errorf("PutApp: %v", err)
 	}

@@ -36,12 +36,14 @@ import (
 //
 //	store/...          the store at one moment: see store.Copy
 //	modules/HEX        the code of a module, by its sha256
-//	units/NAME/...     these two of a further unit of a cluster, each at a moment of its own
-//	placement.json     of a cluster with several units: see placement
-//	split              some app is in several units: a program that does not know that knows no such file
-//	ingress/SEQUENCE   the records of the ingress queue's log; the name says the first one's
+//	units/NAME/...     store and modules of a further partition, each copied at its own moment
+//	placement.json     of a cluster with several partitions: see placement
+//	split              if an app is in several partitions: programs that cannot read that refuse this file
+//	ingress/SEQUENCE   the records of the ingress queue's log; the name is the sequence of the first one
 //	token, host-token  of the administrator and of workers
-//	secret.key         what seals secrets, unless the operator keeps it elsewhere
+//	secret.key         seals secrets; absent if the operator keeps it elsewhere
+//
+// keptFiles are those that a server keeps at the top of its data directory.
 var keptFiles = []string{"token", "host-token", secretKeyFile}
 
 const (
@@ -51,15 +53,16 @@ const (
 	unitsDir      = "units"
 )
 
-// placement is what a backup of several units says of all of them.
+// placement describes all partitions of a backup that has several.
 type placement struct {
 	Units []placedUnit `json:"units"`
-	// Rows are those of the cluster's table that outlive servers; none where a
-	// directory was copied, for the owner of a unit knows what it holds.
+	// Rows are the rows of the cluster's table in etcd that outlive servers. The backup
+	// of a stopped data directory has none: there the owner of a partition knows what the
+	// partition holds.
 	Rows map[string]string `json:"rows,omitempty"`
 }
 
-// splits reports whether an app is, or was, in several units.
+// splits reports whether an app is, or was, in several partitions.
 func (p *placement) splits() bool {
 	for key := range p.Rows {
 		if strings.HasPrefix(key, rowSlot) || strings.HasPrefix(key, rowSplit) {
@@ -74,29 +77,30 @@ type placedUnit struct {
 	Applied uint64 `json:"applied"`
 }
 
-// state is what a backup is of.
+// state is the source of a backup.
 type state struct {
 	id, group string
-	dir       *dataDir     // nil: the keys stay
-	queue     *queue.Queue // nil: it stays
+	dir       *dataDir     // nil: the backup has no keys
+	queue     *queue.Queue // nil: the backup has no ingress
 	parts     []part       // at least one
-	// rows reads the lasting ones of the cluster's table; nil: there are none.
+	// rows reads the rows of the cluster's table that outlive servers; nil: there are
+	// none.
 	rows func(context.Context) (map[string]string, error)
 }
 
 // part is one store, with the modules of its apps.
 type part struct {
-	unit    string         // "" for a store that has no name
-	dir     string         // of its files in the backup: "", or units/NAME/
-	modules *modules.Store // nil: copy brings them, or they stay
+	unit    string         // the partition; "" if the store has no name
+	dir     string         // the prefix of its files in the backup: "", or units/NAME/
+	modules *modules.Store // nil: copy writes them, or the backup has none
 	copy    copyFunc
 }
 
-// copyFunc copies a store as store.Copy does, at a moment at which it has all
-// that was acknowledged before the call.
+// copyFunc copies a store as store.Copy does, at a moment at which the store holds
+// everything that was acknowledged before the call.
 type copyFunc func(ctx context.Context, begin func(store.Copied) error, create func(name string) (io.Writer, error)) error
 
-// copyOf copies a store of this process, once settle has returned.
+// copyOf copies a store of this process, after settle has returned.
 func copyOf(st *store.Store, settle func(context.Context) error) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		if err := settle(ctx); err != nil {
@@ -107,9 +111,10 @@ func copyOf(st *store.Store, settle func(context.Context) error) copyFunc {
 	}
 }
 
-// write writes a backup: all that was acknowledged before the call is in it.
-// The ingress is noted before the stores: what goes from the one to the other
-// meanwhile is in both, and is applied once, as after a crash between the two.
+// write writes a backup, which holds everything that was acknowledged before the call. It
+// notes the position of the ingress before it copies the stores: a command that passes
+// from the ingress to a store meanwhile is in both, and is applied once, as after a crash
+// between the two.
 func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err error) {
 	var waiting *queue.Copy
 	if s.queue != nil {
@@ -169,7 +174,7 @@ func (s *state) moduleBytes() (n int64) {
 		}
 		all, err := p.modules.List()
 		if err != nil {
-			return n // it is for a progress bar; reading them will say it
+			return n // the number is for a progress bar; reading the modules reports the error
 		}
 		for _, m := range all {
 			n += m.Bytes
@@ -178,7 +183,8 @@ func (s *state) moduleBytes() (n int64) {
 	return n
 }
 
-// writeModules comes after the store: what the store names is on the disk by then.
+// writeModules must follow the copy of the store: by then the modules that the store
+// names are on disk.
 func (p *part) writeModules(ctx context.Context, b *backup.Writer) error {
 	if p.modules == nil {
 		return nil
@@ -186,7 +192,8 @@ func (p *part) writeModules(ctx context.Context, b *backup.Writer) error {
 	return eachModule(ctx, p.modules, func(name string, code []byte) error { return writePiece(b, p.dir+name, code) })
 }
 
-// eachModule hands out the code of all modules, by the names that they have in a backup.
+// eachModule calls write with the code of each module and the name that it has in a
+// backup.
 func eachModule(ctx context.Context, from *modules.Store, write func(name string, code []byte) error) error {
 	all, err := from.List()
 	if err != nil {
@@ -194,12 +201,12 @@ func eachModule(ctx context.Context, from *modules.Store, write func(name string
 	}
 	for _, m := range all {
 		if m.Digest == "" {
-			continue // of a write that was broken off
+			continue // left by an interrupted write
 		}
 		code, err := from.Get(m.Digest)
 		switch {
 		case errors.Is(err, modules.ErrNotFound):
-			continue // collected meanwhile: nothing refers to it
+			continue // garbage-collected meanwhile: nothing refers to it
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
@@ -212,9 +219,9 @@ func eachModule(ctx context.Context, from *modules.Store, write func(name string
 	return nil
 }
 
-// writePlacement comes after the units: an app that got its place meanwhile is
-// told. What had its place before has to have it still, or the copies of two units
-// would not belong together.
+// writePlacement must follow the copies of the partitions, so that apps placed meanwhile
+// are included. An app or slot that was placed before must not have moved, or the copies
+// of two partitions would not belong together.
 func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placement) error {
 	before := p.Rows
 	if s.rows != nil {
@@ -229,8 +236,8 @@ func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placemen
 		}
 	}
 	for key := range p.Rows {
-		// An app that is new is in one unit. A slot that came to another one for the first
-		// time may be in two of the copies, or in none.
+		// A new app is in one partition only. A slot that moved for the first time may be
+		// in two of the copies, or in none.
 		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, rowSlot) {
 			return status.Errorf(codes.Unavailable, "a part of an app came to another unit meanwhile (%s): make the backup again", key)
 		}
@@ -284,7 +291,7 @@ func (s *state) writeKeys(b *backup.Writer) error {
 	return nil
 }
 
-// backupsAPI serves copies of what a server keeps that is in no cluster.
+// backupsAPI serves backups of a standalone server.
 type backupsAPI struct {
 	apiv1.UnimplementedBackupsServer
 	s   *state
@@ -293,12 +300,12 @@ type backupsAPI struct {
 
 const backupChunk = 256 << 10
 
-// Backup streams all of it.
+// Backup streams a backup of the whole server.
 func (a *backupsAPI) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
 	return a.send(stream.Context(), a.s, stream.Send)
 }
 
-// FetchState is refused: nobody stands by.
+// FetchState is refused: a standalone server has no standbys.
 func (a *backupsAPI) FetchState(req *apiv1.FetchStateRequest, _ apiv1.Backups_FetchStateServer) error {
 	return status.Errorf(codes.FailedPrecondition, "this server is in no cluster, and has no unit %q", req.Group)
 }
@@ -334,7 +341,7 @@ func (send chunks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Backup writes a backup of the data directory of a server that is stopped.
+// Backup writes a backup of the data directory of a stopped server.
 func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (sum backup.Summary, err error) {
 	if _, err := os.Stat(filepath.Join(data, "store")); err != nil {
 		return sum, fmt.Errorf("%s is not the data directory of a server: there is no store in it", data)
@@ -347,7 +354,7 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 	s := &state{id: o.id, dir: o.data, queue: o.queue, parts: []part{{
 		unit: o.id, modules: o.modules, copy: copyOf(o.store, func(context.Context) error { return o.settle() }),
 	}}}
-	for _, u := range o.units { // their journals are elsewhere
+	for _, u := range o.units { // their journals are not in the directory
 		s.parts = append(s.parts, part{
 			unit: u.name, dir: unitsDir + "/" + u.name + "/", modules: u.modules,
 			copy: copyOf(u.store, func(context.Context) error { return nil }),
@@ -356,7 +363,7 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 	return s.write(ctx, w)
 }
 
-// stopped is what is in the data directory of a server that does not run.
+// stopped is the open data directory of a server that does not run.
 type stopped struct {
 	closers
 	data    *dataDir
@@ -365,7 +372,7 @@ type stopped struct {
 	store   *store.Store
 	modules *modules.Store
 	queue   *queue.Queue
-	units   []stoppedUnit // further ones, of a cluster
+	units   []stoppedUnit // further partitions, of a cluster
 	log     *slog.Logger
 }
 
@@ -432,9 +439,9 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 	return o, o.openUnits()
 }
 
-// settle brings the store up to the end of the journal that is in the directory.
-// A directory whose journal is elsewhere has none. A journal that does not belong to
-// the store adds nothing to it.
+// settle applies the journal in the directory to the store. A directory whose journal is
+// in etcd has none. A journal that does not belong to the store is ignored, with a
+// warning.
 func (o *stopped) settle() error {
 	if o.journal.Next() == 1 {
 		return nil
@@ -455,8 +462,8 @@ func (o *stopped) settle() error {
 	return err
 }
 
-// restoring is the file that says that a directory is being restored to, and is
-// not whole. No server starts on it.
+// restoring is the file that marks a directory as being restored, and incomplete. No
+// server starts on such a directory.
 const restoring = "restoring"
 
 var (
@@ -466,19 +473,20 @@ var (
 	ingressFile = regexp.MustCompile(`^ingress/([0-9]{20})$`)
 )
 
-// Restored is what was restored, or what a backup holds.
+// Restored describes a backup, or the result of a restore.
 type Restored struct {
 	backup.Info
 	Files   int64 `json:"files"`
-	Size    int64 `json:"size"` // of the files
+	Size    int64 `json:"size"` // of the files, in bytes
 	Modules int   `json:"modules"`
 	Ingress int   `json:"ingress_records"`
-	Key     bool  `json:"secret_key"` // that seals secrets
+	Key     bool  `json:"secret_key"` // it includes the key that seals secrets
 }
 
-// Restore makes a data directory from a backup. It refuses a directory that holds
-// anything, but for what a Restore left that was interrupted; and of a backup that
-// is damaged it leaves nothing. progress, which may be nil, hears of bytes.
+// Restore makes a data directory from a backup. It refuses a directory that is not empty,
+// unless an interrupted Restore left it. If the backup is damaged, or on any other error,
+// it leaves nothing in the directory. progress, which may be nil, is called with the
+// bytes done and the total.
 func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, total int64)) (_ Restored, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -498,12 +506,13 @@ func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, t
 	return res, nil
 }
 
-// Check reads a backup to its end and says what it holds.
+// Check reads a backup to its end and returns what it holds. progress is as for
+// [Restore].
 func Check(ctx context.Context, r io.Reader, progress func(done, total int64)) (Restored, error) {
 	return (&restore{progress: progress}).read(ctx, r)
 }
 
-// clearFor makes an empty directory with the mark that it is being restored to.
+// clearFor makes an empty directory and marks it with the restoring file.
 func clearFor(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -522,7 +531,7 @@ func clearFor(dir string) error {
 	return errors.Join(writeFile(filepath.Join(dir, restoring), []byte("a restore to this directory was interrupted: run it again\n"), 0o600), syncPath(dir))
 }
 
-// empty removes all that a restore has made, its mark last.
+// empty removes everything that a restore has made, the restoring file last.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -554,14 +563,14 @@ func syncTree(dir string) error {
 	})
 }
 
-// restore reads a backup. Without a directory it only looks.
+// restore reads a backup. Without a directory it only checks the backup.
 type restore struct {
 	dir      string
-	bare     bool // the files of the store alone, in dir itself
+	bare     bool // only the files of a store, in dir itself
 	progress func(done, total int64)
 	res      Restored
-	seen     bool            // the ingress
-	units    map[string]bool // of which there is something
+	seen     bool            // the ingress was read
+	units    map[string]bool // partitions of which a file was read
 	placed   *placement
 }
 
@@ -587,7 +596,7 @@ func (x *restore) read(ctx context.Context, r io.Reader) (Restored, error) {
 	return x.res, x.finish()
 }
 
-// watched is the file that is being read.
+// watched reads one file of a backup, until ctx ends, and reports progress.
 type watched struct {
 	ctx context.Context
 	b   *backup.Reader
@@ -606,7 +615,7 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 func (x *restore) file(name string, r io.Reader) error {
-	in, plain := "", name // of a unit
+	in, plain := "", name // in is the prefix of a partition, plain the name without it
 	if found := unitFile.FindStringSubmatch(name); found != nil && !x.bare {
 		in, plain = found[1], found[2]
 		if x.units == nil {
@@ -623,7 +632,7 @@ func (x *restore) file(name string, r io.Reader) error {
 	case in != "":
 	case name == placementFile:
 		return x.placement(r)
-	case name == splitFile: // the rows of the placement say the rest
+	case name == splitFile: // the rows of the placement hold the details
 		_, err := io.Copy(io.Discard, r)
 		return err
 	case ingressFile.MatchString(name):
@@ -655,7 +664,7 @@ func (x *restore) copy(name string, r io.Reader, mode fs.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// placement keeps what is said of all units, for who makes a cluster of them.
+// placement saves the description of all partitions. [Grow] reads it to make a cluster.
 func (x *restore) placement(r io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(r, maxPlacement+1))
 	if err != nil {
@@ -670,10 +679,11 @@ func (x *restore) placement(r io.Reader) error {
 	return writeFile(filepath.Join(x.dir, placementFile), text, 0o600)
 }
 
-// maxPlacement is more than the apps of the largest cluster need.
+// maxPlacement is in bytes, more than the apps of the largest cluster need.
 const maxPlacement = 256 << 20
 
-// checkUnits compares what is said of the units with what there is of them.
+// checkUnits compares the partitions that the backup names with those of which it has
+// files.
 func (x *restore) checkUnits() error {
 	want := max(x.res.Units, 1)
 	if x.placed == nil {
@@ -697,7 +707,7 @@ func (x *restore) checkUnits() error {
 	return nil
 }
 
-// opens proves that a store that was restored does, and includes what it should.
+// opens proves that a restored store opens, and that its last record is want.
 func opens(dir string, want uint64) error {
 	st, err := store.Open(store.Config{Dir: dir})
 	if err != nil {
@@ -771,7 +781,8 @@ func (x *restore) ingress(first string, r io.Reader) (err error) {
 	return errors.Join(err, flush())
 }
 
-// finish makes what belongs to the files, and proves that they open.
+// finish checks the partitions, proves that the restored stores and the ingress open, and
+// makes an empty journal that begins behind the store's last record.
 func (x *restore) finish() error {
 	if err := x.checkUnits(); err != nil || x.dir == "" {
 		return err
@@ -807,12 +818,13 @@ func (x *restore) finish() error {
 	return q.Close()
 }
 
-// refill replaces the store of a standby by what the owner of its journal has:
-// the journal does not reach back to what is on this disk. The store is closed.
-// A crash at any point leaves the old store, none, or the new one.
+// refill replaces the store of a standby with a copy of the owner's store, when the
+// journal does not reach back to the store on this disk. dir is the directory of the
+// store, which is closed. A crash at any point leaves the old store, none, or the new
+// one.
 func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (Restored, error) {
 	made := dir + ".new"
-	// An attempt that a crash ended may have moved the quarantine there.
+	// An attempt that a crash ended may have moved the quarantine to made.
 	if err := store.KeepQuarantine(made, dir); err != nil {
 		return Restored{}, err
 	}
@@ -838,7 +850,7 @@ func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (R
 	return res, errors.Join(os.RemoveAll(dir), os.Rename(made, dir), syncPath(filepath.Dir(dir)))
 }
 
-// received reads what comes in chunks.
+// received reads a stream of chunks as bytes.
 type received struct {
 	next func() (*apiv1.BackupChunk, error)
 	rest []byte

@@ -40,8 +40,8 @@ func (p *pipes) dial(context.Context) (net.Conn, error) {
 	return here, nil
 }
 
-// TestSlowBodies sends bodies a byte a second, to a handler that reads them and to
-// one that does not, and a slow but sufficient one.
+// TestSlowBodies sends bodies at a byte a second, to a handler that reads them and to one
+// that does not, and one that is slow but fast enough.
 func TestSlowBodies(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -88,7 +88,7 @@ func TestSlowBodies(t *testing.T) {
 					for sent := 0; sent < size; sent += tt.chunk {
 						time.Sleep(tt.every)
 						if _, err := io.WriteString(conn, strings.Repeat("a", tt.chunk)); err != nil {
-							return // the server has closed it
+							return // the server has closed the connection
 						}
 					}
 				}()
@@ -101,7 +101,7 @@ func TestSlowBodies(t *testing.T) {
 					}
 				}
 				if !tt.served {
-					_, _ = io.Copy(io.Discard, in) // the connection ends
+					_, _ = io.Copy(io.Discard, in) // until the connection ends
 					if after := time.Since(begin); after > time.Minute {
 						t.Errorf("a slow body holds a connection for %v", after)
 					}

@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// What a newcomer does: follow the link that dev prints, and open a run. The
-// pages themselves are tested in console.
+// This is the first step of a newcomer: follow the link that dev prints, and open a run.
+// The pages themselves are tested in console.
 func TestNewcomerSeesTheSampleJobInABrowser(t *testing.T) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestNewcomerSeesTheSampleJobInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range texts {
-			// The page resolves it itself, as soon as the text is there.
+			// The script waits in the page until the text is there, and returns then.
 			js := fmt.Sprintf(`new Promise(done => { const end = Date.now() + 20000, look = () => {
 				const text = document.body.innerText
 				text.includes(%q) || Date.now() > end ? done(text) : setTimeout(look, 20) }; look() })`, text)

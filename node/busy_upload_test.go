@@ -12,14 +12,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 )
 
-// TestBusyUploadGateElsewhere: a server that has no place for another upload of an app says
-// so to an HTTP client of another server as it does to its own clients.
+// TestBusyUploadGateElsewhere: a server that cannot take another upload of an app tells
+// that to an HTTP client of another server as it does to its own clients.
 func TestBusyUploadGateElsewhere(t *testing.T) {
 	t.Parallel()
 	w, app := twoOwners(t)
 	conn, ctx := dial(t, w.all["b"], adminToken)
 	answers := make(chan error, 3)
-	for range cap(answers) { // one more than there is a place for; two wait for their bytes
+	for range cap(answers) { // one more than a server takes; two wait for their bytes
 		s, err := apiv1.NewModulesClient(conn).PushModule(ctx)
 		if err != nil {
 			t.Fatal(err)

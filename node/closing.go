@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// closing is a door that those inside leave before it is shut. Its zero value is
-// open.
+// closing is a drain gate: it counts open calls, and refuses new ones once it is closed.
+// Its zero value is open.
 type closing struct {
 	shut   atomic.Bool
 	inside sync.RWMutex
 }
 
-// enter reports whether the door is open; then leave is to be called.
+// enter reports whether the gate is open. If so, the caller must call leave when its call
+// ends.
 func (c *closing) enter() bool {
 	c.inside.RLock()
 	if c.shut.Load() {
@@ -25,7 +26,7 @@ func (c *closing) enter() bool {
 
 func (c *closing) leave() { c.inside.RUnlock() }
 
-// close lets nobody in any more, and waits for a while until nobody is inside.
+// close refuses new calls, and waits at most for patience until the open ones have ended.
 func (c *closing) close(patience time.Duration) {
 	c.shut.Store(true)
 	empty := make(chan struct{})

@@ -30,28 +30,41 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// EtcdConfig is for servers that share their journals: each unit of the cluster
-// is owned by one of them, the others stand by it and take it over.
+// EtcdConfig is the configuration of servers that share their journals in etcd. Each
+// partition of the cluster has one owner; the other servers are its standbys and can take
+// it over.
 type EtcdConfig struct {
-	Endpoints     []string      // of etcd; none: the journal is on this server's disk
-	Group         string        // the cluster's name; default "main"
-	Units         int           // with which a new cluster begins; default 6. Afterwards it stays
-	SplitRate     float64       // schedules a second from which an app may be split over units; default 500, negative: none is, but by hand
-	MaxHosts      int           // with how many hosts each works for all units, and an app in one; more of them are divided. Default 100, negative: never
-	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
-	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
+	Endpoints []string // addresses of etcd; none: the journal is on this server's disk
+	Group     string   // the cluster name; default "main"
+	// Units is the number of partitions of a new cluster, at most 24; default 6. It is
+	// fixed afterwards.
+	Units int
+	// SplitRate is the rate, in schedules a second, from which an app may be split over
+	// partitions. Default 500; negative: only operators split apps.
+	SplitRate float64
+	// MaxHosts bounds the hosts of a partition. Up to so many hosts in the cluster, each
+	// works for all partitions; more are divided among them. An app with more hosts than
+	// that may be split. Default 100; negative: hosts are never divided.
+	MaxHosts int
+	// Settle is the minimum dwell time of a partition with its owner, unless that is lost
+	// or drained. Default 10 s.
+	Settle time.Duration
+	// Cert, Key and CA are files by which the server and etcd verify each other. "": no
+	// TLS, on this machine only.
+	Cert, Key, CA string
 
-	member *etcd.Member // in this process; nil: there is none
+	member *etcd.Member // the etcd member in this process; nil: there is none
 }
 
-// defaultUnits are shared evenly by two servers and by three: those that one
-// begins with may come to be several, and the number stays.
+// defaultUnits can be shared evenly by two servers and by three. A cluster may begin with
+// one server and grow, and the number of partitions is fixed.
 const defaultUnits = 6
 
-// maxUnits bounds them: a transaction of etcd has room for so many journals.
+// maxUnits bounds the number of partitions: one transaction of etcd has room for so many
+// journals.
 const maxUnits = 24
 
-// member is a server's part in its cluster.
+// memberParts are the open parts of a server that is in a cluster.
 type memberParts struct {
 	closers
 	data    *dataDir
@@ -63,12 +76,12 @@ type memberParts struct {
 	router  *router
 	steward *steward
 	zone    string
-	power   float64 // what this server can do beside others
+	power   float64 // what this server can do, relative to the other servers
 	trips   trips
 	log     *slog.Logger
 }
 
-// trips are how long the last writes to etcd took.
+// trips are the durations of the last writes to etcd.
 type trips struct {
 	last [32]time.Duration
 	n    int
@@ -79,11 +92,12 @@ func (t *trips) add(d time.Duration) {
 	t.n++
 }
 
-// tripsEnough are so many that one of them was not held up, on a busy machine too.
+// tripsEnough is a number of writes of which at least one was not delayed, even on a busy
+// machine.
 const tripsEnough = 32
 
-// least is the round trip of a moment with nothing else to do: how long a busy
-// machine takes says nothing of where it is.
+// least returns the shortest of the last writes, which is the round trip to etcd; 0 until
+// there are enough of them. Longer writes show how busy the machine is, not where it is.
 func (t *trips) least() time.Duration {
 	if t.n < tripsEnough {
 		return 0
@@ -91,7 +105,8 @@ func (t *trips) least() time.Duration {
 	return slices.Min(t.last[:min(t.n, len(t.last))])
 }
 
-// joinCluster connects to etcd.
+// joinCluster connects to etcd. It also returns the address that this server tells the
+// others.
 func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Logger) (*etcd.Cluster, string, error) {
 	address := cmp.Or(cfg.Advertise, cfg.Listen)
 	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
@@ -110,8 +125,8 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 	return c, address, withoutAnswer(err, cfg.Etcd.Endpoints)
 }
 
-// withoutAnswer says of an etcd that did not answer in time how the server reaches
-// it: a longer wait would not help.
+// withoutAnswer explains a timeout of etcd with the addresses that the server must reach:
+// a longer wait would not help.
 func withoutAnswer(err error, endpoints []string) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -119,8 +134,8 @@ func withoutAnswer(err error, endpoints []string) error {
 	return fmt.Errorf("etcd at %s did not answer in time: this machine must reach the addresses in --etcd-endpoints, or for --cluster that in --cluster-advertise", strings.Join(endpoints, ", "))
 }
 
-// openMember joins the cluster and opens what the server has of each unit. conf
-// is what the units have in common.
+// openMember joins the cluster and opens what the server has of each partition. conf
+// holds the settings that the partitions share.
 func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, tokens processTokens, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
 	if cfg.Capacity < 0 || math.IsNaN(cfg.Capacity) || math.IsInf(cfg.Capacity, 0) {
 		return nil, fmt.Errorf("--capacity %v: want a positive number, the processors of a usual server or so", cfg.Capacity)
@@ -153,7 +168,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
 		u := &unit{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
-		if i > 0 { // the first one lies where the store of a server lies that has no units
+		if i > 0 { // the first one is where a standalone server has its store
 			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
 		}
 		if u.conf.Modules, err = modules.Open(u.dir("modules")); err != nil {
@@ -182,8 +197,8 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 // run takes part in the cluster until ctx ends.
 func (m *memberParts) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// The door closes after the last unit was given up. Who still calls is to be told who
-	// has it then, so the roster is followed until the parts are closed.
+	// The listener closes after the last partition was released. Until then callers must
+	// learn the new owners, so the cluster view is followed until the parts are closed.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() { followed <- m.roster.follow(following) }()
@@ -200,7 +215,7 @@ func (m *memberParts) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// present tells the cluster of this server as long as it lives.
+// present writes this server's row in etcd regularly, until ctx ends.
 func (m *memberParts) present(ctx context.Context) error {
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
@@ -211,7 +226,7 @@ func (m *memberParts) present(ctx context.Context) error {
 		case <-ctx.Done():
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceEvery)
 			defer cancel()
-			_ = m.roster.cluster.Forget(leaving, m.roster.group, rowHere+m.id) // the end of its lease says it otherwise
+			_ = m.roster.cluster.Forget(leaving, m.roster.group, rowHere+m.id) // otherwise the row ends with its lease
 			return nil
 		}
 	}
@@ -244,8 +259,8 @@ func (m *memberParts) tell(ctx context.Context) {
 	}
 }
 
-// owns names the units that this server works for now, with the ownerships' numbers,
-// and the number of the division: what hosts are to learn at once.
+// owns returns the partitions that this server serves now, with their epochs, and the
+// number of the host assignment. Hosts must learn a change of these at once.
 func (m *memberParts) owns() string {
 	var b strings.Builder
 	for _, u := range m.units {
@@ -259,7 +274,7 @@ func (m *memberParts) owns() string {
 	return b.String()
 }
 
-// load is what a nameserver is told of this server.
+// load returns this server's report to a nameserver.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
 	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units, Division: m.roster.divided()}
 	for _, u := range m.units {
@@ -282,8 +297,8 @@ func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
 	return r
 }
 
-// clusterNames is the nameserver that every server of a cluster is: it says what
-// etcd says.
+// clusterNames is the nameserver in each server of a cluster: it answers from the state
+// in etcd.
 type clusterNames struct {
 	apiv1.UnimplementedNameserverServer
 	m *memberParts
@@ -299,7 +314,8 @@ func (n *clusterNames) unitFor(unit, app string) string {
 	return n.m.roster.fallback()
 }
 
-// Route answers where an app's commands go.
+// Route returns the owner of the partition that takes an app's commands. If there is
+// none, it waits at most routePatience for one.
 func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -309,7 +325,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 		if a.Server != "" {
 			return a, nil
 		}
-		select { // who asks in the moment of a take-over has his answer after it
+		select { // a call during a take-over is answered after it
 		case <-changed:
 		case <-ctx.Done():
 			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
@@ -345,8 +361,8 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	}
 }
 
-// Join refuses every server: those of the cluster are in etcd, and another one has no
-// place here.
+// Join refuses every server: those of the cluster are in etcd, and no other server can
+// join.
 func (n *clusterNames) Join(stream apiv1.Nameserver_JoinServer) error {
 	report, err := stream.Recv()
 	if err != nil {
@@ -383,7 +399,7 @@ func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (
 	return resp, nil
 }
 
-// membership shows and moves who owns what.
+// membership shows and moves the ownership of partitions.
 type membership struct {
 	apiv1.UnimplementedMembershipServer
 	m *memberParts
@@ -398,7 +414,7 @@ func (s *membership) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest)
 	return clusterStatus(s.m.roster.look(), s.m.roster.group, s.m.id, leader, s.m.roster.cluster.Refuses()), nil
 }
 
-// clusterStatus tells of a cluster as it was in one moment.
+// clusterStatus describes a cluster as it was at one moment.
 func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.ClusterStatus {
 	st := &apiv1.ClusterStatus{Name: group, Server: self, Balancer: leader, Apps: int32(v.apps)}
 	if trouble != nil {
@@ -464,7 +480,8 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 	return st
 }
 
-// DrainServer has a server give away what it owns.
+// DrainServer asks a server to give away the partitions that it owns. It does not wait
+// until it has.
 func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequest) (*apiv1.ClusterStatus, error) {
 	v := s.m.roster.look()
 	id, err := v.find(req.Server)
@@ -486,11 +503,11 @@ func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequ
 	return s.after(ctx, func(v view) bool { return v.draining[id] })
 }
 
-// UndrainServer lets a server own something again.
+// UndrainServer lets a server own partitions again.
 func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
 	v := s.m.roster.look()
 	id := req.Server
-	if !v.draining[id] { // one that is lost is known by its id alone
+	if !v.draining[id] { // a lost server is known by its id alone
 		var err error
 		if id, err = v.find(req.Server); err != nil {
 			return nil, status.Error(codes.NotFound, err.Error())
@@ -502,7 +519,7 @@ func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServer
 	return s.after(ctx, func(v view) bool { return !v.draining[id] })
 }
 
-// MoveUnit has a unit go to a server.
+// MoveUnit assigns a partition to a server. It does not wait for the move.
 func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
 	v := s.m.roster.look()
 	if !slices.Contains(v.units, req.Unit) {
@@ -521,7 +538,7 @@ func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (
 	return s.after(ctx, func(v view) bool { return v.wants[req.Unit] == id })
 }
 
-// Forward does commands that another server accepted.
+// Forward applies commands that another server has accepted.
 func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
 	n := len(req.Commands)
 	if n > maxCommands || len(req.AtMs) != n || (len(req.Runs) != n && len(req.Runs) != 0) {
@@ -538,7 +555,8 @@ func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*a
 	return &apiv1.ForwardResponse{Results: results}, err
 }
 
-// after shows the cluster once this server has seen a change that was made.
+// after returns the status of the cluster once this server has seen a change that was
+// made, or after 1 s.
 func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -557,14 +575,15 @@ func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.Cl
 	return s.GetCluster(ctx, &apiv1.GetClusterRequest{})
 }
 
-// alone answers for a server that is in no cluster.
+// alone answers for a standalone server.
 type alone struct {
 	apiv1.UnimplementedMembershipServer
 	names apiv1.NameserverClient
 	id    string
 }
 
-// GetCluster shows the servers that the nameserver knows. They own what is on their disks.
+// GetCluster shows the servers that the nameserver knows. Each owns the state on its
+// disk.
 func (s *alone) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
 	list, err := s.names.ListServers(ctx, &apiv1.ListServersRequest{})
 	if err != nil {

@@ -32,15 +32,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
-// several are servers of one cluster in this process, on an etcd of their own.
+// several is a cluster of servers in this process, with an etcd of its own.
 type several struct {
 	t     *testing.T
 	dir   string
-	token string // the file that members share
+	token string // the file with the token that members share
 	etcd  *etcd.Member
 	units int
-	most  int                 // with how many hosts each works for all units; 0: as it is
-	split float64             // from how many schedules a second an app is split; 0: as it is
+	most  int                 // up to how many hosts each works for all partitions; 0: the default
+	split float64             // the rate, in schedules a second, from which an app is split; 0: the default
 	all   map[string]*process // by name
 	at    map[string]string   // by name
 }
@@ -50,8 +50,8 @@ const (
 	workerToken = "wh_a-workers-token-of-this-test"
 )
 
-// freePort returns an address of this machine that nobody listens on, below the
-// ports that the kernel gives to outgoing connections.
+// freePort returns a free loopback address, with a port below those that the kernel gives
+// to outgoing connections.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -115,7 +115,7 @@ func (w *several) host(name string, servers ...string) *process {
 	return w.hostOf(name, nil, servers...)
 }
 
-// hostOf is host for some apps; none means all.
+// hostOf is host for some apps; without apps it serves all.
 func (w *several) hostOf(name string, apps []string, servers ...string) *process {
 	w.t.Helper()
 	var at []string
@@ -143,7 +143,7 @@ func (w *several) client(servers ...string) *sdk.Client {
 	return c
 }
 
-// until asks a server for the cluster until it is as it should be.
+// until requests the cluster's status until is reports true.
 func (w *several) until(c *sdk.Client, what string, is func(*sdk.Cluster) bool) *sdk.Cluster {
 	w.t.Helper()
 	var s *sdk.Cluster
@@ -158,8 +158,8 @@ func (w *several) until(c *sdk.Client, what string, is func(*sdk.Cluster) bool) 
 	return nil
 }
 
-// owned returns by address how many units each server owns; nil while one is on
-// its way or has no owner.
+// owned returns by address how many partitions each server owns; nil while a partition is
+// moving or has no owner.
 func owned(s *sdk.Cluster) map[string]int {
 	n := map[string]int{}
 	for _, u := range s.GetUnits() {
@@ -180,9 +180,9 @@ func unitOf(s *sdk.Cluster, name string) *sdk.Unit {
 	return nil
 }
 
-// TestUnitsMove: two servers share four units; a third one gets its share; jobs
-// of all units run while units move to and fro; a server that is drained owns
-// nothing and loses nothing.
+// TestUnitsMove: two servers share four partitions, and a third one gets its share. Jobs
+// of all partitions run while partitions move back and forth. A server that is drained
+// owns nothing and loses nothing.
 func TestUnitsMove(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 4, "a", "b")
@@ -215,7 +215,7 @@ func TestUnitsMove(t *testing.T) {
 	if err != nil || s.Apps != 6 {
 		t.Fatalf("%v, %v", s, err)
 	}
-	// Triggers go on all the time, each with its key.
+	// Triggers continue all the time, each with its key.
 	var stop atomic.Bool
 	done := make(chan map[string][]string, 1)
 	go func() {
@@ -285,9 +285,9 @@ func TestUnitsMove(t *testing.T) {
 	}
 }
 
-// TestUnservedUnitIsGivenUp: etcd has a server as the owner of a unit that it does not
-// serve, as when the end of its ownership had no answer. The one that is to have the
-// unit gets it, though the lease of the first goes on.
+// TestUnservedUnitIsGivenUp: etcd has a server as the owner of a partition that it does
+// not serve, as after a lost answer to the end of its ownership. The desired owner gets
+// the partition, although the lease of the first server continues.
 func TestUnservedUnitIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a", "b")
@@ -327,14 +327,14 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 	})
 }
 
-// untilBothOwn waits until the servers a and b own units.
+// untilBothOwn waits until the servers a and b own partitions.
 func (w *several) untilBothOwn(c *sdk.Client) {
 	w.t.Helper()
 	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
 }
 
-// place applies a job in so many apps that every unit has one, and returns an app
-// of each unit, by unit.
+// place applies a job in so many apps that every partition has one, and returns an app of
+// each partition, by partition.
 func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
 	w.t.Helper()
 	conn, ctx := dial(w.t, w.all[servers[0]], adminToken)
@@ -359,8 +359,8 @@ func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
 	return apps
 }
 
-// TestAnyServerWillDo: whatever server a browser, a script or a producer talks
-// to, it reaches the apps of all units, and sees all of them.
+// TestAnyServerWillDo: a browser, a script or a producer reaches and sees the apps of all
+// partitions, whatever server it uses.
 func TestAnyServerWillDo(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
@@ -435,7 +435,7 @@ func TestAnyServerWillDo(t *testing.T) {
 			}
 		}
 	}
-	// A worker in a program of a user serves all of them as well.
+	// A worker in a user's program serves all of them as well.
 	working, quit := context.WithCancel(t.Context())
 	quitted := make(chan error, 1)
 	go func() {
@@ -490,8 +490,8 @@ func TestAnyServerWillDo(t *testing.T) {
 	}
 }
 
-// TestRoutedCallsAreGuarded: the way to a unit leads past the guard, for every
-// method.
+// TestRoutedCallsAreGuarded: calls of every method pass the guard before they reach a
+// partition.
 func TestRoutedCallsAreGuarded(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 1, "a")
@@ -518,7 +518,7 @@ func TestRoutedCallsAreGuarded(t *testing.T) {
 }
 
 // TestProduceForSeveralUnits: one stream may carry commands of apps in several
-// units, in messages of their own and mixed; each is answered in order.
+// partitions, in separate messages and mixed. Each message is answered, in order.
 func TestProduceForSeveralUnits(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a")
@@ -588,8 +588,8 @@ func TestProduceForSeveralUnits(t *testing.T) {
 	}
 }
 
-// TestAcceptedCommandsFollowTheirUnit: what a server has acknowledged as accepted
-// is done by whoever owns the unit when its turn comes.
+// TestAcceptedCommandsFollowTheirUnit: commands that a server has acknowledged as
+// accepted are applied by the owner of the partition at that time.
 func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a", "b")
@@ -610,8 +610,8 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 	if where.Address == w.at["b"] {
 		from, to = "b", "a"
 	}
-	// One command waits in the owner's ingress, as a dead letter, until the unit is
-	// elsewhere; others go there all the time while it moves.
+	// One command waits in the owner's ingress, as a dead letter, until the partition has
+	// moved. Others follow all the time while it moves.
 	conn, ctx = dial(t, w.all[from], adminToken)
 	queues := apiv1.NewQueuesClient(conn)
 	early, err := apiv1.NewProducerClient(conn).Produce(ctx)
@@ -660,11 +660,11 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 		}
 		if _, err := s.Recv(); err != nil {
 			unsure = len(m.Commands) // they may have been accepted
-			break                    // the unit is not here any more
+			break                    // the partition has left this server
 		}
 		accepted += len(m.Commands)
 		if a, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: "pay"}); err == nil && a.Address == w.at[to] {
-			break // from now on they are passed on
+			break // from now on commands are forwarded
 		}
 		if accepted == 1000 {
 			go func() { _, err := c.Drain(t.Context(), w.at[from]); moving <- err }() // so that it does not come back
@@ -687,10 +687,10 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 		if err == nil && o.Queued != done {
 			done, since = o.Queued, time.Now()
 		}
-		if time.Since(since) > 30*time.Second { // nothing moves any more
+		if time.Since(since) > 30*time.Second { // nothing is applied any longer
 			t.Fatalf("%d commands were accepted, and %d are done, %v", accepted, done, err)
 		}
-		<-time.After(20 * time.Millisecond) // who asks all the time is most of what the servers do
+		<-time.After(20 * time.Millisecond) // a faster poll would be most of the servers' work
 	}
 	if most := int64(accepted + unsure); done > most {
 		t.Errorf("%d commands were done of at most %d", done, most)

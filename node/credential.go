@@ -17,15 +17,15 @@ import (
 const (
 	// minToken is the length of the shortest token that is accepted.
 	minToken = 16
-	// maxToken bounds what is read of a file with a token.
+	// maxToken bounds how many bytes of a token file are read.
 	maxToken = 4 << 10
-	// othersMay are the permissions that a credential must not give: to write it to
-	// its group, to read or write it to all users.
+	// othersMay are the permissions that a credential file must not give: write to its
+	// group, read and write to all users.
 	othersMay fs.FileMode = 0o026
 )
 
-// checkPrivate refuses a credential that other users may read or write. Its group
-// may read it. Windows keeps access lists instead, which a mode does not show.
+// checkPrivate refuses a credential file that other users may read or write. Its group
+// may read it. On Windows it accepts every file: a mode does not show access lists.
 func checkPrivate(path string, info fs.FileInfo) error {
 	if runtime.GOOS == "windows" || info.Mode().Perm()&othersMay == 0 {
 		return nil
@@ -33,8 +33,8 @@ func checkPrivate(path string, info fs.FileInfo) error {
 	return fmt.Errorf("other users may read or write %s (mode %04o): make it private with `chmod 600 %[1]s`, and replace what is in it if they may have read it", path, info.Mode().Perm())
 }
 
-// checkKeyFile is [checkPrivate] for a private key that another package reads; ""
-// is no file.
+// checkKeyFile is [checkPrivate] for a private key that another package reads; "" names
+// no file.
 func checkKeyFile(flag, path string) error {
 	if path == "" {
 		return nil
@@ -64,7 +64,7 @@ func readPrivate(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// checkToken refuses a token that can be guessed.
+// checkToken refuses a token so short that it can be guessed.
 func checkToken(where, token string) error {
 	if len(token) < minToken {
 		return fmt.Errorf("the token in %s has %d characters, at least %d are needed: make a new one with `wheelwork token generate FILE`", where, len(token), minToken)
@@ -72,7 +72,7 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// fileToken reads the token that a flag names the file of; "" names none.
+// fileToken reads the token from the file that a flag names; "" names none.
 func fileToken(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -84,7 +84,7 @@ func fileToken(flag, path string) (string, error) {
 	return t, checkToken(path, t)
 }
 
-// keptToken returns the token in a file, made when missing.
+// keptToken returns the token in a file. If there is none, it makes one.
 func keptToken(path, prefix string) (string, error) {
 	t, err := readPrivate(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -100,8 +100,8 @@ func keptToken(path, prefix string) (string, error) {
 	return t, nil
 }
 
-// GenerateToken writes a new token to a file that only its owner may read. It does
-// not replace a file: what uses the token in it would be locked out.
+// GenerateToken writes a new token to a file that only its owner may read. It does not
+// replace a file, because that would lock out the users of the token in it.
 func GenerateToken(path string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -120,13 +120,13 @@ func GenerateToken(path string) (err error) {
 // randomText returns 160 random bits as 32 letters and digits.
 func randomText() string { return strings.ToLower(rand.Text() + rand.Text())[:32] }
 
-// processTokens are what the processes of an installation know each other by.
+// processTokens are the tokens by which the processes of an installation know each other.
 type processTokens struct {
 	hosts   string // in --token-file; "": no host joins
-	servers string // in --server-token-file; "": hosts is for servers too, on this machine
+	servers string // in --server-token-file; "": servers use hosts as well, on this machine only
 }
 
-// readProcessTokens reads the files of a process that listens at an address.
+// readProcessTokens reads the token files of a process that listens at an address.
 func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logger) (t processTokens, err error) {
 	if t.hosts, err = fileToken("--token-file", tokenFile); err != nil {
 		return t, err
@@ -149,7 +149,7 @@ func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logg
 // own is the token with which a server joins a nameserver.
 func (t processTokens) own() string { return cmp.Or(t.servers, t.hosts) }
 
-// allow lets in those who have one of the tokens.
+// allow registers the tokens with their roles.
 func (t processTokens) allow(g *guard) {
 	if t.servers == "" {
 		g.allow(t.hosts, member)

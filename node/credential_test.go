@@ -18,7 +18,7 @@ func writeToken(t *testing.T, dir, name string) (file string) {
 	return file
 }
 
-// TestGenerateToken wants a token that is long, private and never replaced.
+// TestGenerateToken: a token is long, private and never replaced.
 func TestGenerateToken(t *testing.T) {
 	dir := t.TempDir()
 	file := writeToken(t, dir, "token")
@@ -44,8 +44,8 @@ func TestGenerateToken(t *testing.T) {
 	}
 }
 
-// TestCredentialFiles has each file with a credential be readable or writable by
-// other users, or hold what can be guessed. Nothing starts with it.
+// TestCredentialFiles: nothing starts with a credential file that other users can read or
+// write, or whose content can be guessed.
 func TestCredentialFiles(t *testing.T) {
 	t.Parallel()
 	const good = "ww_a-token-of-this-test-that-is-long"
@@ -64,7 +64,7 @@ func TestCredentialFiles(t *testing.T) {
 	}
 	noKey := write(t, filepath.Join(t.TempDir(), "key"), "no key", 0o600)
 	server := func(cfg node.ServerConfig) error {
-		cfg.Listen = "192.0.2.1:1" // not here: it would start otherwise
+		cfg.Listen = "192.0.2.1:1" // the address of another machine: otherwise it would start
 		cfg.TLSCert = "no-certificate"
 		if cfg.TLSKey == "" {
 			cfg.TLSKey = noKey

@@ -21,8 +21,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// damageKinds are what a disk, or a person, does to a file. Journals are filled with
-// zeros behind their records, so the damage is near the beginning of a large file.
+// damageKinds are the ways in which a disk, or a person, damages a file. Journals are
+// filled with zeros behind their records, so the damage is in the used part of a file.
 var damageKinds = map[string]func(b []byte) []byte{
 	"flip":     func(b []byte) []byte { b[usedPart(b)/2] ^= 0x10; return b },
 	"truncate": func(b []byte) []byte { return b[:usedPart(b)*6/10] },
@@ -30,11 +30,11 @@ var damageKinds = map[string]func(b []byte) []byte{
 	"remove":   nil,
 }
 
-// usedPart is the length of a file without the zeros at its end.
+// usedPart returns the length of a file without the zeros at its end.
 func usedPart(b []byte) int { return max(len(bytes.TrimRight(b, "\x00")), 1) }
 
-// damageable are the files of a data directory on which the server's memory rests.
-// Caches, and files that are written at each start, are not among them.
+// damageable are the files of a data directory that hold the server's state. Caches, and
+// files that are written at each start, are not among them.
 var damageable = []string{
 	"journal/*.seg", "journal-closed", "ingress/log/*.seg", "ingress/index/*", "host/spool/*.seg",
 	"store/view/MANIFEST", "store/view/*.sst", "store/view/*.vlog", "store/view/*.mem", "store/view/KEYREGISTRY", "store/view/DISCARD",
@@ -42,16 +42,16 @@ var damageable = []string{
 	"secret.key", "form", "server-id",
 }
 
-// shortDamages is what is tried without WHEELWORK_LONG: of each kind of file the
-// damage that was once answered wrongly.
+// shortDamages are the cases that run without WHEELWORK_LONG: for each kind of file the
+// damage that was once handled wrongly.
 var shortDamages = regexp.MustCompile(`^closed/(journal/.*remove|journal/.*flip|store/view/.*sst truncate|store/view/MANIFEST remove|store/history/.*seg flip|secret.key flip)$|^restored/(store/history/.*seg remove|store/snapshots/.* flip)$`)
 
-// nextStep is how a refusal says what to do.
+// nextStep matches an instruction in a refusal.
 var nextStep = regexp.MustCompile("`wheelwork [a-z]+|bring|[Bb]ring back|from a copy|restore|--new-secret-key")
 
 // TestDamagedFiles damages each file of a data directory in each way. The server then
-// starts with all that was acknowledged, or starts and says what is missing, or refuses
-// and names what helps. It never loses something without a word.
+// starts with all that was acknowledged, or starts and reports the missing state, or
+// refuses to start and names a remedy. It never loses something silently.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	closed := filepath.Join(dir, "closed")
@@ -77,9 +77,9 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// damageAll tries each kind of damage to each file of directories whose name has one of
-// the patterns, or without WHEELWORK_LONG those that are named in short. It returns how
-// many there were.
+// damageAll tries each kind of damage on each file in dirs that matches one of the
+// patterns, without WHEELWORK_LONG only the cases that match short. It returns the number
+// of cases.
 func (l *remembered) damageAll(t *testing.T, dirs, patterns []string, short *regexp.Regexp) (tried int) {
 	long := os.Getenv("WHEELWORK_LONG") != ""
 	for _, from := range dirs {
@@ -107,13 +107,13 @@ func (l *remembered) damageAll(t *testing.T, dirs, patterns []string, short *reg
 	return tried
 }
 
-// remembered is what the server acknowledged.
+// remembered is the state that the server acknowledged.
 type remembered struct {
 	runs []acknowledged
 	// start runs the server on a data directory.
 	start func(ctx context.Context, data string, log *slog.Logger, ready func(node.Ready)) error
-	token string        // of its administrator; "": the one that it tells
-	retry time.Duration // for how long a call is sent again; 0: it is not
+	token string        // of its administrator; "": the one in node.Ready
+	retry time.Duration // for how long a call is retried; 0: it is not
 }
 
 // acknowledged is a run that has succeeded, and its job.
@@ -188,7 +188,7 @@ func (l *remembered) trial(t *testing.T, from, file string, damage func([]byte) 
 	}
 }
 
-// missing lists what the server does not have, or has otherwise.
+// missing lists the acknowledged state that the server does not have, or has differently.
 func (l *remembered) missing(t *testing.T, p *process) (missing []string) {
 	t.Helper()
 	c, err := sdk.Dial(within(t), p.URL, sdk.Options{Token: cmp.Or(l.token, p.Token), RetryFor: cmp.Or(l.retry, -1)})
@@ -222,7 +222,7 @@ func (l *remembered) missing(t *testing.T, p *process) (missing []string) {
 	return missing
 }
 
-// lockedBuffer is a buffer that a logger writes to meanwhile.
+// lockedBuffer is a buffer for a logger that writes concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -240,8 +240,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// copySparseTree copies a directory without the zeros at the end of its files, which
-// journals have many of, and without spare segments.
+// copySparseTree copies a directory without spare segments and without the zeros at the
+// end of files, of which journals have many.
 func copySparseTree(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {

@@ -20,13 +20,13 @@ type dataDir struct {
 	lock *os.File
 }
 
-// minFree is the free space below which a process does not start: enough for
-// the first segments of the journal and for the store to work without ever
-// touching a page that has no block behind it.
+// minFree is the free space, in bytes, below which a process does not start. It is enough
+// for the first segments of the journal, and keeps the store from touching a mapped page
+// that has no block on the disk.
 const minFree = 256 << 20
 
-// openData makes the directory when missing and takes it for this process, which
-// reads and writes it in that form.
+// openData makes the directory if it is missing and locks it for this process. form is
+// the format version that the process writes, and the newest that it reads.
 func openData(path string, form int) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -55,25 +55,27 @@ func openData(path string, form int) (*dataDir, error) {
 	return d, nil
 }
 
-// The forms of data directories that this program writes, and the newest that it
-// reads: which rooms there are in one, and under which names. What is in a room has a
-// form of its own. In form 1 of a server's, idempotency keys were rows of the store, and
-// in form 2 the runs of a block of the history shared nothing; this program makes it
-// one of form 3, and there is no way back.
+// Format versions of data directories: which subdirectories there are, and under which
+// names. This program writes these versions and refuses newer ones. What is in a
+// subdirectory has a format version of its own. In version 1 of a server's directory
+// idempotency keys were rows of the store, and in version 2 the runs of a block of the
+// history shared nothing. This program turns such a directory into version 3, and there
+// is no way back.
 const (
 	serverForm = 3
 	hostForm   = 1
 )
 
-// checkForm keeps away from what a newer version has made, and from what is not
-// whole, and notes that the directory has the newest form from now on.
+// checkForm refuses a directory that a newer version has written, or that is incomplete
+// because a restore was interrupted. It records the newest format version in the
+// directory.
 func (d *dataDir) checkForm(newest int) error {
 	if _, err := os.Stat(d.join(restoring)); err == nil {
 		return fmt.Errorf("the data directory %s is not whole: a restore to it was interrupted, run `wheelwork restore` again", d.path)
 	}
 	note := func() error { return writeFile(d.join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600) }
 	text, err := os.ReadFile(d.join("form"))
-	if errors.Is(err, fs.ErrNotExist) { // new, or older than this file
+	if errors.Is(err, fs.ErrNotExist) { // new, or written before this file existed
 		return note()
 	}
 	if err != nil {
@@ -91,7 +93,7 @@ func (d *dataDir) checkForm(newest int) error {
 	return nil
 }
 
-// claim writes who holds the directory and looks whether there is room in it.
+// claim checks the free space and writes the process id into the lock file.
 func (d *dataDir) claim() error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(d.path, &st); err == nil {
@@ -110,14 +112,14 @@ func (d *dataDir) join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
-// close gives the directory free. The lock file stays: removing it would let
-// two processes lock two different files of that name.
+// close unlocks the directory. The lock file stays: if it were removed, two processes
+// could lock two different files of that name.
 func (d *dataDir) close() error { return d.lock.Close() }
 
-// idText is what an id may be made of.
+// idText matches a valid id.
 var idText = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,200}$`)
 
-// identity returns the id kept in a file, made when missing.
+// identity returns the id in a file. If there is none, it makes one with the prefix.
 func identity(path, prefix string) (string, error) {
 	b, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(b)); err == nil && id != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// DevConfig is for one process with all roles.
+// DevConfig is the configuration of one process with all roles.
 type DevConfig struct {
 	Data      string // default "wheelwork-data"
 	Listen    string // loopback only; default 127.0.0.1:7700
@@ -27,11 +27,11 @@ type DevConfig struct {
 	MaxSleeping  int               // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
-	Sample                                 bool // push the sample module and apply its job, when there is no job yet
+	Sample                                 bool // push the sample module and apply its job, if there is no job yet
 	Gate                                   Gate // see ServerConfig
 	Limits                                 Limits
 	Logger                                 *slog.Logger
-	Ready                                  func(Ready) // called when ready; nil: nobody
+	Ready                                  func(Ready) // called when ready; may be nil
 }
 
 // Dev runs nameserver, server and host until ctx ends.
@@ -62,7 +62,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	started = true // finish closes it
+	started = true // finish closes s
 	r := s.start(ctx)
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// several is the scheme of an address that stands for a few, with commas: the
-// first that answers is used, and the next when that is lost.
+// several is the scheme of an address that lists several, with commas. gRPC uses the
+// first that answers, and another one when that connection is lost.
 const several = "several"
 
-// severalResolver gives gRPC the addresses as they stand there.
+// severalResolver resolves to the listed addresses, in their order.
 type severalResolver struct{}
 
 func (severalResolver) Scheme() string { return several }
@@ -31,7 +31,7 @@ func (severalResolver) Build(target resolver.Target, cc resolver.ClientConn, _ r
 		if err != nil {
 			return nil, err
 		}
-		// Each shows a certificate of its own name.
+		// Each server presents a certificate for its own name.
 		at := resolver.Address{Addr: address, ServerName: host}
 		state.Addresses = append(state.Addresses, at)
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{at}})
@@ -39,7 +39,7 @@ func (severalResolver) Build(target resolver.Target, cc resolver.ClientConn, _ r
 	return fixed{}, cc.UpdateState(state)
 }
 
-// fixed is what was resolved once and for all.
+// fixed is a resolver whose result does not change.
 type fixed struct{}
 
 // ResolveNow implements [resolver.Resolver].
@@ -48,8 +48,7 @@ func (fixed) ResolveNow(resolver.ResolveNowOptions) {}
 // Close implements [resolver.Resolver].
 func (fixed) Close() {}
 
-// peerTarget checks an address, or several with commas, and returns it as gRPC
-// takes it.
+// peerTarget checks an address, or several with commas, and returns how gRPC dials it.
 func peerTarget(address, caCert string) (target string, opts []grpc.DialOption, err error) {
 	var all []string
 	for one := range strings.SplitSeq(address, ",") {
@@ -66,7 +65,7 @@ func peerTarget(address, caCert string) (target string, opts []grpc.DialOption, 
 }
 
 // transport returns the credentials for a connection to another process of the
-// installation. All of them speak TLS 1.3.
+// installation: TLS 1.3, or no TLS if caCert is "".
 func transport(caCert string) (credentials.TransportCredentials, error) {
 	if caCert == "" {
 		return insecure.NewCredentials(), nil

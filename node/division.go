@@ -16,53 +16,56 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file decides which hosts work for which units. Up to MaxHosts of them
-// work for all. When there are more, a host that serves all apps works for some of
-// the units, a host with apps for those where its apps are, and of an app in several
-// units that has so many hosts itself, for one of them. All that is a function of the
-// host's id and of one row of the table, the division, which the steward writes; so
-// every nameserver tells a host the same.
+// This file decides the host assignment: which hosts work for which partitions. In
+// identifiers it is called division. Up to MaxHosts hosts, each works for all partitions.
+// With more, a host that serves all apps works for some of the partitions, and a host
+// with named apps for the partitions of its apps. If an app in several partitions itself
+// has so many hosts, each of these works for one of its partitions. All that is a
+// function of the host's id and of one row of the table in etcd, which the balancer
+// writes, so every nameserver tells a host the same.
 //
-// What the hosts of a unit cannot do is done by calling the others: the unit's
-// owner says for which apps it needs hosts, the steward writes the call into the
-// division, and all hosts of the app work for that unit as well, until the call has
-// not been needed for a while.
+// A partition whose own hosts cannot do its work borrows others; in identifiers a
+// borrowing is a call. The partition's owner reports for which apps it needs hosts, and
+// the balancer writes the borrowing into the row. All hosts of the app then work for that
+// partition as well, until a while after the last need.
 
 const (
-	// gatherPatience is how long a broadcast waits for hosts that were called.
+	// gatherPatience is how long a broadcast waits for borrowed hosts.
 	gatherPatience = 30 * time.Second
-	// crowdSettles is how long a unit has to have had its owner before what it
-	// counts is all of its hosts: they come back within two seconds of each other.
+	// crowdSettles is how long a partition must have had its owner before the owner's
+	// count of hosts is complete: hosts reconnect within two seconds of each other.
 	crowdSettles = 3 * time.Second
-	// roomElsewhere is the part of the slots of other units' hosts that has to be
-	// free for hosts to be called only because those of a unit are busy.
+	// roomElsewhere is the share of the slots of other partitions' hosts that must be
+	// free before a partition borrows hosts only because its own are busy.
 	roomElsewhere = 0.1
-	// maxServed bounds the apps of which a unit tells how many hosts serve them.
+	// maxServed bounds the number of apps in a report of how many hosts serve each.
 	maxServed = 200
 )
 
-// crowdReport is what the owner of a unit tells of its hosts once there are many.
+// crowdReport is what the owner of a partition reports of its hosts once there are many.
 type crowdReport struct {
-	// Counted says that the rest is told, and that the hosts had time to come.
+	// Counted reports that the other fields are valid: the hosts have had time to
+	// connect.
 	Counted bool `json:"counted,omitempty"`
-	// Serve counts those hosts by app that count in this unit; "" are those that
-	// serve all apps. The hosts of each app are told, so the sum is that of hosts and apps.
+	// Serve counts, by app, the hosts that count in this partition; "" are those that
+	// serve all apps. A host with several apps counts for each of them.
 	Serve map[string]int `json:"serve,omitempty"`
-	Here  int            `json:"here,omitempty"` // how many hosts count in this unit
+	Here  int            `json:"here,omitempty"` // number of hosts that count in this partition
 	Slots int            `json:"slots,omitempty"`
 	Free  int            `json:"free,omitempty"`
-	// Calls are apps that need other hosts: true when those here never will do.
+	// Calls are the apps that need further hosts: true if the hosts here can never run
+	// them, false if they are busy.
 	Calls map[string]bool `json:"calls,omitempty"`
 }
 
-// division is what the roster knows of which hosts work for which units.
+// division is what the cluster view knows of the host assignment.
 type division struct {
 	is *apiv1.Division
-	// calls are since when this server knows of the calls, by unit and app.
+	// calls says, by partition and app, since when this server knows of a borrowing.
 	calls map[[2]string]time.Time
 }
 
-// hear takes in the row.
+// hear takes in a change of the row.
 func (d *division) hear(value string, deleted bool) error {
 	if deleted {
 		*d = division{}
@@ -83,8 +86,8 @@ func (d *division) hear(value string, deleted bool) error {
 	return nil
 }
 
-// clusterLocked is what says which hosts work for which units; r.mu must be held
-// while it is used.
+// clusterLocked returns the state that decides which hosts work for which partitions. The
+// caller holds r.mu as long as it uses the result.
 func (r *roster) clusterLocked() *nameserver.Cluster {
 	return &nameserver.Cluster{Units: r.units, Division: r.dividedLocked(), Home: func(app string) (string, bool) {
 		unit, ok := r.apps[app]
@@ -92,23 +95,23 @@ func (r *roster) clusterLocked() *nameserver.Cluster {
 	}}
 }
 
-// works reports whether a host is to have a session with the owner of a unit.
+// works reports whether a host should have a session with the owner of a partition.
 func (r *roster) works(req *apiv1.WatchRequest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clusterLocked().Works(req.HostId, req.Apps, req.Unit)
 }
 
-// divided returns the division of the cluster's hosts; nil: none was ever decided.
+// divided returns the host assignment; nil: none was ever decided.
 func (r *roster) divided() *apiv1.Division {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dividedLocked()
 }
 
-// dividedLocked is divided; r.mu must be held. While there is a server that knows
-// nothing of divisions, which may come to be the steward and would call nobody,
-// every host works for all units.
+// dividedLocked is divided for callers that hold r.mu. Every host works for all
+// partitions while there is a server that does not know host assignments: it could become
+// the balancer, and would not lend hosts.
 func (r *roster) dividedLocked() *apiv1.Division {
 	if r.division.is != nil && !r.divides {
 		return &apiv1.Division{Number: r.division.is.Number}
@@ -116,7 +119,8 @@ func (r *roster) dividedLocked() *apiv1.Division {
 	return r.division.is
 }
 
-// noteDividesLocked looks whether all servers know of divisions; r.mu must be held.
+// noteDividesLocked updates whether all servers know host assignments. The caller holds
+// r.mu.
 func (r *roster) noteDividesLocked() {
 	was := r.divides
 	r.divides = true
@@ -128,8 +132,8 @@ func (r *roster) noteDividesLocked() {
 	}
 }
 
-// gathered reports whether those hosts of an app have a session with the owner of
-// a unit that are to have one while the app is called there: have do.
+// gathered reports whether all hosts that a partition borrows for an app have a session
+// with its owner; have is how many do. After gatherPatience it reports true in any case.
 func (r *roster) gathered(unit, app string, have int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,15 +151,15 @@ func (r *roster) gathered(unit, app string, have int) bool {
 	for _, u := range r.units {
 		p := r.servers[r.owners[u].Server]
 		if p == nil || !p.Owns[u].Counted || len(p.Owns[u].Serve) >= maxServed {
-			return false // the hosts that count there may be on their way
+			return false // hosts that count there may still be connecting
 		}
 		want += p.Owns[u].Serve[""] + p.Owns[u].Serve[app]
 	}
 	return have >= want
 }
 
-// crowd is what the owner of a unit tells of its hosts: nothing while there are
-// so few that nobody asks.
+// crowd returns what the owner of a partition reports of its hosts. The report is empty
+// while there are so few hosts that the balancer does not need it.
 func (u *unit) crowd(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r crowdReport) {
 	if len(u.roster.units) < 2 || u.roster.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
 		return r
@@ -167,7 +171,7 @@ func (u *unit) crowd(ctx context.Context, s *sched.Server, hosts int, since time
 	return u.roster.count(u.name, c, time.Since(since) >= crowdSettles)
 }
 
-// count makes a report of what a unit says of its hosts.
+// count makes the report of a partition's hosts from its host demand.
 func (r *roster) count(unit string, c sched.HostDemand, settled bool) crowdReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,17 +196,17 @@ func (r *roster) count(unit string, c sched.HostDemand, settled bool) crowdRepor
 	return rep
 }
 
-// divisions are what the steward remembers of hosts between two looks.
+// divisions is what the balancer remembers of hosts from one decision to the next.
 type divisions struct {
-	// lasts is how long a call stays that is not needed any more: hosts do not come
-	// and go with every run of a schedule.
+	// lasts is how long a borrowing stays after the last need: hosts should not connect
+	// and disconnect with every run of a schedule.
 	lasts  time.Duration
-	more   time.Time               // since when hosts may work for more units
-	needed map[[2]string]time.Time // by unit and app: when a call was last needed
+	more   time.Time               // since when hosts could work for more partitions
+	needed map[[2]string]time.Time // when a borrowing was last needed, by partition and app
 }
 
-// hostsOf counts hosts: all, and by app those that serve it by name. known is
-// false while a unit does not tell of its hosts.
+// hostsOf counts hosts: all of them, and by app those that serve it by name. known is
+// false while a partition does not report its hosts.
 func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 	byApp, known = map[string]int{}, true
 	for _, unit := range v.units {
@@ -217,7 +221,7 @@ func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 	return all, byApp, known
 }
 
-// divide returns the division that there is to be; nil: it stays.
+// divide returns the new host assignment; nil: it does not change.
 func (s *splits) divide(v *view, now time.Time) *apiv1.Division {
 	was := v.division
 	is := &apiv1.Division{}
@@ -235,11 +239,11 @@ func (s *splits) divide(v *view, now time.Time) *apiv1.Division {
 	return is
 }
 
-// attend says for how many units a host works.
+// attend sets for how many partitions a host works.
 func (s *splits) attend(v *view, was, is *apiv1.Division, now time.Time) {
 	units := len(v.units)
 	all, _, known := v.hostsOf()
-	if !known { // a unit is on its way: nobody knows how many there are
+	if !known { // a partition is moving, so the number of hosts is not known
 		is.UnitsPerHost = was.GetUnitsPerHost()
 		return
 	}
@@ -247,7 +251,7 @@ func (s *splits) attend(v *view, was, is *apiv1.Division, now time.Time) {
 	is.UnitsPerHost, s.divisions.more = int32(n), more
 }
 
-// mayDivide reports whether all servers know of hosts that do not work for all units.
+// mayDivide reports whether all servers know host assignments.
 func (v *view) mayDivide() bool {
 	for _, p := range v.servers {
 		if !p.Divides {
@@ -257,7 +261,7 @@ func (v *view) mayDivide() bool {
 	return true
 }
 
-// dividedApps are the apps that are in several units, by name.
+// dividedApps returns the apps that are in several partitions, sorted by name.
 func (s *splits) dividedApps(v *view, was *apiv1.Division) (apps []*apiv1.DividedApp) {
 	_, hosts, known := v.hostsOf()
 	before := map[string]bool{}
@@ -270,7 +274,7 @@ func (s *splits) dividedApps(v *view, was *apiv1.Division) (apps []*apiv1.Divide
 		if len(units) < 2 {
 			continue
 		}
-		// Home first: it counts those that are not divided.
+		// The primary partition comes first: hosts that are not divided count in it.
 		home := v.homes[app]
 		units = append([]string{home}, slices.DeleteFunc(units, func(u string) bool { return u == home })...)
 		d := &apiv1.DividedApp{App: app, Units: units, Divided: before[app]}
@@ -284,19 +288,19 @@ func (s *splits) dividedApps(v *view, was *apiv1.Division) (apps []*apiv1.Divide
 					n++
 				}
 			}
-			d.Weights = append(d.Weights, max(float64(n), 0.5)) // what is still there has to be done
+			d.Weights = append(d.Weights, max(float64(n), 0.5)) // a partition without slots of the app may still have runs of it
 		}
 		apps = append(apps, d)
 	}
 	return apps
 }
 
-// calls are those that are needed, or were a while ago.
+// calls returns the borrowings that are needed, or were a while ago.
 func (s *splits) calls(v *view, was *apiv1.Division, now time.Time) (calls []*apiv1.HostCall) {
 	d := &s.divisions
 	for _, c := range was.GetCalls() {
 		if k := [2]string{c.Unit, c.App}; d.needed[k].IsZero() {
-			d.needed[k] = now // of an earlier steward
+			d.needed[k] = now // written by an earlier balancer
 		}
 	}
 	for _, unit := range v.units {
@@ -320,8 +324,8 @@ func (s *splits) calls(v *view, was *apiv1.Division, now time.Time) (calls []*ap
 	return calls
 }
 
-// roomBeside reports whether the hosts that count in other units have slots free:
-// else to call them would help nobody.
+// roomBeside reports whether the hosts that count in other partitions have enough slots
+// free. If not, borrowing them would not help.
 func (v *view) roomBeside(unit string) bool {
 	slots, free := 0, 0
 	for _, other := range v.units {
@@ -333,7 +337,7 @@ func (v *view) roomBeside(unit string) bool {
 	return free > 0 && float64(free) >= roomElsewhere*float64(slots)
 }
 
-// divide decides which hosts work for which units. It is the steward's.
+// divide decides which hosts work for which partitions. Only the balancer calls it.
 func (s *steward) divide(ctx context.Context, v *view, now time.Time) {
 	is := s.splits.divide(v, now)
 	if is == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// crowded is a sight of three units of one server each that tell of their hosts.
+// crowded returns a sight of three partitions, each owned by a server that reports its
+// hosts.
 func crowded(hosts int) *sight {
 	s := newSight(3, "a", "b", "c")
 	for i, id := range []string{"a", "b", "c"} {
@@ -28,7 +29,7 @@ func crowded(hosts int) *sight {
 	return s
 }
 
-// crowd has so many hosts count in each unit.
+// crowd sets the number of hosts that count in each partition.
 func (s *sight) crowd(hosts int) {
 	for _, unit := range s.units {
 		s.tell(unit, func(r *crowdReport) {
@@ -44,7 +45,8 @@ func (s *sight) tell(unit string, f func(*crowdReport)) {
 	owns[unit] = r
 }
 
-// divide has the steward decide, and does what it says. It reports whether it said anything.
+// divide makes one decision of the balancer and applies it. It reports whether there was
+// one.
 func (s *sight) divide() bool {
 	d := s.s.splits.divide(&s.view, s.now)
 	if d != nil {
@@ -133,15 +135,15 @@ func TestStewardCallsHosts(t *testing.T) {
 	s.now = s.now.Add(2 * time.Minute)
 	want("who was called is needed", "u2/x", "u2/y")
 
-	s.s.splits = newSplits(0, 0, 10*time.Second) // of another server
+	s.s.splits = newSplits(0, 0, 10*time.Second) // the balancer of another server
 	needs("u2", nil)
 	want("another steward", "u2/x", "u2/y")
 	s.now = s.now.Add(59 * time.Second)
 	want("and after a while")
 }
 
-// TestStewardDividesAnApp: the hosts of an app in several units are divided while
-// they are many, by the slots that the units are to have.
+// TestStewardDividesAnApp: the hosts of an app in several partitions are divided while
+// they are many, by the slots that the partitions should have.
 func TestStewardDividesAnApp(t *testing.T) {
 	s := crowded(200)
 	s.s.splits = newSplits(-1, 0, 10*time.Second)
@@ -185,7 +187,7 @@ func TestStewardDividesAnApp(t *testing.T) {
 	if a := s.division.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
 		t.Errorf("a slot is still on its way home: %v", a)
 	}
-	// Few for long: the app goes home.
+	// After a while with few hosts, the app is merged into its primary partition.
 	s.places.wishes["wide"] = wish{Units: slotsIn("u1", "u0")}
 	serve(10)
 	s.s.splits.decide(&s.view, home, s.now)
@@ -195,7 +197,7 @@ func TestStewardDividesAnApp(t *testing.T) {
 	}
 }
 
-// slotsIn spreads slots over units in turn.
+// slotsIn assigns the slots to units in turn.
 func slotsIn(units ...string) (at []string) {
 	for i := range job.Slots {
 		at = append(at, units[i%len(units)])
@@ -203,7 +205,7 @@ func slotsIn(units ...string) (at []string) {
 	return at
 }
 
-// TestGathered: a broadcast waits for the hosts that were called, and not for ever.
+// TestGathered: a broadcast waits for the borrowed hosts, but not for ever.
 func TestGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quietRoster("u0", "u1")
@@ -249,8 +251,8 @@ func TestGathered(t *testing.T) {
 	})
 }
 
-// TestReroute: who waits for an assignment is woken when it may be another one, and
-// not by what servers tell of themselves every second.
+// TestReroute: a waiter for an assignment is woken when the assignment may have changed,
+// and not by the reports of servers every second.
 func TestReroute(t *testing.T) {
 	r := quietRoster("u0", "u1")
 	r.hear(facts("server/me", `{"divides":true}`), true)
@@ -294,7 +296,7 @@ func TestReroute(t *testing.T) {
 	}
 }
 
-// TestCount: a host counts in one unit, whichever units it has sessions with.
+// TestCount: a host counts in one partition, whichever partitions it has sessions with.
 func TestCount(t *testing.T) {
 	r := quietRoster("u0", "u1", "u2")
 	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowDivision, `{"number":"1","unitsPerHost":2}`), true)

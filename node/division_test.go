@@ -17,7 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// sessions counts those of hosts with the owners of all units.
+// sessions returns the number of sessions between hosts and the owners of all partitions.
 func sessions(s *sdk.Cluster) (n int) {
 	for _, u := range s.GetUnits() {
 		n += int(u.GetHosts())
@@ -25,7 +25,7 @@ func sessions(s *sdk.Cluster) (n int) {
 	return n
 }
 
-// greets applies a job in an app.
+// greets pushes the module greet and applies a job of an app.
 func (w *several) greets(c *sdk.Client, def *sdk.Job) {
 	w.t.Helper()
 	if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: def.App, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
@@ -37,7 +37,7 @@ func (w *several) greets(c *sdk.Client, def *sdk.Job) {
 	}
 }
 
-// ends orders a run and waits until it has succeeded.
+// ends triggers a run and waits until it has succeeded.
 func (w *several) ends(c *sdk.Client, app, job, key string) *sdk.Run {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 60*time.Second)
@@ -79,10 +79,10 @@ func (w *several) light(id string, servers ...string) (stop func()) {
 	return stop
 }
 
-// TestHostsAreDivided: of six hosts that serve all apps, two are enough for a
-// unit, so each works for one of three. Every app has its runs executed all the
-// same, a broadcast reaches all six, a host is reached that works for another
-// unit, and who was called leaves again. A host and a server go away and come back.
+// TestHostsAreDivided: of six hosts that serve all apps, two are enough for a partition,
+// so each works for one of three. Still every app has its runs executed, a broadcast
+// reaches all six, a run reaches a host that works for another partition, and borrowed
+// hosts leave again. A host and a server go away and come back.
 func TestHostsAreDivided(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3)
@@ -118,7 +118,7 @@ func TestHostsAreDivided(t *testing.T) {
 	if r := w.ends(c, apps[units[0]], "everywhere", "all"); r.Parts != hosts || r.PartsSucceeded != hosts {
 		t.Errorf("a broadcast to %d hosts has %d parts, of which %d succeeded", hosts, r.Parts, r.PartsSucceeded)
 	}
-	// A host that works for another unit.
+	// A run for a host that works for another partition.
 	known, err := c.Hosts(t.Context())
 	if err != nil || len(known) != hosts {
 		t.Fatalf("%d hosts, %v", len(known), err)
@@ -132,7 +132,8 @@ func TestHostsAreDivided(t *testing.T) {
 	w.until(c, "hosts that were called leave again", func(s *sdk.Cluster) bool {
 		return sessions(s) == hosts && !slices.ContainsFunc(s.Units, func(u *sdk.Unit) bool { return len(u.Calls) > 0 })
 	})
-	// One that nobody is says why it waits: all were called, and none is it.
+	// A run for a host that does not exist reports why it waits: all hosts were borrowed,
+	// and it is none of them.
 	w.greets(c, &sdk.Job{App: apps[units[2]], Name: "nowhere", Routing: &sdk.Routing{Hosts: []string{"nobody"}}})
 	lost, err := c.Trigger(t.Context(), sdk.Trigger{App: apps[units[2]], Job: "nowhere"})
 	if err != nil {
@@ -165,9 +166,9 @@ func TestHostsAreDivided(t *testing.T) {
 	w.until(c, "each host works for one unit again", func(s *sdk.Cluster) bool { return s.Hosts == hosts && sessions(s) == hosts })
 }
 
-// TestAppIsSplitByItsHosts: an app that five hosts serve by name, where two are
-// enough, is spread over the units of two servers, and each of its hosts works for one
-// of them. Brought together by hand it has all of them in one.
+// TestAppIsSplitByItsHosts: an app that five hosts serve by name, where two are enough,
+// is spread over the partitions of two servers, and each of its hosts works for one of
+// them. After an operator has merged the app, all its hosts work for one partition.
 func TestAppIsSplitByItsHosts(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2)
@@ -209,9 +210,9 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 	}
 }
 
-// TestSessionsOfManyHosts: with a bound on hosts there is a session for each host
-// where there was one for each host and unit. WHEELWORK_HOSTS has it do that with
-// as many hosts; the figures in docs/cluster.md are its.
+// TestSessionsOfManyHosts: with a bound on hosts there is one session for each host
+// instead of one for each host and partition. WHEELWORK_HOSTS sets the number of hosts;
+// the figures in docs/cluster.md are from this test.
 func TestSessionsOfManyHosts(t *testing.T) {
 	t.Parallel()
 	hosts := 24

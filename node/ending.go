@@ -13,29 +13,29 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// Bounds of how a process ends. What it has cost nothing acknowledged: a process that
-// does not end in order is one that was killed.
+// Bounds for the end of a process. A process that does not end in order loses nothing
+// that was acknowledged: it is like one that was killed.
 const (
-	// failedPatience is for a process whose disk has failed: what waits for such a disk
-	// may wait for ever.
+	// failedPatience is for a process whose disk has failed: an operation on such a disk
+	// may never return.
 	failedPatience = 3 * time.Second
-	// probePause is how often a process that ends looks whether its disk still works.
+	// probePause is the time between two checks of the disk while a process ends.
 	probePause = 500 * time.Millisecond
-	// probePatience is how long a disk may take to answer one look.
+	// probePatience is how long one check of the disk may take.
 	probePatience = 15 * time.Second
 )
 
-// faults keeps the first failure of some logs. A process may be idle, and then no
-// caller meets it.
+// faults records the first failure of some logs. An idle process has no caller that would
+// meet the failure, so it must be watched.
 type faults struct {
 	once  sync.Once
-	came  chan struct{} // closed when there is one
+	came  chan struct{} // closed after the first failure
 	first error         // set before came is closed
 }
 
 func newFaults() *faults { return &faults{came: make(chan struct{})} }
 
-// of returns what the log of that name reports its failure to.
+// of returns the function to which the log of that name reports its failure.
 func (f *faults) of(name string) func(error) {
 	return func(err error) {
 		f.once.Do(func() {
@@ -55,7 +55,7 @@ func (f *faults) err() error {
 	}
 }
 
-// run returns with the failure.
+// run waits for a failure and returns it; nil when ctx ends first.
 func (f *faults) run(ctx context.Context) error {
 	select {
 	case <-f.came:
@@ -65,9 +65,9 @@ func (f *faults) run(ctx context.Context) error {
 	}
 }
 
-// finish calls end, which ends a process in order, for one that works in the data
-// directory. It does not wait for end when the disk there fails or has failed: cause
-// is why the process ends. The process has to exit then.
+// finish calls end, which ends a process in order. data is the data directory of the
+// process, and cause is why it ends. If the disk of data has failed, or fails meanwhile,
+// finish waits for end only failedPatience longer; then the process must exit.
 func finish(data string, cause error, end func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- end() }()
@@ -92,8 +92,8 @@ func finish(data string, cause error, end func() error) error {
 	}
 }
 
-// isDiskFailure reports whether an error means that a disk has failed, not that it is
-// full.
+// isDiskFailure reports whether an error means that a disk has failed. A full disk has
+// not.
 func isDiskFailure(err error) bool {
 	for _, reason := range []error{mq.ErrReadOnly, syscall.EIO, syscall.EROFS, errNoAnswer} {
 		if errors.Is(err, reason) {
@@ -105,8 +105,8 @@ func isDiskFailure(err error) bool {
 
 var errNoAnswer = errors.New("the disk does not answer")
 
-// watchDisk looks again and again whether the disk of a data directory works, and returns
-// when it does not, or with nil when stop is closed.
+// watchDisk checks the disk of a data directory again and again. It returns an error when
+// the disk does not work, and nil when stop is closed.
 func watchDisk(data string, stop <-chan struct{}) error {
 	for {
 		looked := make(chan error, 1)

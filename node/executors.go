@@ -30,21 +30,25 @@ type Plugin struct {
 	HealthEvery  time.Duration
 }
 
-// Executors is what the operator of a host lets it run besides modules. The zero
-// value is nothing.
+// Executors are what the operator lets a host execute besides modules. The zero value is
+// nothing.
 type Executors struct {
 	Plugins  []Plugin
 	Commands []builtin.Command
-	HTTP     []string // servers that jobs may call: "api.example.com", "*.example.com", with ":port"; "*" is every one on the Internet
-	Private  []string // likewise, and they may be on this machine or in its network
-	Guard    []string // the command line of a process that calls process.Guard; see there
+	// HTTP are servers that jobs may call: "api.example.com", "*.example.com", with
+	// ":port"; "*" is every server on the Internet.
+	HTTP []string
+	// Private are likewise servers, and may be on this machine or in its network.
+	Private []string
+	// Guard is the command line of a process that calls process.Guard; see there.
+	Guard []string
 }
 
-// openExecutors opens what a host runs besides modules.
+// openExecutors opens what a host executes besides modules.
 func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) (_ map[string]runtime.Executor, open closers, err error) {
 	defer func() {
 		if err != nil {
-			_ = open.Close() // the error says what matters
+			_ = open.Close() // err is the error that matters
 		}
 	}()
 	others := map[string]runtime.Executor{}
@@ -96,21 +100,22 @@ func httpExecutor(cfg Executors, client *outbound.Client) *builtin.HTTP {
 			x.Grants.HTTP = append(x.Grants.HTTP, runtime.HTTPGrant{Host: host, Methods: builtin.Methods, Private: private})
 		}
 	}
-	add(cfg.Private, true) // first: of two grants that cover a request the first one counts
+	add(cfg.Private, true) // first: the first of two grants that cover a request counts
 	add(cfg.HTTP, false)
 	return x
 }
 
-// sender sends requests of jobs through the guard. Secrets are in them already:
-// nothing that the input brought is taken for the name of one.
+// sender sends the HTTP requests of jobs within their grants. Their secrets were filled
+// in before, so it resolves none: no text of the input can be taken for the name of a
+// secret.
 type sender struct{ client *outbound.Client }
 
 func (s sender) Send(ctx context.Context, g *runtime.Grants, r runtime.Request) (*runtime.Response, error) {
 	return s.client.Send(ctx, g, nil, r)
 }
 
-// GuardCommand is the command line that starts this program as a guard, if it
-// takes the word for it.
+// GuardCommand returns the command line that starts this program as a guard of processes,
+// provided that the program handles [GuardWord]; nil if its path is unknown.
 func GuardCommand() []string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -119,5 +124,5 @@ func GuardCommand() []string {
 	return []string{exe, GuardWord}
 }
 
-// GuardWord as the only argument of the program makes it a guard.
+// GuardWord, as the only argument of the program, makes it a guard.
 const GuardWord = "guard-processes"

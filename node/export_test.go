@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/host/session"
 )
 
-// LightHost is a host that executes nothing but says that it has, for tests with
-// very many of them. It is found, and leaves, as others do.
+// LightHost is a host that reports results without executing anything, for tests with
+// very many hosts. It connects and leaves like any other host.
 func LightHost(ctx context.Context, nameserver, token, id string) error {
 	names, err := dialMember(nameserver, token, "")
 	if err != nil {

@@ -12,18 +12,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/host/session"
 )
 
-// followAgain is the pause before a nameserver that was lost is asked again.
+// followAgain is the pause before the next request to a nameserver after one has failed.
 const followAgain = 500 * time.Millisecond
 
-// follow gives up the connection to a server once the nameserver names another
-// one. A server that is lost without a word, with its machine or its network,
-// keeps its connections open for as long as TCP hopes, half a minute; its
-// ownership ends after seconds, and then there is somebody to go to. While
-// nobody is named, or no nameserver is in reach, the connection stays. Closing
-// what is returned closes the connection as well.
+// follow closes the connection to a server once the nameserver names another one. When a
+// server's machine or network fails, TCP keeps its connections open for half a minute;
+// but its ownership ends after seconds, and then another server can be used. While the
+// nameserver names no server, or no nameserver is in reach, the connection stays. Closing
+// the result closes the connection as well.
 //
-// What is returned is a [session.Attendance]: it knows whether the nameserver
-// wants the host to have a session on the connection. first is its first answer.
+// The result is a [session.Attendance]: it reports whether the nameserver wants the host
+// to have a session on the connection. first is the nameserver's first answer.
 func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv1.Assignment, conn io.Closer) io.Closer {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &following{Closer: conn, cancel: cancel}
@@ -32,7 +31,7 @@ func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv
 		for ctx.Err() == nil {
 			if movedOn(ctx, names, req, first.Address, f.Tell) {
 				conn.Close() //nolint:errcheck // whoever uses it is told
-				f.Tell(true) // and whoever waits to use it
+				f.Tell(true) // wakes callers that wait to use it
 				return
 			}
 			pause(ctx, followAgain)
@@ -41,7 +40,7 @@ func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv
 	return f
 }
 
-// following is a connection that ends when another server is named.
+// following is a connection that is closed when the nameserver names another server.
 type following struct {
 	io.Closer
 	session.Notice
@@ -57,8 +56,9 @@ func (f *following) Close() error {
 	return nil
 }
 
-// movedOn returns true when the nameserver names another server than the one at
-// address, and false when it cannot say any more. It tells whether the host is needed there.
+// movedOn returns true when the nameserver names another server than the one at address,
+// and false when the watch has ended. It calls needed with whether the host should have a
+// session there.
 func movedOn(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.WatchRequest, address string, needed func(bool)) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

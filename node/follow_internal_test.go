@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
-// kept is a connection that is only there to be closed.
+// kept is a connection that can only be closed.
 type kept chan struct{}
 
 func (k kept) Close() error {
@@ -25,8 +25,8 @@ func (k kept) Close() error {
 	return nil
 }
 
-// TestFollow: a connection stays while the nameserver names its server, or
-// nobody, or is away, and is given up when it names another one.
+// TestFollow: a connection stays while the nameserver names its server or none, or is out
+// of reach. It is closed when the nameserver names another server.
 func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 			err = s.Send(&apiv1.ServerReport{Server: server, Address: address, Apps: []string{defaultAppOfHosts}})
 		}
 		if err == nil {
-			_, err = s.Recv() // it is known now
+			_, err = s.Recv() // the nameserver knows the server now
 		}
 		if err != nil {
 			t.Fatal(err)

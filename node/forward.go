@@ -19,26 +19,26 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// actingHeader names the role of the caller whose call a server passes on. Only
-// a server may send it: see [guard.acting].
+// actingHeader names the role of the original caller in a call that a server passes on.
+// Only a server may send it: see [guard.acting].
 const actingHeader = "wheelwork-acting"
 
-// forwarder passes a call that another server has to answer on to that server,
-// and its answer back to the caller. It sends this server's own token and the
-// role that the caller proved here. The caller's token stays here: an address
-// that a nameserver or etcd names must not learn it.
+// forwarder passes a call on to the server that has to answer it, and the answer back to
+// the caller. It sends this server's own token and the role that the caller proved here.
+// It never sends the caller's token: an address from a nameserver or from etcd must not
+// learn it.
 type forwarder struct {
 	guard *guard
 	peers *peers
-	// accepts reports whether the server of an assignment knows [actingHeader].
-	// The caller of one that does not is told its address.
+	// accepts reports whether the server of an assignment knows [actingHeader]. If it
+	// does not, the caller gets the address of that server.
 	accepts func(*apiv1.Assignment) bool
 }
 
-// forwardHops bounds how often a call follows a unit that moves meanwhile.
+// forwardHops bounds how often a call follows a partition that moves meanwhile.
 const forwardHops = 3
 
-// ownerIn returns the other server that a refusal names; nil when it names none.
+// ownerIn returns the other server that an error names; nil: it names none.
 func ownerIn(err error) *apiv1.Assignment {
 	if status.Code(err) != codes.FailedPrecondition {
 		return nil
@@ -51,19 +51,20 @@ func ownerIn(err error) *apiv1.Assignment {
 	return nil
 }
 
-// named returns the address that a refusal names; "" when it names none.
+// named returns the address that an error names; "": it names none.
 func named(err error) string { return ownerIn(err).GetAddress() }
 
-// applies reports whether calls of a method are passed on. Hosts and workers hold
-// sessions with the owner itself: a nameserver tells them its address. A server that
-// joins a nameserver means that one.
+// applies reports whether calls of a method are passed on. Those of hosts and workers are
+// not: they hold sessions with the owner itself, whose address they get from a
+// nameserver. A server that joins a nameserver means that one. No call is passed on
+// twice.
 func (f *forwarder) applies(ctx context.Context, method string) bool {
 	need := f.guard.methods[method]
 	passed := len(metadata.ValueFromIncomingContext(ctx, actingHeader)) > 0
 	return need != "work" && need != execute && need != "serve" && !passed
 }
 
-// to returns the server that a call is passed on to; nil: err is the answer.
+// to returns the server to which a call is passed on; nil: err is the answer.
 func (f *forwarder) to(err error) *apiv1.Assignment {
 	if a := ownerIn(err); a != nil && f.accepts(a) {
 		return a
@@ -71,7 +72,8 @@ func (f *forwarder) to(err error) *apiv1.Assignment {
 	return nil
 }
 
-// outgoing returns the context of the call to the other server.
+// outgoing returns the context of the call to the other server, with the caller's role
+// and trace.
 func (f *forwarder) outgoing(ctx context.Context, method string) (context.Context, error) {
 	r, err := f.guard.caller(ctx, method)
 	if err != nil {
@@ -99,8 +101,8 @@ func (f *forwarder) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, settled(err)
 }
 
-// call makes one call at another server. Its error names a third one if the
-// second has passed the unit on meanwhile.
+// call makes one call to another server. Its error names a third one if the partition has
+// moved on meanwhile.
 func (f *forwarder) call(ctx context.Context, to *apiv1.Assignment, method string, req any) (any, error) {
 	reply, err := replyOf(method)
 	if err != nil {
@@ -121,8 +123,8 @@ func (f *forwarder) call(ctx context.Context, to *apiv1.Assignment, method strin
 	return answer, nil
 }
 
-// passedOn is what the caller is told of an error of the server that its call was
-// passed on to. The unit in it lets clients wait until another server owns that.
+// passedOn turns an error of the server to which a call was passed on into the error for
+// the caller. The partition in it lets clients wait until another server owns that.
 func passedOn(to *apiv1.Assignment, err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
@@ -134,7 +136,7 @@ func passedOn(to *apiv1.Assignment, err error) error {
 	return err
 }
 
-// settled is the answer to a call that must not be passed on further.
+// settled turns the error of a call that must not be passed on further into the answer.
 func settled(err error) error {
 	if a := ownerIn(err); a != nil {
 		return later(a.Unit, "what the call is about moves between servers now: try again in a moment")
@@ -142,7 +144,7 @@ func settled(err error) error {
 	return err
 }
 
-// later is an error that goes away by itself. It names the unit that will have
+// later returns an error that goes away by itself. It names the partition that will have
 // another owner then, and no address.
 func later(unit, format string, args ...any) error {
 	s := status.New(codes.Unavailable, fmt.Sprintf(format, args...))
@@ -171,11 +173,11 @@ func (f *forwarder) stream(srv any, s grpc.ServerStream, info *grpc.StreamServer
 	return settled(f.pass(s, to, info, b.first))
 }
 
-// beginning is a stream of which the first message is kept: a stream that was
-// refused because of it begins again at another server.
+// beginning is a stream that keeps its first message: if the stream is refused because of
+// that message, it begins again at another server.
 type beginning struct {
 	grpc.ServerStream
-	first    proto.Message // set before received is 1
+	first    proto.Message // set before received becomes 1
 	received atomic.Int64
 	answered atomic.Bool
 }
@@ -200,7 +202,7 @@ func (b *beginning) SendMsg(m any) error {
 	return b.ServerStream.SendMsg(m)
 }
 
-// pass hands a stream to another server until either end of it has ended.
+// pass relays a stream to another server until either end of it has ended.
 func (f *forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.StreamServerInfo, first proto.Message) error {
 	reply, err := replyOf(info.FullMethod)
 	if err != nil {
@@ -223,7 +225,7 @@ func (f *forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.S
 	}
 	// An error of SendMsg says only that the stream has ended; RecvMsg says why.
 	if err := up.SendMsg(first); err == nil && info.IsClientStream {
-		go sendUp(s, up, first.ProtoReflect().Type(), cancel) // ends with the caller's stream at the latest
+		go sendUp(s, up, first.ProtoReflect().Type(), cancel) // returns when the caller's stream ends, at the latest
 	} else if err == nil {
 		_ = up.CloseSend()
 	}
@@ -241,13 +243,13 @@ func (f *forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.S
 	}
 }
 
-// sendUp brings the caller's messages to the other server, and how they end.
+// sendUp relays the caller's messages, and the end of its stream, to the other server.
 func sendUp(from grpc.ServerStream, up grpc.ClientStream, request protoreflect.MessageType, cancel func()) {
 	for {
 		m := request.New().Interface()
 		switch err := from.RecvMsg(m); {
 		case errors.Is(err, io.EOF):
-			_ = up.CloseSend() // the answer says why it failed
+			_ = up.CloseSend() // RecvMsg returns the reason of a failure
 			return
 		case err != nil:
 			cancel()
@@ -259,7 +261,7 @@ func sendUp(from grpc.ServerStream, up grpc.ClientStream, request protoreflect.M
 	}
 }
 
-// replyOf returns the type of the answers of "/package.Service/Method".
+// replyOf returns the response type of "/package.Service/Method".
 func replyOf(method string) (protoreflect.MessageType, error) {
 	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))

@@ -18,8 +18,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestServersSpeakForCallers makes calls with the token of servers, as one that passes
-// them on: each has the permissions of the role that it names, and no others.
+// TestServersSpeakForCallers makes calls with the token of servers, like a server that
+// passes them on: each call has the permissions of the role that it names, and no others.
 func TestServersSpeakForCallers(t *testing.T) {
 	t.Parallel()
 	own := writeToken(t, t.TempDir(), "own")
@@ -49,8 +49,9 @@ func TestServersSpeakForCallers(t *testing.T) {
 	}
 }
 
-// TestServersOfAClusterWithTokensOfTheirOwn gives each server of a cluster another
-// administrator's token. A client that knows one server reaches what the other owns.
+// TestServersOfAClusterWithTokensOfTheirOwn: each server of a cluster has its own
+// administrator's token. A client that knows one server reaches the apps that the other
+// owns.
 func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2)
@@ -85,9 +86,9 @@ func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestStreamForTwoServers has one stream of commands be about apps of two servers. What
-// is not the first one's is not done, and the producer is told to connect again and no
-// address.
+// TestStreamForTwoServers: one stream of commands is about apps of two servers. Commands
+// for the second server are not applied; the producer is told to connect again, and gets
+// no address.
 func TestStreamForTwoServers(t *testing.T) {
 	t.Parallel()
 	w, theirs := twoOwners(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// A real disk that is really full: new work is refused in one sentence, reading
-// goes on, nothing is lost, and with room again work goes on.
+// A file system that is really full: new work is refused in one sentence, reading
+// continues, nothing is lost, and once there is room again, work continues.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800m"); err != nil {
@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)
-	for err == nil { // what is accepted on the way counts
+	for err == nil { // triggers that are still accepted count
 		if id, err = trigger(); err == nil {
 			acked = append(acked, id)
 			await(t, ctx, conn, id)
@@ -81,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for { // it finds out by itself
+	for { // the server notices the room by itself
 		if id, err = trigger(); err == nil {
 			break
 		}

@@ -27,16 +27,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// Gate is the upload gate: it parses, checks and compiles what strangers send.
-// It does so in a child process with limits, because a compiler fed by a
-// stranger can take any time and memory, and a defect in it must not be one of
-// the server. A zero field means the default named beside it.
+// Gate configures the upload verifier, which parses, checks and compiles uploads. Uploads
+// are not trusted, so it works in a child process with limits: a compiler with hostile
+// input can take any time and memory, and a defect in it must not affect the server. A
+// zero field means the default named beside it.
 type Gate struct {
-	// Command starts the child: a program and arguments that call [GateChild]. Nil: the gate works in
-	// this process, bounded by the parser's limits alone. That is for tests and for servers inside other
-	// programs, which cannot start themselves again.
+	// Command starts the child: a program and arguments that call [GateChild]. Nil: the
+	// verifier works in this process, bounded by the parser's limits alone, and does not
+	// compile. That is for tests and for servers inside other programs, which cannot
+	// start themselves again.
 	Command []string
-	CPU     time.Duration // of all the child's threads together; default 2 min, whole seconds
+	CPU     time.Duration // of all threads of the child together; default 2 min, whole seconds
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
 }
@@ -54,10 +55,10 @@ func (g Gate) withDefaults() Gate {
 	return g
 }
 
-// gateAtOnce bounds the children that run at the same time.
+// gateAtOnce bounds the number of children that run at the same time.
 const gateAtOnce = 2
 
-// gateway is a gate with its turns.
+// gateway is an upload verifier; turns bounds its children.
 type gateway struct {
 	Gate
 	turns chan struct{}
@@ -67,24 +68,25 @@ func newGateway(g Gate) *gateway {
 	return &gateway{g.withDefaults(), make(chan struct{}, gateAtOnce)}
 }
 
-// gateAnswer is what the child writes: one JSON object.
+// gateAnswer is the answer of the child: one JSON object.
 type gateAnswer struct {
-	Refused     string         `json:"refused,omitempty"` // why; "": accepted
-	Memory      bool           `json:"memory,omitempty"`  // its memory was not enough
+	Refused     string         `json:"refused,omitempty"` // the reason; "": accepted
+	Memory      bool           `json:"memory,omitempty"`  // the child reached its memory limit
 	Kind        string         `json:"kind,omitempty"`
 	Handlers    []string       `json:"handlers,omitempty"`
 	Imports     []string       `json:"imports,omitempty"`
 	Needs       []string       `json:"needs,omitempty"`
-	Manifest    string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
-	Digest      string         `json:"digest,omitempty"`   // of the code with it
+	Manifest    string         `json:"manifest,omitempty"` // appended to the code; "": the code has one, or needs none
+	Digest      string         `json:"digest,omitempty"`   // of the code with its manifest
 	Requests    runtime.Grants `json:"requests"`
-	Interpreter string         `json:"interpreter,omitempty"` // of a script: its digest
+	Interpreter string         `json:"interpreter,omitempty"` // digest of the interpreter of a script
 }
 
-// maxAnswer bounds what is read of a child: it runs on what a stranger sent.
+// maxAnswer bounds the bytes that are read from a child, which works on untrusted input.
 const maxAnswer = 16 << 20
 
-// inspect says what an upload is, or in one sentence why it is refused.
+// inspect returns what an upload is, or an error that says in one sentence why it is
+// refused.
 func (g *gateway) inspect(ctx context.Context, code *modules.Upload, manifest string) (sched.ModuleInfo, error) {
 	select {
 	case g.turns <- struct{}{}:
@@ -123,7 +125,7 @@ func (g *gateway) inspect(ctx context.Context, code *modules.Upload, manifest st
 	}, nil
 }
 
-// howToGet says how an interpreter comes to the server.
+// howToGet says how to bring an interpreter to the server.
 func howToGet(digest string) string {
 	known, ok := script.ByDigest(digest)
 	if !ok {
@@ -132,22 +134,23 @@ func howToGet(digest string) string {
 	return fmt.Sprintf("`wheelwork module fetch-interpreter %s` fetches it to this machine, and `wheelwork module push` then sends it before the script", known.Language)
 }
 
-// ask has a child look at an upload.
+// ask lets a child inspect an upload.
 func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errGateWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
-	// Nothing of the server's environment: there may be tokens in it.
+	// The child gets nothing of the server's environment, which may hold tokens.
 	cmd.Env = []string{fmt.Sprintf("%s=%d %d", gateLimits, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // whatever it left behind holds no pipe for longer
+	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
 	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), code.Reader())
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
-	// The child ends when this process does, however it ends: it watches the other end of this pipe.
+	// The child ends when this process ends, in any way: it watches the other end of this
+	// pipe.
 	alive, held, err := os.Pipe()
 	if err != nil {
 		return gateAnswer{}, gateFailed("start the upload gate: %v", err)
@@ -189,17 +192,17 @@ func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string
 
 var errGateWall = errors.New("the upload gate's time is over")
 
-// over says that a limit was met.
+// over returns the error for an upload that reached a limit.
 func (g *gateway) over(format string, args ...any) error {
 	return fmt.Errorf("module refused: "+format+", which is the limit of an upload: split its largest functions, build with optimisation (-O2, wasm-opt -O) or without the parts that it does not need", args...)
 }
 
-// gateFailed is an error of the gate, not of what was uploaded.
+// gateFailed returns an error of the verifier, not of the upload.
 func gateFailed(format string, args ...any) error {
 	return status.Errorf(codes.Internal, format, args...)
 }
 
-// noMemory reports whether a text is how a process says that it got no memory.
+// noMemory reports whether a text is the message of a process that got no memory.
 func noMemory(text string) bool {
 	return strings.Contains(text, "out of memory") || strings.Contains(text, "cannot allocate memory")
 }
@@ -218,27 +221,28 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gateLimits is the variable with the limits that the child takes on: seconds
-// of CPU and bytes of memory.
+// gateLimits is the environment variable with the limits of the child: seconds of CPU and
+// bytes of memory.
 const gateLimits = "WHEELWORK_GATE_LIMITS"
 
-// GateChild is the body of the gate's child process: it takes on its limits,
-// reads an upload from in and writes what it found to out. alive is a pipe whose
-// other end the server holds.
+// GateChild is the body of the verifier's child process: it sets its own limits, reads an
+// upload from in and writes its findings to out. alive is a pipe whose other end the
+// server holds; the process ends when that is closed.
 func GateChild(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
 	var cpu, memory uint64
 	if _, err := fmt.Sscanf(os.Getenv(gateLimits), "%d %d", &cpu, &memory); err != nil {
 		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", gateLimits)
 	}
-	// The limit on data is a wall behind the one that is watched: it counts the
-	// stacks of threads and what only was reserved, and who runs into it ends in
-	// any way but a clear one.
+	// The limit on data is a second one behind watchMemory. It also counts the stacks of
+	// threads and memory that is only reserved, and a process that reaches it ends
+	// without a clear message.
 	data := memory + memory/2 + 512<<20
 	if raceBuild {
 		data = math.MaxUint64 // RLIM_INFINITY
 	}
-	// Before a byte of the upload is read. The soft limit of the processor time is
-	// the hard one: Go would take the signal between the two for its own.
+	// The limits are set before a byte of the upload is read. The soft limit of the
+	// processor time is also the hard one: Go would handle the signal of a lower soft
+	// limit.
 	for _, l := range []struct {
 		what  int
 		limit uint64
@@ -247,9 +251,9 @@ func GateChild(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader
 			return fmt.Errorf("limit the upload gate: %w", err)
 		}
 	}
-	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10) // runs come first; it works without
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10) // runs come first; the child also works without
 	go func() {
-		_, _ = io.Copy(io.Discard, alive) // ends when the server does
+		_, _ = io.Copy(io.Discard, alive) // returns when the server ends
 		os.Exit(1)
 	}()
 	go watchMemory(memory, out)
@@ -268,7 +272,7 @@ func GateChild(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader
 	return json.NewEncoder(out).Encode(examine(ctx, text[size:], string(text[:size]), true))
 }
 
-// watchMemory ends the process with an answer when it takes more than limit.
+// watchMemory ends the process with an answer when it takes more than limit bytes.
 func watchMemory(limit uint64, out io.Writer) {
 	taken := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	for range time.Tick(5 * time.Millisecond) {
@@ -280,7 +284,7 @@ func watchMemory(limit uint64, out io.Writer) {
 	}
 }
 
-// examineHere does the gate's work in this process.
+// examineHere inspects an upload in this process, without compiling it.
 func examineHere(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
 	b, err := code.Bytes()
 	if err != nil {
@@ -289,8 +293,8 @@ func examineHere(ctx context.Context, code *modules.Upload, manifest string) (ga
 	return examine(ctx, b, manifest, false), nil
 }
 
-// examine is the gate's work: parse, validate, check the manifest, and compile
-// with the compiler that hosts use when compile is set.
+// examine is the work of the verifier: it parses and validates an upload, checks its
+// manifest and, if compile is set, compiles it with the compiler of the hosts.
 func examine(ctx context.Context, code []byte, manifest string, compile bool) gateAnswer {
 	if len(code) > modules.MaxBytes {
 		return gateAnswer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
@@ -322,7 +326,7 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 	}
 }
 
-// compiles compiles a module as a host will, and throws the result away.
+// compiles compiles a module as a host does, and discards the result.
 func compiles(ctx context.Context, digest string, code []byte) (err error) {
 	engine, err := wasm.New(ctx, wasm.Config{Slots: 1})
 	if err != nil {
@@ -331,7 +335,7 @@ func compiles(ctx context.Context, digest string, code []byte) (err error) {
 	defer func() { err = errors.Join(err, engine.Close(ctx)) }()
 	err = engine.Load(ctx, digest, code)
 	var needs *runtime.NeedsError
-	if errors.As(err, &needs) { // a script: its interpreter was compiled when that was pushed
+	if errors.As(err, &needs) { // a script: its interpreter was compiled when the interpreter was pushed
 		return nil
 	}
 	return err

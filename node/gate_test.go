@@ -23,7 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// TestMain lets the test's own program be the gate's child.
+// TestMain lets the test binary be the verifier's child process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "gate-child" {
 		if err := GateChild(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "alive")); err != nil {
@@ -44,7 +44,7 @@ func childCommand(t *testing.T) []string {
 	return []string{exe, "gate-child"}
 }
 
-// uploadOf is an upload of some bytes.
+// uploadOf returns an upload with the given bytes.
 func uploadOf(t *testing.T, code []byte) *modules.Upload {
 	t.Helper()
 	store, err := modules.Open(t.TempDir())
@@ -71,7 +71,7 @@ func bytesOf(t *testing.T, u *modules.Upload) []byte {
 	return b
 }
 
-// TestGate wants the child to say what the process itself would.
+// TestGate: the child process answers like the verifier in this process.
 func TestGate(t *testing.T) {
 	child, here := newGateway(Gate{Command: childCommand(t)}), newGateway(Gate{})
 	for _, tt := range []struct {
@@ -103,8 +103,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateTakesScripts wants a script to pass without its interpreter, and the
-// interpreter to be named, so that a collection keeps it.
+// TestGateTakesScripts: a script passes without its interpreter, and the answer names the
+// interpreter, so that a collection keeps it.
 func TestGateTakesScripts(t *testing.T) {
 	interpreter, ok := script.ByLanguage(script.JavaScript)
 	if !ok {
@@ -124,7 +124,7 @@ func TestGateTakesScripts(t *testing.T) {
 	}
 }
 
-// TestGateLimits sends what takes a compiler long, with limits that it meets.
+// TestGateLimits sends modules that take a compiler long, with limits that they reach.
 func TestGateLimits(t *testing.T) {
 	heavy := busyModule(250, 20_000) // 5 million instructions
 	for _, tt := range []struct {
@@ -148,7 +148,7 @@ func TestGateLimits(t *testing.T) {
 	}
 }
 
-// TestGateCancelled wants the child to be gone when nobody waits for it.
+// TestGateCancelled: the child ends when its caller has gone.
 func TestGateCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	g := newGateway(Gate{Command: childCommand(t)})
@@ -166,8 +166,7 @@ func TestGateCancelled(t *testing.T) {
 	}
 }
 
-// TestGateChildEndsWithItsServer closes the pipe that a server which is killed
-// leaves closed.
+// TestGateChildEndsWithItsServer closes the pipe, as the end of a killed server does.
 func TestGateChildEndsWithItsServer(t *testing.T) {
 	command := childCommand(t)
 	cmd := exec.Command(command[0], command[1:]...)
@@ -194,14 +193,14 @@ func TestGateChildEndsWithItsServer(t *testing.T) {
 	}
 }
 
-// TestGateChildByHand refuses to work without limits.
+// TestGateChildByHand: the child refuses to work without limits.
 func TestGateChildByHand(t *testing.T) {
 	if err := GateChild(t.Context(), strings.NewReader(""), io.Discard, nil); err == nil || !strings.Contains(err.Error(), gateLimits) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestGateCommandThatIsNone wants a mistake of the operator to be told from one of the module.
+// TestGateCommandThatIsNone: an operator's mistake has another error than a bad module.
 func TestGateCommandThatIsNone(t *testing.T) {
 	_, err := newGateway(Gate{Command: []string{"/nonexistent/wheelwork"}}).inspect(t.Context(), uploadOf(t, greet.Module), "")
 	if err == nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "start the upload gate") {
@@ -219,7 +218,7 @@ func TestGateChildSeesNoSecrets(t *testing.T) {
 	}
 }
 
-// TestGateAnswersThatAreNone wants a child that went mad to be no acceptance.
+// TestGateAnswersThatAreNone: a malformed answer of a child is no acceptance.
 func TestGateAnswersThatAreNone(t *testing.T) {
 	for name, script := range map[string]string{
 		"nothing": "true", "text": "echo yes", "half an answer": `printf '{"kind":"comm'`, "a failure": `echo '{"kind":"command"}'; exit 3`,
@@ -231,7 +230,7 @@ func TestGateAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// busyModule is a command with so many functions of so many instructions each.
+// busyModule returns a command with so many functions of so many instructions each.
 func busyModule(functions, instructions int) []byte {
 	u := func(b []byte, v int) []byte { return binary.AppendUvarint(b, uint64(v)) }
 	section := func(out []byte, id byte, body []byte) []byte { return append(u(append(out, id), len(body)), body...) }

@@ -17,40 +17,40 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
-// GrowConfig is for the step from one machine to a cluster.
+// GrowConfig configures [Grow], the step from a standalone server to a cluster.
 type GrowConfig struct {
-	Data    string // of the server that is stopped
+	Data    string // of the stopped server
 	Cluster ClusterConfig
-	Etcd    EtcdConfig // an etcd beside the servers instead, if it has endpoints
+	Etcd    EtcdConfig // an etcd outside the servers, if it has endpoints
 	Logger  *slog.Logger
 }
 
-// Grown is what became of a data directory. Programs rely on the words.
+// Grown describes the data directory after [Grow]. Programs rely on the JSON names.
 type Grown struct {
 	Data       string `json:"data"`
 	Group      string `json:"group"`
 	Server     string `json:"server"`          // its id, as before
 	Applied    uint64 `json:"applied"`         // the journal of the cluster begins behind this record
-	Waiting    int    `json:"ingress_waiting"` // commands in the ingress, which this server applies when it works
+	Waiting    int    `json:"ingress_waiting"` // commands in the ingress, which this server applies when it runs
 	OldJournal string `json:"old_journal"`     // may be removed
 	SecretKey  string `json:"secret_key_file"` // for all servers of the cluster
-	Again      bool   `json:"again"`           // it was done before
+	Again      bool   `json:"again"`           // it had been done before
 }
 
-// alone is the suffix of a journal that was one machine's.
+// oldJournal is the new name of the journal of a server that was standalone.
 const oldJournal = "journal.alone"
 
-// Grow makes the data directory of a server that is stopped that of the first
-// server of a cluster: all state stays in its store, and the cluster's journal
-// begins where the machine's own ends. The order is what makes it bear a crash at
-// any point, after which it is run again:
+// Grow turns the data directory of a stopped standalone server into that of the first
+// server of a cluster. All state stays in its store, and the cluster's journal begins
+// where the server's own ends. After a crash at any point Grow can be run again,
+// because of the order of its steps:
 //
-//	the store takes in the journal, and is made durable
+//	the store applies the journal, and is made durable
 //	the cluster's journal, which has no record, begins behind it
-//	the machine's journal gets another name: from here on the directory is the cluster's
+//	the server's journal is renamed: from here on the directory is the cluster's
 //
-// Until the last step the server can go on alone, and the next attempt begins
-// behind what it did.
+// Until the last step the server can still run standalone. The next attempt then
+// begins behind the records that it has added.
 func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	g := Grown{Group: cmp.Or(cfg.Etcd.Group, "main")}
 	log := logger(cfg.Logger)
@@ -91,7 +91,7 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	return g, o.retire()
 }
 
-// seed has the cluster's journals begin behind the stores, one for each unit.
+// seed lets the cluster's journals begin behind the stores, one for each partition.
 func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
 	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster}
 	if len(cfg.Etcd.Endpoints) == 0 {
@@ -135,8 +135,8 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 	return err
 }
 
-// place gives the cluster as many units as there are, and the apps the places that
-// they had. What an older attempt has placed stays.
+// place creates as many partitions as the directory has, and gives the apps the placement
+// that they had. Rows that an earlier attempt has written stay.
 func (o *stopped) place(ctx context.Context, r *roster) error {
 	if err := r.begin(ctx, len(o.units)+1); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 	}
 	text, err := os.ReadFile(o.data.join(placementFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the owners of the units say what is in them
+		return nil // the owners of the partitions know their apps
 	}
 	var p placement
 	if err == nil {
@@ -168,13 +168,13 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 	return nil
 }
 
-// retire takes the journal of one machine out of the way.
+// retire renames the journal of the standalone server.
 func (o *stopped) retire() error {
 	if err := o.journal.Close(); err != nil {
 		return err
 	}
 	old := o.data.join(oldJournal)
-	if err := os.RemoveAll(old); err != nil { // of a growth before a restore, or so
+	if err := os.RemoveAll(old); err != nil { // for example of a growth before a restore
 		return err
 	}
 	if err := o.data.joined(); err != nil {
@@ -189,7 +189,7 @@ func (o *stopped) retire() error {
 	return syncPath(o.data.path)
 }
 
-// waiting counts what is in the ingress.
+// waiting counts the commands in the ingress.
 func (o *stopped) waiting() (n int) {
 	for _, t := range o.queue.Stats().Topics {
 		for _, g := range t.Groups {

@@ -11,9 +11,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// secretKey reads the key that seals the secrets of apps. It is made when it is
-// missing and may be: a key that somebody named must be there, because another
-// one in its place would open nothing.
+// secretKey reads the key that seals the secrets of apps. If made is set, it makes a
+// missing key. A key whose file the operator has named must exist: a new one could not
+// open the secrets that were sealed before.
 func secretKey(path string, made bool) ([]byte, error) {
 	const size = 32
 	text, err := readPrivate(path)
@@ -38,7 +38,8 @@ func secretKey(path string, made bool) ([]byte, error) {
 	return key, nil
 }
 
-// requested is what a module's manifest asks for, as the server keeps it.
+// requested converts what a module's manifest asks for into the message that the server
+// stores.
 func requested(g runtime.Grants) *apiv1.Grants {
 	m := &apiv1.Grants{Secrets: g.Secrets, Enqueue: g.Enqueue}
 	for _, h := range g.HTTP {

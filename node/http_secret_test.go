@@ -18,9 +18,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// TestRequestsWithSecrets has a job send a request with a secret to a server that
-// says back what it hears. It must get it only as the owner of the app granted,
-// and the value must be in no log, output, error, and no file but as it is sealed.
+// TestRequestsWithSecrets: a job sends a request with a secret to a server that echoes
+// what it receives. The server must get it only as the owner of the app granted, and the
+// value must be in no log, output or error, and in files only sealed.
 func TestRequestsWithSecrets(t *testing.T) {
 	const value = "s3cr3t-t0ken-0f-the-test"
 	var mu sync.Mutex
@@ -33,7 +33,7 @@ func TestRequestsWithSecrets(t *testing.T) {
 		if r.URL.Path == "/refuse" {
 			w.WriteHeader(http.StatusForbidden)
 		}
-		// Behind so much that the words for people end within the value.
+		// The padding puts the end of the text for people within the value.
 		fmt.Fprintf(w, "%s %s you said %s", heard, strings.Repeat("x", 100), heard)
 	}))
 	defer server.Close()

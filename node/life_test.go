@@ -28,7 +28,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// life is what tests of backup and growth put into a server, and look for
+// life is the state that tests of backup and growth put into a server, and look for
 // afterwards.
 type life struct {
 	t    *testing.T
@@ -51,7 +51,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// fill puts one of each kind into a server.
+// fill puts one of each kind of state into a server.
 func (l *life) fill(c *sdk.Client) {
 	l.t.Helper()
 	ctx := within(l.t)
@@ -76,7 +76,7 @@ func (l *life) fill(c *sdk.Client) {
 	_, err = c.Apply(ctx, &sdk.Job{Name: "hello", Handler: &sdk.Handler{Module: "greet@prod"}, Input: "test"})
 	must(err)
 	_, err = c.Apply(ctx, &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}, Schedule: &sdk.Schedule{Cron: "0 0 1 1 *"}})
-	if err != nil { // the module is of the other app
+	if err != nil { // the module belongs to the other app
 		_, _, err = c.PushModule(ctx, sdk.Upload{App: "pay", Name: "greet", Version: "1", Code: greet.Module})
 		must(err)
 		_, err = c.Apply(ctx, &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}, Schedule: &sdk.Schedule{Cron: "0 0 1 1 *"}})
@@ -85,7 +85,7 @@ func (l *life) fill(c *sdk.Client) {
 	l.trigger(c, 20)
 }
 
-// trigger has runs accepted, and waits for half of them.
+// trigger triggers runs, and waits for half of them.
 func (l *life) trigger(c *sdk.Client, n int) {
 	l.t.Helper()
 	ctx := within(l.t)
@@ -109,7 +109,7 @@ func (l *life) ends(c *sdk.Client, id string) {
 	}
 }
 
-// check looks for all of it.
+// check looks for all of that state.
 func (l *life) check(c *sdk.Client) {
 	l.t.Helper()
 	ctx := within(l.t)
@@ -149,7 +149,7 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// damaged are copies of a backup that are none.
+// damaged returns damaged copies of a backup.
 func damaged(whole []byte, rnd *rand.Rand) map[string][]byte {
 	all := map[string][]byte{
 		"empty":  nil,
@@ -170,9 +170,9 @@ func damaged(whole []byte, rnd *rand.Rand) map[string][]byte {
 	return all
 }
 
-// TestRestoreRefuses: what is damaged, cut short or newer leaves nothing behind;
-// a directory that is not empty is left alone, and one that a restore left
-// unfinished is begun anew, and no server's before.
+// TestRestoreRefuses: a backup that is damaged, cut short or newer leaves nothing behind.
+// A directory that is not empty is left alone. A directory with an unfinished restore
+// starts no server, and the next restore begins again.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -210,7 +210,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if left, err := os.ReadDir(full); err != nil || len(left) != 1 {
 		t.Errorf("it holds %v, %v", left, err)
 	}
-	// As a restore leaves it that was killed.
+	// The directory is as a killed restore leaves it.
 	if err := os.WriteFile(filepath.Join(full, "restoring"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +226,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestForeignBackup: names that lead out of the directory, or to what is none of
-// a server's, are refused, though the sums are right.
+// TestForeignBackup: names that lead out of the directory, or to files that no server
+// has, are refused even if the checksums are right.
 func TestForeignBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -250,7 +250,7 @@ func TestForeignBackup(t *testing.T) {
 	}
 }
 
-// TestNewerDirectory: a directory that a newer version wrote is left alone.
+// TestNewerDirectory: a directory that a newer version has written is left alone.
 func TestNewerDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,8 +285,7 @@ func TestNewerDirectory(t *testing.T) {
 	}
 }
 
-// ports returns addresses of this machine that nobody listens on, below those of
-// outgoing connections.
+// ports returns free loopback addresses, with ports below those of outgoing connections.
 func ports(t *testing.T, n int) (all []string) {
 	t.Helper()
 	for len(all) < n {
@@ -299,15 +298,15 @@ func ports(t *testing.T, n int) (all []string) {
 	return all
 }
 
-// clustered is a nameserver, a host, and servers with members of etcd in them.
+// clustered is a nameserver, a host, and servers with a member of etcd in each.
 type clustered struct {
 	t     *testing.T
 	dir   string
 	names *process
-	key   string // of secrets
-	etcd  string // beside the servers; "": it is inside them
-	units int    // of the cluster; 0: as many as there are by default
-	// settle is how long units stay where they came to; 0: as by default.
+	key   string // the file that seals secrets
+	etcd  string // an etcd outside the servers; "": each has a member in it
+	units int    // of the cluster; 0: the default
+	// settle is the minimum dwell time of partitions; 0: the default.
 	settle time.Duration
 	at     []string // client and peer of each member
 }
@@ -330,7 +329,7 @@ func (w *clustered) member(i int) node.ClusterConfig {
 	return node.ClusterConfig{On: true, Listen: w.at[2*i], Peer: w.at[2*i+1]}
 }
 
-// server starts one; started is closed with it, though it may stand by.
+// server starts a server. stop ends it, even if it owns nothing.
 func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 	w.t.Helper()
 	if err := os.MkdirAll(w.data(i), 0o700); err != nil {
@@ -380,9 +379,8 @@ func (w *clustered) host() {
 	})
 }
 
-// TestGrow: one machine's server becomes the first of a cluster with all that it
-// had, also when the growing was interrupted and the server went on alone in
-// between.
+// TestGrow: a standalone server becomes the first of a cluster with all its state, also
+// if the growth was interrupted and the server ran standalone in between.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -405,7 +403,7 @@ func TestGrow(t *testing.T) {
 	if first.Applied == 0 || first.Again || first.Waiting != 0 {
 		t.Fatalf("%+v", first)
 	}
-	// As a crash leaves it before the last step.
+	// The directory is as a crash before the last step leaves it.
 	if err := errors.Join(os.Rename(first.OldJournal, filepath.Join(w.data(0), "journal")), os.Remove(filepath.Join(w.data(0), "clustered"))); err != nil {
 		t.Fatal(err)
 	}
@@ -443,8 +441,8 @@ func (w *clustered) grow(i int) node.GrowConfig {
 	return node.GrowConfig{Data: w.data(i), Cluster: w.member(i)}
 }
 
-// TestStandbyBegins: a server with an empty directory begins with the state of
-// the one that works, though no journal holds it any more, and takes over.
+// TestStandbyBegins: a server with an empty directory fetches the state of the server
+// that works, although no journal holds it any longer, and takes over.
 func TestStandbyBegins(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -486,7 +484,7 @@ func TestStandbyBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.check(client(t, w.works(next), adminToken))
-	// The first one's directory is as good for a backup as any.
+	// The first server's directory can be backed up as well.
 	var made bytes.Buffer
 	if _, err := node.Backup(within(t), w.data(0), nil, &made); err != nil {
 		t.Fatal(err)
@@ -494,7 +492,7 @@ func TestStandbyBegins(t *testing.T) {
 	if res, err := node.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
 		t.Errorf("%+v, %v", res, err)
 	}
-	// Who grows into a group that works already is told so.
+	// Growth into a group that is in use already is refused.
 	q := dev(t, node.DevConfig{Data: w.data(2), Sample: true})
 	if err := q.stop(); err != nil {
 		t.Fatal(err)
@@ -507,7 +505,7 @@ func TestStandbyBegins(t *testing.T) {
 	}
 }
 
-// TestClusterMistakes are told before anything is done.
+// TestClusterMistakes: mistakes are reported before anything is done.
 func TestClusterMistakes(t *testing.T) {
 	t.Parallel()
 	used := t.TempDir()
@@ -551,8 +549,8 @@ func TestClusterMistakes(t *testing.T) {
 	}
 }
 
-// accept puts a command into the ingress of a server that is stopped, as one that
-// was acknowledged before it could be applied: it applies a job.
+// accept puts a command that applies a job into the ingress of a stopped server, as if
+// the command had been acknowledged but not yet applied.
 func accept(t *testing.T, data, name string) {
 	t.Helper()
 	q, err := queue.Open(queue.Config{Dir: filepath.Join(data, "ingress"), Log: mq.Config{SegmentBytes: 16 << 20}})
@@ -574,7 +572,7 @@ func accept(t *testing.T, data, name string) {
 	}
 }
 
-// applied waits until a command that was in the ingress is.
+// applied waits until the command of [accept] was applied.
 func applied(t *testing.T, c *sdk.Client, name string) {
 	t.Helper()
 	for ctx := within(t); ; {
@@ -590,9 +588,9 @@ func applied(t *testing.T, c *sdk.Client, name string) {
 	}
 }
 
-// TestBackup: a backup that is made while a server works has all that was
-// acknowledged before, and a server on what is restored goes on with it. So has
-// one of the directory of a server that is stopped.
+// TestBackup: a backup that is made while a server works has all that was acknowledged
+// before, and a server on the restored directory continues from it. The same holds for a
+// backup of a stopped server's directory.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -602,7 +600,7 @@ func TestBackup(t *testing.T) {
 	l.fill(c)
 	working, rest := context.WithCancel(within(t))
 	busy := make(chan int)
-	go func() { // it goes on working meanwhile
+	go func() { // work continues during the backups
 		n := 0
 		for ; working.Err() == nil; n++ {
 			if _, err := c.Trigger(working, sdk.Trigger{Job: "hello"}); err != nil && working.Err() == nil {
@@ -614,7 +612,7 @@ func TestBackup(t *testing.T) {
 	}()
 	var online bytes.Buffer
 	for n := 0; n < 5; n++ {
-		l.trigger(c, 3) // acknowledged, and much is under way
+		l.trigger(c, 3) // acknowledged, and many runs are in progress
 		a, err := c.Trigger(within(t), sdk.Trigger{Job: "hello", Key: fmt.Sprint("k", len(l.runs))})
 		if err != nil {
 			t.Fatal(err)
@@ -661,15 +659,16 @@ func TestBackup(t *testing.T) {
 			applied(t, cb, "accepted")
 		}
 		more := *l
-		more.trigger(cb, 4) // it is a server like any other
+		more.trigger(cb, 4) // it works like any other server
 		if err := b.stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestBehindDoesNotTakeOver: a server whose disk is empty does not take a journal
-// that begins later, though nobody owns it, and takes it when it has the state.
+// TestBehindDoesNotTakeOver: a server whose disk is empty does not take a partition whose
+// journal begins later, although it has no owner. Once the server has the state, it takes
+// the partition.
 func TestBehindDoesNotTakeOver(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -677,7 +676,7 @@ func TestBehindDoesNotTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = m.Close() }) // after the servers
+	t.Cleanup(func() { _ = m.Close() }) // after the servers have ended
 	w.etcd = m.Client()
 	p := dev(t, node.DevConfig{Data: w.data(0), Sample: true})
 	if err := p.stop(); err != nil {
@@ -689,7 +688,7 @@ func TestBehindDoesNotTakeOver(t *testing.T) {
 	}
 	w.key = g.SecretKey
 	empty, _ := w.server(1)
-	// It listens, and answers that nobody has the unit.
+	// The server listens, and answers that the partition has no owner.
 	c, err := etcd.Connect(within(t), etcd.Config{Endpoints: []string{w.etcd}, Server: "looks"})
 	if err != nil {
 		t.Fatal(err)
@@ -733,7 +732,7 @@ func TestBehindDoesNotTakeOver(t *testing.T) {
 	}
 }
 
-// TestEndsWithoutEtcd: a server whose etcd is gone for good can be stopped.
+// TestEndsWithoutEtcd: a server can be stopped even if its etcd is gone for good.
 func TestEndsWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -759,9 +758,9 @@ func TestEndsWithoutEtcd(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(2*time.Second, stop) // there is something that is not written
+	time.AfterFunc(2*time.Second, stop) // something is not written yet
 	select {
-	case <-ended: // with an error, if something was not
+	case <-ended: // with an error, if something was not written
 	case <-within(t).Done():
 		t.Fatal("it does not end")
 	}

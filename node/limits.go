@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Limits bound what the callers of a port may take. A zero field means the
+// Limits bound the resources that callers of a port may take. A zero field means the
 // default named beside it.
 type Limits struct {
-	Body        int64         // bytes of an HTTP request's body, uploads of modules apart; default 4 MiB
-	Inflated    int64         // bytes of a gRPC message of a person or a program, decompressed; default 4 MiB
+	Body        int64         // bytes of an HTTP request's body, except uploads of modules; default 4 MiB
+	Inflated    int64         // bytes of a decompressed gRPC message of a person or a program; default 4 MiB
 	Header      int           // bytes of the headers of a request; default 64 KiB
-	Streams     int           // open gRPC streams of a connection that has shown no credential; default 256
+	Streams     int           // open gRPC calls of an address that show no credential; default 256
 	Connections int           // of the port; default 10 000, and never more than half the file descriptors
 	Unknown     int           // connections of an address that have shown no credential; default 128
 	Idle        time.Duration // how long a connection may stay without a request; default 2 min
-	BodyRate    int64         // bytes a second at which a body has to come, after 10 s; default 4 KiB
+	BodyRate    int64         // bytes a second at which a body must arrive, after 10 s; default 4 KiB
 
-	// TrustedProxies are the addresses whose X-Forwarded-For names the client.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For names the client.
 	TrustedProxies []netip.Prefix
 }
 
@@ -37,7 +37,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// check refuses limits that would let no caller in.
+// check refuses negative limits, which would let no caller in.
 func (l Limits) check() error {
 	for _, x := range []struct {
 		name  string
@@ -59,7 +59,7 @@ func (l Limits) check() error {
 	return nil
 }
 
-// proxied reports whether an address is one of a trusted proxy.
+// proxied reports whether an address belongs to a trusted proxy.
 func (l Limits) proxied(a netip.Addr) bool {
 	for _, p := range l.TrustedProxies {
 		if p.Contains(a) {
@@ -69,9 +69,9 @@ func (l Limits) proxied(a netip.Addr) bool {
 	return false
 }
 
-// client is the address of the client that sends a request over a connection from an address.
-// Behind a trusted proxy it is the last one in X-Forwarded-For that is not a
-// trusted proxy itself: what stands before it is the client's own word.
+// client returns the address of the client that sends a request over a connection from an
+// address. Behind a trusted proxy it is the last address in X-Forwarded-For that is not a
+// trusted proxy itself: the client could have written everything before it.
 func (l Limits) client(from netip.Addr, forwarded []string) netip.Addr {
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
 	for i := len(hops) - 1; i >= 0 && l.proxied(from); i-- {
@@ -84,7 +84,7 @@ func (l Limits) client(from netip.Addr, forwarded []string) netip.Addr {
 	return from
 }
 
-// openFiles is how many file descriptors the process may have.
+// openFiles returns how many files the process may have open, at most 1<<20.
 func openFiles() int {
 	const enough = 1 << 20
 	var l syscall.Rlimit

@@ -25,7 +25,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
-// maxMessage bounds a gRPC message in both directions: 256 commands with the
+// maxMessage bounds the bytes of a gRPC message in both directions: 256 commands with the
 // largest input fit.
 const maxMessage = 32 << 20
 
@@ -37,13 +37,14 @@ type door struct {
 	log    *slog.Logger
 	guard  *guard
 	limits Limits
-	signed func(*http.Request) bool // whether a request is of a browser that is signed in; nil: none is
-	// methods says of each method that is served whether it is unary. It does not
-	// change while the door serves.
+	signed func(*http.Request) bool // reports whether a request comes from a browser that is signed in; nil: none does
+	// methods maps each served method to whether it is unary. It does not change while
+	// the listener serves.
 	methods map[string]bool
 }
 
-// maxStreams bounds the calls that are open on a connection with a credential.
+// maxStreams bounds the open calls of a connection; for callers without a credential
+// Limits.Streams is lower.
 const maxStreams = 16 << 10
 
 func newDoor(g *guard, limits Limits, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
@@ -57,9 +58,10 @@ func newDoor(g *guard, limits Limits, tel *telemetry, log *slog.Logger, more ...
 		grpc.ChainUnaryInterceptor(spoken.unary), grpc.ChainStreamInterceptor(spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
-		// A host says something every two seconds. One that is silent is asked, and
-		// is away when it does not answer: until then it is sent tasks.
-		// A connection is idle while no call is open on it, however long its calls are.
+		// A host sends a message every two seconds. The server pings a silent connection,
+		// and closes it when there is no answer: until then it sends tasks there.
+		// MaxConnectionIdle counts only the time without an open call, however long calls
+		// are.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.limits.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
@@ -74,8 +76,8 @@ func newDoor(g *guard, limits Limits, tel *telemetry, log *slog.Logger, more ...
 	return d
 }
 
-// dial returns a connection from inside the process. It goes through the same
-// interceptors as any other.
+// dial returns a connection from inside the process. Its calls pass the same interceptors
+// as any other.
 func (d *door) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts = append(opts,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return d.in.DialContext(ctx) }),
@@ -88,7 +90,8 @@ func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec.New())),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
-		// A process that comes back is found in about a second: gRPC by itself waits for up to two minutes.
+		// A process that comes back is found in about a second. By default gRPC waits for
+		// up to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
@@ -97,8 +100,8 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// serve serves until close, or until the port is dead. The handler may be nil:
-// then there is no HTTP.
+// serve serves until close, or until the probe finds the port dead. A nil handler answers
+// every HTTP request with 404.
 func (d *door) serve(ln *port, h http.Handler) error {
 	for name, service := range d.grpc.GetServiceInfo() {
 		for _, m := range service.Methods {
@@ -120,7 +123,7 @@ func (d *door) serve(ln *port, h http.Handler) error {
 	var err error
 	for range cap(errs) {
 		e := <-errs
-		stop() // when one of the servers has ended, so do all
+		stop() // once one of the servers has ended, all end
 		if e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, grpc.ErrServerStopped) && !errors.Is(e, net.ErrClosed) && err == nil {
 			err = e
 			d.close(0)
@@ -129,7 +132,7 @@ func (d *door) serve(ln *port, h http.Handler) error {
 	return err
 }
 
-// close stops serving: calls under way may end within patience.
+// close stops serving. Open calls may end within patience.
 func (d *door) close(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -145,15 +148,16 @@ func (d *door) close(patience time.Duration) {
 	}
 }
 
-// port is a listener for the world outside: its connections are counted.
+// port is a listener for other processes: it counts its connections.
 type port struct {
-	net.Listener                             // with TLS when secure
-	secure       bool                        // with TLS
-	accepts      func() uint64               // how many connections came so far
-	ask          func(context.Context) error // sends a request to it from outside
+	net.Listener                             // with TLS if secure is set
+	secure       bool                        // it uses TLS
+	accepts      func() uint64               // returns the number of connections accepted so far
+	ask          func(context.Context) error // sends a request to the port from outside
 }
 
-// newPort serves the connections of a listener, with TLS when secure is there.
+// newPort serves the connections of a listener, with TLS if secure is not nil. dial
+// connects to the listener.
 func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secure *tls.Config, limits Limits, log *slog.Logger) *port {
 	conns := newConnections(ln, limits.withDefaults(), log)
 	p := &port{Listener: conns, secure: secure != nil, accepts: conns.accepts, ask: asking(dial, secure != nil)}
@@ -163,7 +167,7 @@ func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secu
 	return p
 }
 
-// listen opens the port. Beyond loopback it insists on TLS.
+// listen opens the port. An address beyond loopback needs TLS.
 func listen(addr, cert, key string, limits Limits, log *slog.Logger) (*port, error) {
 	if err := limits.check(); err != nil {
 		return nil, err
@@ -191,8 +195,8 @@ func listen(addr, cert, key string, limits Limits, log *slog.Logger) (*port, err
 	return newPort(ln, toPort(ln.Addr()), tlsConfig(pair), limits, log), nil
 }
 
-// tlsConfig lets gRPC clients, which offer h2 alone, have HTTP/2, and everybody
-// else HTTP/1.1: so the first bytes tell who it is, as they do without TLS.
+// tlsConfig gives HTTP/2 to clients that offer h2 alone, as gRPC clients do, and HTTP/1.1
+// to all others. So the first bytes show the protocol, as they do without TLS.
 func tlsConfig(pair tls.Certificate) *tls.Config {
 	base := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	h2 := base.Clone()
@@ -218,13 +222,13 @@ func loopbackOnly(addr string) error {
 	return fmt.Errorf("--listen %s is not a loopback address: beyond this machine TLS is required, give --tls-cert and --tls-key", addr)
 }
 
-// sniffer hands a connection to gRPC or to HTTP by its first bytes: HTTP/2
-// begins with "PRI * HTTP/2.0", and no HTTP/1.1 method is called PRI.
+// sniffer passes a connection to gRPC or to HTTP by its first bytes: HTTP/2 begins with
+// "PRI * HTTP/2.0", and no HTTP/1.1 method is called PRI.
 type sniffer struct {
 	grpc, http *branch
 }
 
-// sniffTime is how long a connection may be silent before it is closed.
+// sniffTime is how long a new connection may be silent before it is closed.
 const sniffTime = 10 * time.Second
 
 func newSniffer(ln net.Listener) *sniffer {
@@ -259,7 +263,7 @@ func (s *sniffer) route(conn net.Conn) {
 	to.give(&peeked{conn, r})
 }
 
-// peeked is a connection whose first bytes were looked at.
+// peeked is a connection whose first bytes were read into a buffer.
 type peeked struct {
 	net.Conn
 	r *bufio.Reader

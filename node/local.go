@@ -24,44 +24,45 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// LocalConfig is for a cluster of processes on this machine.
+// LocalConfig configures [LocalCluster].
 type LocalConfig struct {
-	Program string // this one
+	Program string // path of this program
 	Data    string // default "wheelwork-cluster"
 	Servers int    // default 3
 	Hosts   int
-	Slots   int // of a host; default its own
-	// SplitRate and MaxHosts are those of [EtcdConfig].
+	Slots   int // of each host; default: that of [HostConfig]
+	// SplitRate and MaxHosts are as in [EtcdConfig].
 	SplitRate float64
 	MaxHosts  int
-	Port      int       // of the first server; default 7700. Where one is taken, another one is found
-	Output    io.Writer // what the processes log, each line with the name of one before it
+	Port      int       // of the first server; default 7700. A port that is taken is replaced by a free one
+	Output    io.Writer // gets what the processes log, each line with the name of its process
 	Logger    *slog.Logger
 	Ready     func(LocalReady)
 }
 
-// LocalReady says how to reach a cluster on this machine. Programs rely on the words.
+// LocalReady describes how to reach a cluster on this machine. Programs rely on the JSON
+// names.
 type LocalReady struct {
-	URL           string   `json:"url"` // of the servers: a client goes on with the next one
+	URL           string   `json:"url"` // of all servers, with commas: a client goes on with the next one
 	URLs          []string `json:"urls"`
 	Token         string   `json:"token"`     // of the administrator
 	LoginURL      string   `json:"login_url"` // signs a browser in as the administrator, once, within 10 minutes
 	TokenFile     string   `json:"token_file"`
 	Nameserver    string   `json:"nameserver"`
-	MemberToken   string   `json:"member_token_file"` // of hosts that are to join
-	ServerToken   string   `json:"server_token_file"` // of servers that are to join
+	MemberToken   string   `json:"member_token_file"` // for hosts that join
+	ServerToken   string   `json:"server_token_file"` // for servers that join
 	EtcdEndpoints []string `json:"etcd_endpoints"`
 	Data          string   `json:"data"`
 	PID           int      `json:"pid"`
 }
 
-// localPlan is what a cluster keeps of itself: its processes have the same
+// localPlan is what a cluster stores of itself, so that its processes have the same
 // addresses at every start.
 type localPlan struct {
 	Nameserver string        `json:"nameserver"`
 	Servers    []localServer `json:"servers"`
-	// Begun says that all servers were up once: one whose directory is empty is a
-	// lost one since then, and joins the others.
+	// Begun reports that all servers were up once. From then on a server whose directory
+	// is empty has lost it, and joins the others.
 	Begun bool `json:"begun"`
 }
 
@@ -71,9 +72,9 @@ type localServer struct {
 	Peer   string `json:"cluster_peer"`
 }
 
-// LocalCluster runs a nameserver, servers with members of etcd in them, and hosts
-// as processes of this machine, until ctx ends. One that ends by itself is
-// started again. None outlives this process, however it ends.
+// LocalCluster runs a nameserver, servers with a member of etcd in each, and hosts as
+// processes of this machine, until ctx ends. A process that ends by itself is started
+// again. No process outlives this one, in whatever way this one ends.
 func LocalCluster(ctx context.Context, cfg LocalConfig) (err error) {
 	cfg.Data = cmp.Or(cfg.Data, "wheelwork-cluster")
 	cfg.Servers, cfg.Port = cmp.Or(cfg.Servers, 3), cmp.Or(cfg.Port, 7700)
@@ -97,13 +98,13 @@ type localCluster struct {
 	dir    *dataDir
 	log    *slog.Logger
 	plan   localPlan
-	admin  string // tokens
+	admin  string // token of the administrator; worker is that of workers
 	worker string
 	keeper *process.Keeper
 
-	begunBefore atomic.Bool // plan.Begun, for those who start processes
+	begunBefore atomic.Bool // plan.Begun, for the goroutines that start processes
 
-	lines   sync.Mutex // of cfg.Output
+	lines   sync.Mutex // guards cfg.Output
 	copies  sync.WaitGroup
 	members []*localProcess
 }
@@ -148,8 +149,8 @@ func (c *localCluster) prepare() error {
 	return err
 }
 
-// equip gives a server's directory, which may have been lost, the tokens that
-// are the same for all: whichever works, knows them.
+// equip writes the tokens that all servers share into a server's directory, which may
+// have been lost, so that every server accepts them.
 func (c *localCluster) equip(name string) error {
 	own := c.dir.join(name)
 	if err := os.MkdirAll(own, 0o700); err != nil {
@@ -192,9 +193,9 @@ func (c *localCluster) writePlan() error {
 	return writeFile(c.planFile(), append(text, '\n'), 0o600)
 }
 
-// freePort returns a loopback address that nobody listens on: with the port
-// that is wanted, or one below those that the kernel gives to outgoing
-// connections, so that it is free at the next start too.
+// freePort returns a loopback address with a free port: the wanted one or, if that is
+// taken, one below those that the kernel gives to outgoing connections, so that it is
+// free at the next start too. given holds the addresses that were returned before.
 func freePort(want int, given map[string]bool) (string, error) {
 	for try := range 200 {
 		if try > 0 {
@@ -212,13 +213,13 @@ func freePort(want int, given map[string]bool) (string, error) {
 	return "", errors.New("there is no free port between 20000 and 30000")
 }
 
-// localProcess is one of the cluster's processes, which may have several lives.
+// localProcess is one of the cluster's processes. It may be started several times.
 type localProcess struct {
 	name  string
 	args  []string
-	ready string // the file that it writes
-	// begins are further arguments of a server of a cluster that has not been whole
-	// yet, joins those of one that has.
+	ready string // the ready file that it writes
+	// begins are further arguments of a server while the cluster has never been complete,
+	// joins those after that.
 	begins, joins []string
 
 	mu    sync.Mutex
@@ -232,7 +233,7 @@ func (c *localCluster) add(name string, args ...string) *localProcess {
 	return p
 }
 
-// arrange makes the command lines.
+// arrange sets the command lines of the processes.
 func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 	hostToken := c.dir.join(hostsToken)
 	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.join(serversToken)}
@@ -301,12 +302,12 @@ func (c *localCluster) run(ctx context.Context) error {
 		return cause
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil // it was told to end before it was ready
+		return nil // ctx ended before the cluster was ready
 	}
 	return err
 }
 
-// begun notes that all servers have been up.
+// begun records that all servers have been up.
 func (c *localCluster) begun() error {
 	if c.plan.Begun {
 		return nil
@@ -330,8 +331,8 @@ func (c *localCluster) ready(servers []*localProcess) LocalReady {
 	return r
 }
 
-// loginURL returns the link of the first server that tells one; a server that just
-// ended has none.
+// loginURL returns the link of the first server whose ready file has one; a server that
+// just ended has none.
 func loginURL(servers []*localProcess) string {
 	for _, p := range servers {
 		var r Ready
@@ -342,8 +343,8 @@ func loginURL(servers []*localProcess) string {
 	return ""
 }
 
-// untilReady waits until a server works, every server's member of etcd serves,
-// and the hosts are there.
+// untilReady waits until one server is ready, the member of etcd in every server accepts
+// connections, and all hosts are ready.
 func (c *localCluster) untilReady(ctx context.Context, servers, hosts []*localProcess) error {
 	is := func(p *localProcess) bool {
 		_, err := os.Stat(p.ready)
@@ -377,7 +378,7 @@ func answers(address string) bool {
 	return conn.Close() == nil
 }
 
-// notStarting ends a cluster of which a process ends again and again.
+// notStarting is the error of a cluster in which a process ends again and again.
 type notStarting struct {
 	name string
 	how  string
@@ -390,11 +391,11 @@ func (e *notStarting) Error() string {
 const (
 	restartAfter = time.Second
 	shortLife    = 5 * time.Second // a process that lives for less did not start
-	shortLives   = 3               // in a row
+	shortLives   = 3               // so many in a row end the cluster
 	endPatience  = 15 * time.Second
 )
 
-// live starts a process, and again when it has ended, until the cluster ends.
+// live starts a process, and again whenever it has ended, until the cluster ends.
 func (c *localCluster) live(p *localProcess, ending <-chan struct{}, fail context.CancelCauseFunc) {
 	for short := 0; ; {
 		begin := time.Now()
@@ -446,7 +447,7 @@ func (c *localCluster) start(p *localProcess) (*process.Child, error) {
 	cmd := exec.Command(c.cfg.Program, args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdout, cmd.Stderr = w, w
-	// What tells commands of another installation is not for these.
+	// Settings for commands that use another installation must not reach these processes.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WHEELWORK_") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -462,11 +463,12 @@ func (c *localCluster) start(p *localProcess) (*process.Child, error) {
 	return child, nil
 }
 
-// prefix copies what a process says, line by line.
+// prefix copies the output of a process to cfg.Output, line by line, each with the
+// process's name before it.
 func (c *localCluster) prefix(name string, r io.Reader) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for {
-		line, err := in.ReadSlice('\n') // a longer one comes in pieces
+		line, err := in.ReadSlice('\n') // a longer line comes in pieces
 		if len(line) > 0 && c.cfg.Output != nil {
 			c.lines.Lock()
 			fmt.Fprintf(c.cfg.Output, "%-10s | %s\n", name, strings.TrimRight(string(line), "\r\n")) //nolint:errcheck // nobody to tell
@@ -478,7 +480,8 @@ func (c *localCluster) prefix(name string, r io.Reader) {
 	}
 }
 
-// end asks processes to end in order, and ends those that do not.
+// end asks processes to end in order, and kills those that have not ended after
+// endPatience.
 func (c *localCluster) end(all []*localProcess) {
 	var waits sync.WaitGroup
 	for _, p := range all {

@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// lone is a nameserver, and servers that are of no cluster.
+// lone is a nameserver, and standalone servers.
 type lone struct {
 	t     *testing.T
 	dir   string
@@ -39,7 +39,7 @@ func newLone(t *testing.T) *lone {
 	return w
 }
 
-// run runs a server that joins a nameserver, by default its own one, until ctx ends.
+// run runs a server that joins a nameserver, or without one is its own, until ctx ends.
 func (w *lone) run(ctx context.Context, name, nameserver string, ready func(node.Ready)) error {
 	return node.Server(ctx, node.ServerConfig{
 		Data: filepath.Join(w.dir, name), Listen: "127.0.0.1:0", Nameserver: nameserver, TokenFile: w.hosts, ServerTokenFile: w.own, Ready: ready,
@@ -51,7 +51,7 @@ func (w *lone) server(name string) *process {
 	return launch(w.t, func(ctx context.Context, ready func(node.Ready)) error { return w.run(ctx, name, w.names.GRPC, ready) })
 }
 
-// until waits until hosts are sent to an address.
+// until waits until the nameserver sends hosts to an address.
 func (w *lone) until(address string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
@@ -74,7 +74,7 @@ func (w *lone) sentTo(ctx context.Context, address string) error {
 	return err
 }
 
-// refused runs a server until it ends, and checks that its reason is another server.
+// refused runs a server until it ends, and checks that the reason is another server.
 func (w *lone) refused(name, nameserver, other string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -94,8 +94,8 @@ func (w *lone) refused(name, nameserver, other string) {
 	}
 }
 
-// TestSecondServerEnds: a nameserver has one server that is of no cluster, which may come
-// back, also elsewhere. A second one ends, until the first one is gone for a lease.
+// TestSecondServerEnds: a nameserver has one standalone server, which may come back, also
+// at another address. A second one ends, until the first one has been gone for a lease.
 func TestSecondServerEnds(t *testing.T) {
 	t.Parallel()
 	w := newLone(t)
@@ -121,7 +121,7 @@ func TestSecondServerEnds(t *testing.T) {
 	}
 }
 
-// takesOver runs a server until hosts are sent to it; false: it was refused before.
+// takesOver runs a server until hosts are sent to it; false: it was refused before that.
 func (w *lone) takesOver(ctx context.Context, name string) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -147,8 +147,8 @@ func (w *lone) takesOver(ctx context.Context, name string) bool {
 	}
 }
 
-// TestSecondServerAtAServer: a server that has no nameserver beside it is its own one, and
-// one of a cluster is the cluster's. Neither takes a server that is of no cluster.
+// TestSecondServerAtAServer: a server without a nameserver is its own one, and a
+// cluster's server is the nameserver of its cluster. Neither admits a standalone server.
 func TestSecondServerAtAServer(t *testing.T) {
 	t.Parallel()
 	w := newLone(t)

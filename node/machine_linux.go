@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// systemMemory is how many bytes this process may have at most: what the machine
-// has, or what its control group allows. 0: nobody knows.
+// systemMemory returns how many bytes of memory this process may have: those of the
+// machine, or fewer if its control group has a limit; 0: unknown.
 func systemMemory() int64 {
 	return memoryOf(func(path string) string {
 		text, err := os.ReadFile(path)
@@ -20,7 +20,7 @@ func systemMemory() int64 {
 	})
 }
 
-// memoryOf reads what the system says.
+// memoryOf is systemMemory with the contents of files as read returns them.
 func memoryOf(read func(path string) string) int64 {
 	var size int64
 	if _, after, ok := strings.Cut(read("/proc/meminfo"), "MemTotal:"); ok {
@@ -40,7 +40,7 @@ func memoryOf(read func(path string) string) int64 {
 			size = n
 		}
 	}
-	// The limit of any group above holds as well.
+	// The limits of the parent groups hold as well.
 	for {
 		limit("/sys/fs/cgroup" + strings.TrimSuffix(group, "/") + "/memory.max")
 		i := strings.LastIndexByte(group, '/')
@@ -49,6 +49,6 @@ func memoryOf(read func(path string) string) int64 {
 		}
 		group = group[:i]
 	}
-	limit("/sys/fs/cgroup/memory/memory.limit_in_bytes") // of version 1
+	limit("/sys/fs/cgroup/memory/memory.limit_in_bytes") // of control groups version 1
 	return size
 }

@@ -2,5 +2,5 @@
 
 package node
 
-// systemMemory is how many bytes this process may have at most. 0: nobody knows.
+// systemMemory returns 0: it is unknown how many bytes of memory this process may have.
 func systemMemory() int64 { return 0 }

@@ -18,20 +18,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// ClusterConfig is for a server with a member of etcd in it: three or five of
-// them need no etcd beside them. Its certificates are those of [EtcdConfig].
+// ClusterConfig configures a server with a member of etcd in it: three or five such
+// servers need no other etcd. Its certificates are those of [EtcdConfig].
 type ClusterConfig struct {
 	On     bool
 	Listen string // HOST:PORT at which servers reach the member; default 127.0.0.1:2379
 	Peer   string // HOST:PORT at which the other members reach it; default 127.0.0.1:2380
-	// Where others reach the member, if a proxy or a translation of addresses is in between;
-	// default Listen and Peer, which are then only where it listens.
+	// Advertise and PeerAdvertise are where others reach the member if a proxy or an
+	// address translation is in between. The default is Listen and Peer; if set, those
+	// two are only where the member listens.
 	Advertise, PeerAdvertise string
-	// Join are addresses, as others reach Listen, of members that run: a server whose directory
-	// has no member yet joins them.
+	// Join are addresses of running members, as others reach their Listen. A server whose
+	// directory has no member yet joins them.
 	Join []string
-	// Members are the addresses, as others reach Peer, of all servers that begin the cluster
-	// together, this one's among them; none: it begins alone.
+	// Members are the addresses, as others reach Peer, of all servers that begin the
+	// cluster together, including this one; none: it begins alone.
 	Members []string
 }
 
@@ -40,13 +41,13 @@ const (
 	memberWaits = 10 * time.Second
 )
 
-// memberName is made of the address, which no two members share. A member that
-// lost its files has the same one when it comes back.
+// memberName returns a member's name, which is made of its address: no two members share
+// one. A member that lost its files has the same name when it comes back.
 func memberName(peer string) string {
 	return strings.NewReplacer(":", "-", "[", "", "]", "").Replace(peer)
 }
 
-// memberConfig says how the server's member is started.
+// memberConfig returns how the server's member is started.
 func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberConfig, error) {
 	c := cfg.Cluster
 	c.Listen, c.Peer = cmp.Or(c.Listen, "127.0.0.1:2379"), cmp.Or(c.Peer, "127.0.0.1:2380")
@@ -72,7 +73,7 @@ func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberC
 		if _, _, err := net.SplitHostPort(at); err != nil {
 			return m, fmt.Errorf("--join %q is not HOST:PORT, the --cluster-listen of another server: %w", at, err)
 		}
-		if at != client { // the same list may be given to all
+		if at != client { // the same list may be given to all servers
 			m.Join = append(m.Join, scheme+at)
 		}
 	}
@@ -88,8 +89,8 @@ func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberC
 	return m, nil
 }
 
-// startMember starts the member of etcd that is in this server and points the
-// server to it. It waits until a majority of the members is there.
+// startMember starts the member of etcd in this server and points cfg to it. It waits
+// until a majority of the members is up.
 func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.Logger) (*etcd.Member, error) {
 	dir := d.join(memberDir)
 	m, err := memberConfig(cfg, dir, log)
@@ -123,8 +124,9 @@ func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.L
 	return member, nil
 }
 
-// mayBegin refuses to put a member into a directory where one was, or where the
-// state of a server is that would be hidden by an empty journal.
+// mayBegin refuses a directory for a new member if it holds the records of a standalone
+// server, which an empty journal would hide, or, unless the member joins others, if it
+// was that of a cluster's server.
 func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 	had, err := hasRecords(d, cfg)
 	switch {
@@ -141,17 +143,17 @@ func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 	return nil
 }
 
-// wasMember is the file that says that the directory is that of a cluster's server, whose
-// journals are in etcd: a cluster of its own must not begin there.
+// wasMember is the file that marks the directory of a cluster's server, whose journals
+// are in etcd. No other cluster may begin in such a directory.
 const wasMember = "clustered"
 
-// joined notes that the directory is that of a cluster's server.
+// joined marks the directory as that of a cluster's server.
 func (d *dataDir) joined() error { return writeFile(d.join(wasMember), nil, 0o600) }
 
 var errOwnJournal = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
 
-// hasRecords reports whether the directory has a journal of one machine with
-// something in it.
+// hasRecords reports whether the directory has the journal of a standalone server with
+// records in it.
 func hasRecords(d *dataDir, cfg *ServerConfig) (bool, error) {
 	if _, err := os.Stat(d.join("journal")); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -163,13 +165,13 @@ func hasRecords(d *dataDir, cfg *ServerConfig) (bool, error) {
 	return l.Next() > 1, l.Close()
 }
 
-// memberError ends a server whose member of etcd has ended.
+// memberError is the error of a server whose member of etcd has failed.
 type memberError struct{ err error }
 
 func (e *memberError) Error() string { return fmt.Sprintf("the server's member of etcd: %v", e.err) }
 func (e *memberError) Unwrap() error { return e.err }
 
-// watchMember ends the server with its member.
+// watchMember ends the server when its member fails.
 func watchMember(ctx context.Context, m *etcd.Member, fail context.CancelCauseFunc) {
 	select {
 	case err := <-m.Failed():
@@ -180,7 +182,7 @@ func watchMember(ctx context.Context, m *etcd.Member, fail context.CancelCauseFu
 	}
 }
 
-// EtcdAccess is how commands reach the etcd of a cluster.
+// EtcdAccess returns how commands reach the etcd of a cluster.
 func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 	a := etcd.Access{Endpoints: cfg.Endpoints}
 	if cfg.Cert == "" && cfg.Key == "" && cfg.CA == "" {
@@ -194,8 +196,8 @@ func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 	return a, err
 }
 
-// ReachEtcd fails when no endpoint of the etcd accepts a connection within 2 s. The
-// client of etcd would try on until its context ends, and not say why.
+// ReachEtcd returns an error if no endpoint of the etcd accepts a connection within 2 s.
+// The client of etcd would retry until its context ends, and not say why.
 func ReachEtcd(ctx context.Context, cfg EtcdConfig) error {
 	var last error
 	for _, endpoint := range cfg.Endpoints {

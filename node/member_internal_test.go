@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestMemberAdvertises checks that a member is known by the address at which others reach it, and listens at its own.
+// TestMemberAdvertises: a member is known by the addresses at which others reach it, and
+// listens at its own.
 func TestMemberAdvertises(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := ClusterConfig{
@@ -44,8 +45,8 @@ func TestMemberAdvertises(t *testing.T) {
 	}
 }
 
-// TestEtcdWithoutAnswer: the error names the flags with the addresses, and is no
-// longer one of a deadline, for which commands advise a longer --timeout.
+// TestEtcdWithoutAnswer: the error names the flags with the addresses. It is no longer a
+// deadline error, for which commands advise a longer --timeout.
 func TestEtcdWithoutAnswer(t *testing.T) {
 	err := withoutAnswer(fmt.Errorf("ask: %w", context.DeadlineExceeded), []string{"http://10.0.0.1:2379"})
 	if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "etcd at http://10.0.0.1:2379 did not answer in time: ") || !strings.Contains(err.Error(), "--cluster-advertise") {

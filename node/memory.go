@@ -11,26 +11,25 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// lookEvery is how often a process looks whether it has memory to give back.
+// lookEvery is how often a process checks whether it has memory to return.
 const lookEvery = 2 * time.Second
 
-// gcPercent is how much a process may allocate between two collections, beside
-// what lives: a server remembers much and its garbage is young, so that a
-// collection costs more than the memory that is given back anyway.
+// gcPercent is how much a process may allocate between two collections, in percent of the
+// live heap. A server holds much and its garbage is young, so a collection costs more
+// than the extra memory, which giveBack returns in any case.
 const gcPercent = 200
 
-// tuneCollector sets it, unless whoever starts the process has said otherwise.
+// tuneCollector sets gcPercent, unless the environment variable GOGC is set.
 func tuneCollector() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// giveBack returns memory to the system when the process has been busy and is
-// not any more. Go keeps what a burst took, twice the live heap and more: on a
-// server that remembers a million jobs that is most of a gigabyte, for hours.
-// What the store's compactions have taken becomes free a little later, a piece
-// every two seconds, so it looks some more times.
+// giveBack returns memory to the system after the process was busy. Go retains what a
+// burst took, twice the live heap and more: on a server with a million jobs that is most
+// of a gigabyte, for hours. Memory of the store's compactions becomes free later, a piece
+// every two seconds, so giveBack returns memory several times.
 func giveBack(ctx context.Context) error {
 	tuneCollector()
 	tick := time.NewTicker(lookEvery)
@@ -49,18 +48,18 @@ func giveBack(ctx context.Context) error {
 	}
 }
 
-// keeper decides when to give memory back: some times after each busy time.
+// keeper decides when to return memory: several times after each busy time.
 type keeper struct {
 	allocated uint64
 	grown     bool // there was a busy time
-	quiet     int  // looks since then
+	quiet     int  // quiet checks since then
 }
 
-// giveBackAt are the looks after a busy time at which memory is given back; all
-// that is free by the last one is not worth more of them.
+// giveBackAt are the numbers of the quiet checks after a busy time at which memory is
+// returned. What becomes free after the last one is not worth another.
 var giveBackAt = []int{1, 3, 10, 30}
 
-// busy is what a process that does nothing allocates between two looks at most.
+// busy is how many bytes an idle process allocates between two checks, at most.
 const busy = 16 << 20
 
 func (k *keeper) look(allocated uint64) bool {
@@ -74,7 +73,7 @@ func (k *keeper) look(allocated uint64) bool {
 	return k.grown && slices.Contains(giveBackAt, k.quiet)
 }
 
-// allocated returns the bytes that were allocated since the process began.
+// allocated returns the bytes that were allocated since the start of the process.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)

@@ -23,12 +23,12 @@ func TestMemoryIsGivenBackAfterABusyTime(t *testing.T) {
 		want  []int
 	}{
 		{looks: 5, grow: busy},                                 // it has not been busy yet
-		{looks: 3, grow: busy + 1},                             // it is
-		{looks: 2, grow: busy, want: []int{1}},                 // it is not any more
+		{looks: 3, grow: busy + 1},                             // it is busy
+		{looks: 2, grow: busy, want: []int{1}},                 // it is quiet
 		{looks: 1, grow: 1 << 30},                              // busy again
-		{looks: 100, grow: busy, want: []int{1, 3, 10, 30}},    // and then never
+		{looks: 100, grow: busy, want: []int{1, 3, 10, 30}},    // and then no more
 		{looks: 1, grow: busy + 1},                             // busy
-		{looks: 1000, grow: 0, want: slices.Clone(giveBackAt)}, // and dead quiet
+		{looks: 1000, grow: 0, want: slices.Clone(giveBackAt)}, // and completely quiet
 	} {
 		if got := looks(c.looks, c.grow); !slices.Equal(got, c.want) {
 			t.Errorf("%d: after %d looks, with %d bytes between two of them, memory was given back at %v, want %v", i, c.looks, c.grow, got, c.want)

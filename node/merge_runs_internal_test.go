@@ -16,8 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// unitRuns are the runs of units, by unit. They are listed in pages as a server of a unit
-// lists its own.
+// unitRuns are the runs of partitions, by partition. ask lists them in pages as the owner
+// of a partition does.
 type unitRuns map[string][]*apiv1.Run
 
 func (u unitRuns) ask(unit, token string, size int) (*apiv1.ListRunsResponse, error) {
@@ -35,8 +35,8 @@ func (u unitRuns) ask(unit, token string, size int) (*apiv1.ListRunsResponse, er
 	return resp, nil
 }
 
-// TestMergedRunsAreBounded: a page of the runs of an app in several units is as large as
-// one unit's may be, and following the pages shows each run once.
+// TestMergedRunsAreBounded: a page of the runs of an app in several partitions is at most
+// as large as one partition's page, and following the pages shows each run once.
 func TestMergedRunsAreBounded(t *testing.T) {
 	const mostBytes = 3<<20 + 4<<10 // a page, and what its messages and tokens add
 	for name, c := range map[string]struct{ units, runs, errorBytes, size, pages int }{

@@ -18,16 +18,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
-// NameserverConfig is for a process that is a nameserver.
+// NameserverConfig configures a nameserver.
 type NameserverConfig struct {
 	Listen    string // default 127.0.0.1:7600
-	TokenFile string // required: the token of hosts
-	// ServerTokenFile is the token of nameserver and servers; "": they use that of hosts, on this machine only.
+	TokenFile string // required: the file with the token of hosts
+	// ServerTokenFile holds the token of nameserver and servers; "": they use that of
+	// hosts, on this machine only.
 	ServerTokenFile string
 	TLSCert         string
 	TLSKey          string
 	ReadyFile       string
-	Limits          Limits // of what callers may take
+	Limits          Limits // on what callers may take
 	Logger          *slog.Logger
 	Ready           func(Ready)
 }
@@ -58,7 +59,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 		return err
 	}
 	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
-	removeReady(cfg.ReadyFile) // of a process that was killed
+	removeReady(cfg.ReadyFile) // left by a process that was killed
 	dr := newDoor(g, cfg.Limits, tel, log)
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
@@ -66,8 +67,9 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
 }
 
-// assigned asks the nameserver for a server and waits until there is one: the
-// owner of a unit, or of the first app when the request names none.
+// assigned asks the nameserver for a server and waits until there is one: the owner of
+// the partition that the request names or, if it names none, that of its first app's
+// partition.
 func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.WatchRequest) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,8 +88,8 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.Wa
 	}
 }
 
-// unitsOf asks the nameserver for the units of its cluster, until it answers;
-// there are none where servers do not share their journals.
+// unitsOf asks the nameserver for the partitions of its cluster, until it answers. There
+// are none where servers do not share their journals.
 func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
 	for {
 		a, err := assigned(ctx, names, &apiv1.WatchRequest{Host: name, Apps: apps})
@@ -103,13 +105,13 @@ func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, a
 }
 
 const (
-	namesAgain  = 500 * time.Millisecond // the pause before the nameserver is asked once more
-	reportEvery = time.Second            // how often a nameserver is told of a server that does not change
+	namesAgain  = 500 * time.Millisecond // pause before the next request to a nameserver
+	reportEvery = time.Second            // how often a server reports itself although nothing has changed
 )
 
-// announce keeps the server known to the nameserver. It tells of a unit at once
-// that came to this server: hosts ask the nameserver where the unit is. It ends with
-// an error when the nameserver has another server and this one is of no cluster.
+// announce reports the server to the nameserver until ctx ends. It reports a partition
+// that the server has taken at once, because hosts ask the nameserver for the owner. It
+// returns an error if the server is standalone and the nameserver has another server.
 func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		err := reportTo(ctx, names, srv, address)
@@ -125,8 +127,8 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 	return nil
 }
 
-// reportTo is one session with the nameserver. It ends with the nameserver's refusal,
-// or with nil when ctx ends.
+// reportTo is one session with the nameserver. It returns the nameserver's refusal, or
+// nil when ctx ends.
 func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -143,7 +145,7 @@ func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 			return err
 		}
 		if err = stream.Send(report); err != nil || !joined {
-			if _, err := stream.Recv(); err != nil { // an order, or why the nameserver takes no report
+			if _, err := stream.Recv(); err != nil { // an order, or the reason why the nameserver takes no report
 				return err
 			}
 		}
@@ -153,7 +155,8 @@ func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 	}
 }
 
-// checkPeer refuses an address that cannot be dialled as it is meant.
+// checkPeer refuses an address that is not HOST:PORT, and one beyond this machine without
+// a CA certificate.
 func checkPeer(address, caCert string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("%q is not HOST:PORT: %w", address, err)

@@ -15,19 +15,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// Ready says how to reach a process that serves.
+// Ready describes how to reach a process that serves.
 type Ready struct {
 	URL   string `json:"url"`   // of the console and of HTTP/JSON
 	GRPC  string `json:"grpc"`  // host:port
 	Token string `json:"token"` // of the administrator; "" when the process has none
-	// HostToken lets workers in, and nothing else; "" when the process has none.
+	// HostToken admits workers, and nothing else; "" when the process has none.
 	HostToken string `json:"host_token,omitempty"`
-	// LoginURL signs a browser in as the administrator, once, within 10 minutes.
+	// LoginURL signs in a browser as the administrator, once, within 10 minutes.
 	LoginURL string `json:"login_url,omitempty"`
 	PID      int    `json:"pid"`
 }
 
-// quitPatience is how long calls under way may go on when a process ends.
+// quitPatience is how long open calls may continue when a process ends.
 const quitPatience = 2 * time.Second
 
 func logger(l *slog.Logger) *slog.Logger {
@@ -59,9 +59,9 @@ func removeReady(file string) {
 	}
 }
 
-// roles are the long-lived goroutines of a process. They are stopped in the
-// reverse order of their start, each when the one before has ended: a host
-// brings its results back while its server still listens.
+// roles are the long-lived goroutines of a process. They are stopped in the reverse order
+// of their start, each after the one before has ended: a host delivers its results while
+// its server still listens.
 type roles struct {
 	ctx   context.Context // ends when any role fails or the process is asked to end
 	fail  context.CancelCauseFunc
@@ -75,7 +75,7 @@ func newRoles(ctx context.Context) *roles {
 	return r
 }
 
-// run starts a role. It is stopped by its context.
+// run starts a role. It is stopped by the end of its context.
 func (r *roles) run(name string, f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.ctx))
 	done := make(chan struct{})
@@ -85,14 +85,14 @@ func (r *roles) run(name string, f func(context.Context) error) {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", name, err)
 		}
-		r.fail(err) // a role that ends, ends the process
+		r.fail(err) // the end of a role ends the process
 		return err
 	})
 	r.stops = append(r.stops, func() { cancel(); <-done })
 }
 
-// serve starts the door. The rooms behind it outlive it by one step: it is
-// closed when everything that was started later has ended.
+// serve starts the listener. It is closed after all roles that were started later have
+// ended, and before the packages behind it are closed.
 func (r *roles) serve(d *door, ln *port, h http.Handler) {
 	done := make(chan struct{})
 	r.group.Go(func() error {
@@ -107,16 +107,16 @@ func (r *roles) serve(d *door, ln *port, h http.Handler) {
 	r.stops = append(r.stops, func() { d.close(quitPatience); <-done })
 }
 
-// until tells that the process is ready, blocks until it is asked to end or a
-// role fails, and stops all roles.
+// until announces that the process is ready, blocks until the process is asked to end or
+// a role fails, and stops all roles.
 func (r *roles) until(readyFile string, f func(Ready), ready Ready) error {
 	err := r.wait(readyFile, f, ready)
 	defer removeReady(readyFile)
 	return errors.Join(err, r.stop())
 }
 
-// wait tells that the process is ready and blocks until it is asked to end or a
-// role fails. The error says that it could not tell.
+// wait announces that the process is ready, and blocks until the process is asked to end
+// or a role fails. Its error means that it could not announce it.
 func (r *roles) wait(readyFile string, f func(Ready), ready Ready) error {
 	if err := tellReady(readyFile, f, ready); err != nil {
 		return err
@@ -125,8 +125,8 @@ func (r *roles) wait(readyFile string, f func(Ready), ready Ready) error {
 	return nil
 }
 
-// cause is why the roles end: the failure of one of them, or that the process was
-// asked to.
+// cause returns why the roles end: the failure of one of them, or the request that the
+// process ends.
 func (r *roles) cause() error { return context.Cause(r.ctx) }
 
 func (r *roles) stop() error {
@@ -136,6 +136,6 @@ func (r *roles) stop() error {
 	return r.group.Wait()
 }
 
-// HideMemory keeps the tokens, keys and secrets in the memory of this process from
-// other processes, where the system can do that. It is for processes that serve.
+// HideMemory hides the tokens, keys and secrets in the memory of this process from other
+// processes, where the system can do that. It is for processes that serve.
 func HideMemory() error { return process.HideMemory() }

@@ -141,7 +141,7 @@ func TestDevRunsTheSampleJob(t *testing.T) {
 	}
 	conn, ctx := dial(t, p, p.Token)
 	runs := apiv1.NewRunsClient(conn)
-	for { // its schedule fires within five seconds
+	for { // the job's schedule fires within five seconds
 		list, err := runs.ListRuns(ctx, &apiv1.ListRunsRequest{Job: "greet", State: "succeeded"})
 		if err != nil {
 			t.Fatal(err)
@@ -273,8 +273,8 @@ func TestBadModulesAreRefused(t *testing.T) {
 	}
 }
 
-// Every method is refused without a token, with a wrong one, and with one whose
-// role lacks the permission; only what says so is public.
+// Every method is refused without a token, with a wrong one, and with one whose role
+// lacks the permission. Only the methods whose permission is public are open.
 func TestEveryMethodIsGuarded(t *testing.T) {
 	p := dev(t, node.DevConfig{Data: t.TempDir()})
 	conn, withToken := dial(t, p, p.Token)
@@ -283,14 +283,14 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 	defer cancel()
 	wrong := metadata.AppendToOutgoingContext(anonymous, "authorization", "Bearer ww_wrong")
 	public := map[string]bool{"/wheelwork.v1.Cluster/GetVersion": true}
-	memberOnly := map[string]bool{ // what executes runs is no person
+	memberOnly := map[string]bool{ // for hosts and servers, not for people
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true,
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 		"/wheelwork.v1.Backups/FetchState": true, "/wheelwork.v1.Membership/Forward": true,
 		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/CopyOut": true, "/wheelwork.v1.Membership/Ask": true,
 	}
-	workers := map[string]bool{ // what a worker's token is for
-		"/wheelwork.v1.Worker/Work":      true, // as far as it says what it runs: TestWorkersRunTheirOwnFunctions
+	workers := map[string]bool{ // for workers' tokens
+		"/wheelwork.v1.Worker/Work":      true, // for the functions that it names: TestWorkersRunTheirOwnFunctions
 		"/wheelwork.v1.Nameserver/Watch": true,
 	}
 	n := 0
@@ -313,7 +313,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 					t.Errorf("%s with a wrong token: %v", name, err)
 				}
 				err := call(withToken, conn, m, name)
-				guest := strings.HasPrefix(name, "/wheelwork.v1.Guest/") // asked by whoever executes the run
+				guest := strings.HasPrefix(name, "/wheelwork.v1.Guest/") // called by the host that executes the run
 				if denied := status.Code(err) == codes.PermissionDenied; denied != (memberOnly[name] || guest) {
 					t.Errorf("%s with the administrator's token: %v", name, err)
 				}
@@ -330,7 +330,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 	}
 }
 
-// call makes a call with an empty message and returns how it began.
+// call makes a call with an empty message and returns its first error.
 func call(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -356,7 +356,7 @@ func TestThreeProcesses(t *testing.T) {
 	names := launch(t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Nameserver(ctx, node.NameserverConfig{Listen: "127.0.0.1:0", TokenFile: token, Ready: ready})
 	})
-	host := launch(t, func(ctx context.Context, ready func(node.Ready)) error { // before its server: it waits
+	host := launch(t, func(ctx context.Context, ready func(node.Ready)) error { // started before its server, for which it waits
 		return node.Host(ctx, node.HostConfig{Data: filepath.Join(dir, "host"), Nameserver: names.GRPC, TokenFile: token, Name: "worker", Slots: 2, Ready: ready})
 	})
 	server := func() *process {
@@ -474,8 +474,8 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoginURL opens the link that a process tells, with a browser's cookies: it signs
-// in once, and the token in its place does not.
+// TestLoginURL opens the link that a process prints, with a browser's cookies: the link
+// signs in once, and does not work with the token in place of the code.
 func TestLoginURL(t *testing.T) {
 	t.Parallel()
 	p := dev(t, node.DevConfig{Data: t.TempDir()})

@@ -13,12 +13,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// findEvery is how often this server looks for the end of a run that another server
-// owns, for a caller who waits.
+// findEvery is how often this server looks for the end of a run that another server owns,
+// for a caller that waits.
 const findEvery = time.Second
 
-// onceOnly keeps a client from repeating at another server what may have been carried
-// out: the refusal of a request that was tried names no owner.
+// onceOnly keeps a client from repeating at another server a request that may have been
+// carried out here: if the request was tried, it replaces an error that names an owner by
+// one that does not.
 func onceOnly(err error, once *sched.Once) error {
 	if !once.Tried() || named(err) == "" {
 		return err
@@ -26,9 +27,9 @@ func onceOnly(err error, once *sched.Once) error {
 	return status.Error(codes.Unavailable, "the jobs went to another server while they were asked, and the runs may have been started: look at them before you try again")
 }
 
-// triggerElsewhere brings a trigger to the server that owns its job. A client that
-// was sent there instead would be the first to bring it to that server, which cannot
-// know of a try at this one.
+// triggerElsewhere passes a trigger to the server that owns its job. A client that was
+// redirected would send it there as a new trigger, and that server could not know that it
+// was tried here.
 func (r *router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequest, once *sched.Once) (*apiv1.Run, error) {
 	if req.Wait != "" {
 		if _, err := sched.WaitTime(req.Wait); err != nil {
@@ -63,7 +64,8 @@ func (r *router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequ
 	return r.awaitRun(ctx, req, id)
 }
 
-// awaitRun returns the run of a trigger, at its end if the trigger waits for it.
+// awaitRun returns the run of a trigger. If the trigger waits, it returns when the run
+// has ended or the wait is over.
 func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id job.RunID) (*apiv1.Run, error) {
 	var left time.Duration
 	if req.Wait != "" {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestTriggerWithoutKeyAtAnyServer: each server of a cluster takes a trigger without a
-// key, whichever owns the job, and brings it there itself. A client that were sent to
-// the owner could not know whether the first server had started the run already.
+// key, and passes it to the owner of the job itself. A client that was redirected to the
+// owner could not know whether the first server had already started the run.
 func TestTriggerWithoutKeyAtAnyServer(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a", "b")

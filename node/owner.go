@@ -7,8 +7,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// appsOf returns the apps that a request is about; none: it is about the
-// server, or the installation.
+// appsOf returns the apps that a request is about; none: it is about the server or the
+// installation.
 func appsOf(m any) []string {
 	switch r := m.(type) {
 	case *apiv1.ApplyJobRequest:
@@ -18,7 +18,7 @@ func appsOf(m any) []string {
 	case *apiv1.PutGrantsRequest:
 		return []string{r.GetGrants().GetApp()}
 	case *apiv1.PushModuleRequest:
-		if h := r.GetHead(); h != nil { // what follows belongs to it
+		if h := r.GetHead(); h != nil { // the messages after it belong to it
 			return []string{h.GetApp()}
 		}
 		return nil
@@ -45,8 +45,8 @@ func appsOf(m any) []string {
 	return nil
 }
 
-// elsewhere refuses what is about an app of another server. For programs the error
-// has the assignment as its detail.
+// elsewhere returns the error of a call about an app of another server. Programs find the
+// assignment in its details.
 func elsewhere(app string, a *apiv1.Assignment) error {
 	s := status.Newf(codes.FailedPrecondition, "the app %s is on the server %s: use %s", app, a.GetServer(), a.GetAddress())
 	if with, err := s.WithDetails(a); err == nil {

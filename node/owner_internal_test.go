@@ -27,10 +27,10 @@ func fill(m protoreflect.Message, depth int) {
 	}
 }
 
-// TestEveryRequestNamesItsApp: a request whose app nobody sees would be done by
-// the wrong server.
+// TestEveryRequestNamesItsApp: a request in which the server finds no app would be
+// answered by the wrong server.
 func TestEveryRequestNamesItsApp(t *testing.T) {
-	none := map[protoreflect.Name]bool{ // they are about a server, or about all
+	none := map[protoreflect.Name]bool{ // these concern a server, or all servers
 		"ListApps": true, "ListHosts": true, "GetVersion": true, "ListServers": true,
 		"Join": true, "Watch": true, "Work": true, "FetchModule": true, "Backup": true, "FetchState": true,
 	}
@@ -38,7 +38,7 @@ func TestEveryRequestNamesItsApp(t *testing.T) {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
 			switch s.Name() {
-			case "Queues", "Guest", "Membership", "Backups": // the files of one server; what a host asks for a run that its server gave it; who owns what; all of it
+			case "Queues", "Guest", "Membership", "Backups": // about the files of one server; a host's request for a run of this server; ownership; all state
 				continue
 			}
 			for k := range s.Methods().Len() {

@@ -15,8 +15,8 @@ import (
 
 const adminToken = "ww_an-administrators-token-of-this-test"
 
-// twoOwners starts two servers of one cluster, each of which owns a unit, and returns an
-// app of the second one.
+// twoOwners starts two servers of one cluster, each of which owns a partition, and
+// returns an app of the second one.
 func twoOwners(t *testing.T) (w *several, app string) {
 	t.Helper()
 	w = newSeveral(t, 2, "a", "b")
@@ -24,7 +24,7 @@ func twoOwners(t *testing.T) (w *several, app string) {
 	return w, w.appOf("b", "a")
 }
 
-// appOf makes apps at a server until one of them is another server's.
+// appOf makes apps at a server until one of them belongs to the server owner.
 func (w *several) appOf(owner, at string) string {
 	w.t.Helper()
 	c := w.client(at)
@@ -46,8 +46,8 @@ func (w *several) appOf(owner, at string) string {
 	return ""
 }
 
-// TestCallsReachTheOwner: a client that knows only the wrong server has every kind
-// of call answered by the right one, to which it never connects.
+// TestCallsReachTheOwner: a client that knows only the wrong server gets every kind of
+// call answered by the right one, to which it never connects.
 func TestCallsReachTheOwner(t *testing.T) {
 	t.Parallel()
 	w, app := twoOwners(t)
@@ -114,7 +114,7 @@ func TestCallsReachTheOwner(t *testing.T) {
 	}
 }
 
-// only connects to one address.
+// only returns a dialer that connects to one address alone.
 func only(at string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		if address != at {

@@ -31,7 +31,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// closers are closed in reverse, all of them, whatever fails.
+// closers are closed in reverse order, all of them, whatever fails.
 type closers []io.Closer
 
 func (c *closers) add(x io.Closer) { *c = append(*c, x) }
@@ -49,18 +49,18 @@ type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
-// serverParts are the rooms of a server, open.
+// serverParts are the open parts of a server.
 type serverParts struct {
 	closers
 	id      string
 	sched   *sched.Server // nil in a cluster
-	member  *memberParts  // nil without one
+	member  *memberParts  // nil if standalone
 	ingress *ingress.Ingress
-	state   *state  // what a backup is of; nil in a cluster
+	state   *state  // the source of a backup; nil in a cluster
 	faults  *faults // of its logs
 }
 
-// run works until ctx ends.
+// run serves until ctx ends.
 func (p *serverParts) run(ctx context.Context) error {
 	if p.member != nil {
 		return p.member.run(ctx)
@@ -68,7 +68,7 @@ func (p *serverParts) run(ctx context.Context) error {
 	return p.sched.Run(ctx)
 }
 
-// report is what a nameserver is told of the server.
+// report returns the server's report to a nameserver.
 func (p *serverParts) report(ctx context.Context, address string) (*apiv1.ServerReport, error) {
 	if p.member != nil {
 		return p.member.load(ctx), nil
@@ -83,7 +83,8 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 	}, nil
 }
 
-// owns names what the server owns of its cluster; "" without one.
+// owns returns what the server owns of its cluster, as a text to compare; "" if
+// standalone.
 func (p *serverParts) owns() string {
 	if p.member == nil {
 		return ""
@@ -91,8 +92,8 @@ func (p *serverParts) owns() string {
 	return p.member.owns()
 }
 
-// untilOther waits until the server owns something else than it did, or until a
-// tick. It reports false when ctx has ended.
+// untilOther waits until owns does not return owned any longer, or until a tick. It
+// reports false when ctx has ended.
 func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan time.Time) bool {
 	for {
 		var changed <-chan struct{}
@@ -196,8 +197,8 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		return nil, err
 	}
 	conf.Journal, conf.SnapshotTimes = j, snapshotTimes
-	// Nothing of what is loaded now is garbage: collecting it again and again would
-	// take a third of the start. What it costs in memory is given back later.
+	// Nothing that is loaded now is garbage: repeated collections would take a third of
+	// the start. The extra memory is returned later, see giveBack.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
@@ -213,24 +214,24 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 	return p, nil
 }
 
-// ingressSegment is smaller than a segment of the journal: most servers have
-// little in their ingress.
+// ingressSegment is in bytes. It is smaller than a segment of the journal, because most
+// servers have little in their ingress.
 const ingressSegment = 16 << 20
 
-// snapshotTimes is for a journal of the server's own: it may be so many times as
-// large as the rows, and 256 MiB at least, before they are read for a snapshot. With
-// a million jobs that costs 1 % of what is done in the meantime, and 4 % with 256 MiB
+// snapshotTimes is for a journal on the server's own disk: before the rows are read for a
+// snapshot, the journal may be so many times as large as the rows, and at least 256 MiB.
+// With a million jobs that costs 1 % of the work done meanwhile, and 4 % with 256 MiB
 // alone. A start after a power cut reads as much of the journal again.
 const snapshotTimes = 4
 
-// connect finds the servers that serve a host.
+// connect finds the servers with which a host has sessions.
 type connect struct {
 	server func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
-	units  func(ctx context.Context) ([]string, error) // of the cluster; nil: there is one server
+	units  func(ctx context.Context) ([]string, error) // partitions of the cluster; nil: there is one server
 	unit   func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
 }
 
-// hostParts are the rooms of a host, open.
+// hostParts are the open parts of a host.
 type hostParts struct {
 	closers
 	host   *host.Host
@@ -296,5 +297,6 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	return p, nil
 }
 
-// spoolSegment is small: a host keeps little, and for a short time.
+// spoolSegment is in bytes. It is small, because a host stores little, and for a short
+// time.
 const spoolSegment = 8 << 20

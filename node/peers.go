@@ -37,7 +37,7 @@ func fetchModule(ctx context.Context, from apiv1.WorkerClient, to *modules.Store
 	return err
 }
 
-// pause waits; it reports false when ctx ended first.
+// pause waits for d. It reports false when ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -14,7 +14,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// doorOf is a server that lets in some tokens, and has something to copy.
+// doorOf is a server that accepts some tokens, and has something to copy.
 type doorOf struct {
 	apiv1.UnimplementedBackupsServer
 	knows map[string]codes.Code // by token; absent: Unauthenticated
@@ -34,8 +34,9 @@ func (d *doorOf) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_Fet
 	return stream.Send(&apiv1.BackupChunk{Data: []byte("state")})
 }
 
-// TestStateOfPeers: a server shows itself as one, to one of an older version as a
-// member, and to nobody as a member who has refused it for another reason.
+// TestStateOfPeers: a server sends the token of servers, and to a server of an older
+// version, which does not know that, the token of members. After a refusal for another
+// reason it sends no other token.
 func TestStateOfPeers(t *testing.T) {
 	for name, c := range map[string]struct {
 		knows map[string]codes.Code

@@ -15,17 +15,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file is what the roster knows of apps that are split. More rows of the
-// table:
+// This file is the part of the cluster view about apps that are split. It is in further
+// rows of the cluster's table, see [roster]:
 //
-//	slot/APP/N      UNIT MOVE: the unit that has the slot since that move. A slot without a row is at home
-//	had/APP/UNIT    a unit other than home has had a slot of the app: what ended there is in its history
-//	split/APP       a [wish]: where the slots are to be
+//	slot/APP/N      UNIT MOVE: the partition that has the slot since that move. Without a row: the primary partition
+//	had/APP/UNIT    a further partition has had a slot of the app: runs that ended there are in its history
+//	split/APP       a [wish]: the desired placement of the slots
 //
-// The unit that has a slot writes where it is; of two that contradict each other
-// the one with the higher number of the move is right, and writes it again. Who
-// is sent to a unit that does not have the slot any more is refused there: that
-// is in the unit's journal.
+// The owner of the partition that has a slot writes its row. If two partitions
+// contradict each other, the one with the higher number of the move is right, and
+// writes the row again. A call that reaches a partition without the slot is refused
+// there: its journal says that the slot has left.
 
 const (
 	rowSlot  = "slot/"
@@ -33,22 +33,22 @@ const (
 	rowSplit = "split/"
 )
 
-// seat is where a slot is.
+// seat is the placement of one slot.
 type seat struct {
 	unit string
 	move uint64
 }
 
-// wish is where the slots of an app are to be.
+// wish is the desired placement of the slots of an app.
 type wish struct {
 	Units  []string `json:"units"` // by slot
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// places is what the roster knows of apps that are split.
+// places is the placement of the apps that are split.
 type places struct {
 	slots  map[string]*[job.Slots]seat // by app
-	had    map[string]map[string]bool  // by app and unit
+	had    map[string]map[string]bool  // by app and partition
 	wishes map[string]wish             // by app
 }
 
@@ -56,7 +56,7 @@ func newPlaces() places {
 	return places{slots: map[string]*[job.Slots]seat{}, had: map[string]map[string]bool{}, wishes: map[string]wish{}}
 }
 
-// hear takes in a row of the table; false: it is none of these.
+// hear takes in a row of the table. It returns false for a row of another kind.
 func (p *places) hear(kind, rest, value string, deleted bool) bool {
 	escaped, last, _ := strings.Cut(rest, "/")
 	app, err := url.PathUnescape(escaped)
@@ -93,7 +93,8 @@ func (p *places) hear(kind, rest, value string, deleted bool) bool {
 	return true
 }
 
-// isSplit reports whether another unit than home has had a slot of the app.
+// isSplit reports whether a partition other than the primary one has had a slot of the
+// app.
 func (r *roster) isSplit(app string) bool {
 	if !r.anySplit.Load() {
 		return false
@@ -103,8 +104,8 @@ func (r *roster) isSplit(app string) bool {
 	return len(r.places.had[app]) > 0
 }
 
-// unitOfSlot returns the unit where a slot of an app is; ok is false when the app
-// has none yet.
+// unitOfSlot returns the partition that has a slot of an app; ok is false when the app
+// has no partition yet.
 func (r *roster) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,8 +116,8 @@ func (r *roster) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
 	return unit, ok
 }
 
-// unitsOfApp returns the units that have had a slot of an app, home first; none
-// when it is nowhere.
+// unitsOfApp returns the partitions that have had a slot of an app, the primary one
+// first; none when the app has no partition.
 func (r *roster) unitsOfApp(app string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +134,7 @@ func (r *roster) unitsOfApp(app string) []string {
 	return units
 }
 
-// seatOf is where a slot is as the table says; zero: nothing.
+// seatOf returns the placement of a slot that is in the table; zero: there is none.
 func (r *roster) seatOf(app string, slot uint8) seat {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +144,7 @@ func (r *roster) seatOf(app string, slot uint8) seat {
 	return seat{}
 }
 
-// wishOf returns where the slots of an app are to be.
+// wishOf returns the desired placement of an app.
 func (r *roster) wishOf(app string) (wish, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,14 +152,15 @@ func (r *roster) wishOf(app string) (wish, bool) {
 	return w, ok
 }
 
-// wished returns the apps of which it was said where their slots are to be.
+// wished returns the apps that have a desired placement.
 func (r *roster) wished() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.places.wishes))
 }
 
-// wishing returns the units that are to have slots of an app, and those that have had some.
+// wishing returns the partitions that should have slots of an app, and those that have
+// had some.
 func (r *roster) wishing(app string) []string {
 	units := r.unitsOfApp(app)
 	w, _ := r.wishOf(app)
@@ -170,12 +172,13 @@ func (r *roster) wishing(app string) []string {
 	return units
 }
 
-// settleIn writes where a slot is that a unit has, unless it is written.
+// settleIn writes the placement of a slot that a partition has, unless the table has it,
+// or a later one.
 func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit string, move uint64) error {
 	if at := r.seatOf(app, slot); at.unit == unit && at.move == move || at.move > move {
 		return nil
 	}
-	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // of a directory that was restored
+	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // not raised yet if the directory was restored
 		return err
 	}
 	escaped := url.PathEscape(app)
@@ -187,7 +190,7 @@ func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit stri
 	return r.cluster.Note(ctx, r.group, fmt.Sprintf("%s%s/%d", rowSlot, escaped, slot), fmt.Sprintf("%s %d", unit, move), false)
 }
 
-// settleAll is settleIn for all slots that came to a unit.
+// settleAll is settleIn for all slots that have moved to a partition.
 func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
 		for slot, p := range sh.Slots {
@@ -201,8 +204,8 @@ func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]s
 	return nil
 }
 
-// wishFor writes where the slots of an app are to be. From the first app on that
-// is to be in several units, servers that would misread it are kept away.
+// wishFor writes the desired placement of an app. Before the first app is spread over
+// several partitions, it locks out servers that would misread that.
 func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
 	if len(distinct(w.Units)) > 1 {
 		if err := r.splits(ctx); err != nil {
@@ -216,8 +219,9 @@ func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
 	return r.cluster.Note(ctx, r.group, rowSplit+url.PathEscape(app), string(row), false)
 }
 
-// splits has the cluster be one in which apps are split. A server that does not
-// understand that does not start from then on; one that did just before says so now.
+// splits raises the format version of the cluster to one in which apps can be split. A
+// server that does not understand that cannot start from then on; if one has started just
+// before, splits returns an error.
 func (r *roster) splits(ctx context.Context) error {
 	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
 		return err
@@ -226,7 +230,7 @@ func (r *roster) splits(ctx context.Context) error {
 	return v.maySplit()
 }
 
-// seatsOf returns by slot where the slots of an app are.
+// seatsOf returns, by slot, the partitions that have the slots of an app.
 func (v *view) seatsOf(app string) (units []string) {
 	home := v.homes[app]
 	for slot := range job.Slots {
@@ -239,7 +243,7 @@ func (v *view) seatsOf(app string) (units []string) {
 	return units
 }
 
-// clone is a copy that does not change.
+// clone returns a copy that does not change.
 func (p *places) clone() places {
 	c := newPlaces()
 	for app, s := range p.slots {

@@ -12,21 +12,20 @@ import (
 
 const (
 	probeEvery = 10 * time.Second
-	probeTime  = 5 * time.Second // for an answer
-	// probeMisses in a row end the process: a port that answers nothing for a
-	// minute comes back with a new process alone.
+	probeTime  = 5 * time.Second // limit for one answer
+	// probeMisses in a row end the process: a port that has not answered for a minute
+	// recovers only in a new process.
 	probeMisses = 6
 )
 
-// probe sends requests of this process to its own port, as a caller outside does.
+// probe sends requests to the process's own port, as a client outside does.
 type probe struct {
 	ask     func(context.Context) error
-	accepts func() uint64 // how many connections the port has accepted
+	accepts func() uint64 // returns the number of connections that the port has accepted
 }
 
-// run returns nil when ctx ends, and an error when the port is dead: when it
-// neither answers nor accepts connections of others. One that is only busy
-// accepts them.
+// run returns nil when ctx ends, and an error when the port is dead: when it neither
+// answers nor accepts other connections. A port that is only busy accepts them.
 func (p probe) run(ctx context.Context) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -41,7 +40,7 @@ func (p probe) run(ctx context.Context) error {
 		err := p.ask(asking)
 		cancel()
 		before := accepted
-		if accepted = p.accepts(); err == nil || accepted > before+1 { // one may be the request's own
+		if accepted = p.accepts(); err == nil || accepted > before+1 { // one may be the probe's own
 			misses = 0
 			continue
 		}
@@ -51,10 +50,10 @@ func (p probe) run(ctx context.Context) error {
 	}
 }
 
-// livePath is asked for; any answer says that the port lives.
+// livePath is the path that the probe requests; any answer shows that the port works.
 const livePath = "/livez"
 
-// asking returns what sends one request over a new connection.
+// asking returns a function that sends one request over a new connection.
 func asking(dial func(context.Context) (net.Conn, error), secure bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		raw, err := dial(ctx)
@@ -64,7 +63,7 @@ func asking(dial func(context.Context) (net.Conn, error), secure bool) func(cont
 		defer context.AfterFunc(ctx, func() { raw.Close() })() //nolint:errcheck // the reader says it
 		conn := raw
 		if secure {
-			// It is this process that answers, and nothing is told to it.
+			// The server is this process, and the request tells it nothing.
 			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // as said
 		}
 		defer conn.Close() //nolint:errcheck // the answer has come
@@ -84,7 +83,8 @@ func asking(dial func(context.Context) (net.Conn, error), secure bool) func(cont
 	}
 }
 
-// toPort dials the address that a listener has; an unspecified one on this machine.
+// toPort returns a function that dials the address of a listener; an unspecified address
+// becomes loopback.
 func toPort(address net.Addr) func(context.Context) (net.Conn, error) {
 	network, target := address.Network(), address.String()
 	if t, ok := address.(*net.TCPAddr); ok && t.IP.IsUnspecified() {

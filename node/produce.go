@@ -18,7 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file brings the commands of producers to the units of their jobs.
+// This file passes the commands of producers to the partitions of their jobs.
 
 func appOfCommand(c *apiv1.Command) string {
 	app := ""
@@ -36,11 +36,12 @@ func appOfCommand(c *apiv1.Command) string {
 	return app
 }
 
-// produce serves a producer's stream: unit after unit, as its messages are for
-// one or the other, and what is for several by itself.
+// produce serves a producer's stream. It passes the stream to the partition of its
+// messages, one partition after the other, and handles messages for several partitions
+// itself.
 func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
 	desc := apiv1.Producer_ServiceDesc.Streams[0]
-	var ahead *readingAhead // since the first message for an app that is split
+	var ahead *readingAhead // set at the first message for an app that is split
 	for m != nil {
 		units, split, err := r.unitsOf(stream.Context(), m)
 		if err != nil {
@@ -88,7 +89,7 @@ func receive(stream grpc.ServerStream) (*apiv1.ProduceRequest, error) {
 	return m, nil
 }
 
-// readingAhead is a stream whose messages are read before they are asked for.
+// readingAhead is a stream whose messages are received before a reader asks for them.
 type readingAhead struct {
 	grpc.ServerStream
 	came chan *apiv1.ProduceRequest // closed at the end
@@ -124,7 +125,8 @@ func (a *readingAhead) next() (*apiv1.ProduceRequest, error) {
 	return m, nil
 }
 
-// RecvMsg serves a unit to which the stream is passed again.
+// RecvMsg implements [grpc.ServerStream], for a partition to which the stream is passed
+// again.
 func (a *readingAhead) RecvMsg(m any) error {
 	came, err := a.next()
 	if err == nil {
@@ -133,12 +135,14 @@ func (a *readingAhead) RecvMsg(m any) error {
 	return err
 }
 
-// together returns a message and those behind it that have come and may be carried
-// out in one go: they are for apps that are split, and have no more commands than one
-// may have. next came as well, and is to be looked at afterwards.
+// together returns m and the messages behind it that have arrived and can be applied in
+// one go: they are for apps that are split, have the same ack as m, and have no more
+// commands together than one message may have. next has arrived as well, and must be
+// handled afterwards.
 //
-// Each message takes an append in every unit that it has commands for. A producer
-// that does not wait for its answers would have the next one wait for that.
+// Each message needs an append in every partition for which it has commands. If a
+// producer does not wait for its answers, its next message would otherwise wait for these
+// appends.
 func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*apiv1.ProduceRequest, next *apiv1.ProduceRequest) {
 	all = []*apiv1.ProduceRequest{m}
 	for n := len(m.Commands); ; {
@@ -159,7 +163,7 @@ func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*
 	}
 }
 
-// spreadAll carries out messages in one go, and answers each.
+// spreadAll applies messages in one go, and answers each.
 func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest, split bool) error {
 	one := all[0]
 	if len(all) > 1 {
@@ -182,8 +186,9 @@ func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest
 	return nil
 }
 
-// unitsOf returns the units of a message's commands, each once. split says that
-// an app is among them whose jobs are in several units.
+// unitsOf returns the partitions of a message's commands, each once. split reports that
+// the message must be applied and that the jobs of one of its apps are in several
+// partitions.
 func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, split bool, err error) {
 	last := ""
 	for _, c := range m.GetCommands() {
@@ -204,11 +209,11 @@ func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []
 	return units, split, nil
 }
 
-const maxCommands = 256 // of a message, as everywhere
+const maxCommands = 256 // in a message, as everywhere
 
-// spread carries out a message whose commands are of several units. Those of an
-// app that is split are brought to their units, wherever these are: there is no
-// server that would have all of them.
+// spread applies a message whose commands are for several partitions. The commands of a
+// split app go to their partitions, whichever servers own these: no server owns all of
+// them. Those of other apps must be for partitions of this server.
 func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool) (*apiv1.ProduceResponse, error) {
 	switch {
 	case len(m.Commands) > maxCommands:
@@ -216,7 +221,7 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 	case m.Ack != "" && m.Ack != "applied":
 		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
 	}
-	for _, c := range m.Commands { // nothing is done when one of them is another server's
+	for _, c := range m.Commands { // nothing is applied if another server owns one of the partitions
 		if split {
 			break
 		}
@@ -245,8 +250,8 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 	return &apiv1.ProduceResponse{Number: m.Number, Results: results, Sync: "always"}, nil
 }
 
-// accept notes when this server took a command, and which run a trigger without a
-// key starts: wherever and however often it is carried out then, it is that run.
+// accept records when this server accepted a command and, for a trigger without a key,
+// which run it starts: wherever and however often the trigger is applied, it is that run.
 func accept(c *apiv1.Command, now time.Time, trace string) *apiv1.Ingress {
 	a := &apiv1.Ingress{Command: c, AtMs: now.UnixMilli(), TraceParent: trace}
 	if t := c.GetTrigger(); t != nil && t.IdempotencyKey == "" {
@@ -256,8 +261,7 @@ func accept(c *apiv1.Command, now time.Time, trace string) *apiv1.Ingress {
 	return a
 }
 
-// follow does those commands once more whose jobs were on their way to another
-// unit, for a while.
+// follow repeats, for a while, the commands whose jobs were moving to another partition.
 func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results []*apiv1.CommandResult) error {
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -283,8 +287,9 @@ func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 	}
 }
 
-// apply does commands of any units. What is not this server's is answered with
-// Unavailable: it may be tried again. again says that some may have been carried out.
+// apply applies commands of any partitions, here or at their owners. A command that
+// cannot reach its owner is answered with Unavailable: it may be tried again. again
+// reports that some commands may have been applied before.
 func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	results := make([]*apiv1.CommandResult, len(accepted))
 	of := map[string][]int{}
@@ -300,7 +305,7 @@ func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 		}
 		of[unit] = append(of[unit], i)
 	}
-	var units sync.WaitGroup // at once: each takes an append
+	var units sync.WaitGroup // concurrently: each needs an append
 	for _, unit := range order {
 		units.Go(func() {
 			if err := r.applyTo(ctx, unit, of[unit], accepted, again, results); err != nil {
@@ -317,7 +322,7 @@ func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 func refusal(err error) *apiv1.CommandResult {
 	s := status.Convert(err)
 	code := s.Code()
-	if code == codes.FailedPrecondition { // it is elsewhere now, and may be here again
+	if code == codes.FailedPrecondition { // another server owns the partition now, and this one may again
 		code = codes.Unavailable
 	}
 	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
@@ -347,12 +352,13 @@ func (r *router) applyTo(ctx context.Context, unit string, of []int, accepted []
 	return nil
 }
 
-// forwarded is the key of a context in which commands came from another server:
-// they are not sent on, or two that each name the other would do so for ever.
+// forwarded is the context key of commands that came from another server. They are not
+// forwarded again: two servers that each name the other as the owner would do so for
+// ever.
 type forwarded struct{}
 
-// forward brings commands to the server that owns their unit. What comes of it
-// may be lost on the way back: they are done once however often they are tried.
+// forward sends commands to the server that owns their partition. The answer may be lost
+// on its way, so the commands take effect once however often they are sent.
 func (r *router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	conn, err := r.peers.conn(address)
 	if err != nil {

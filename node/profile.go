@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// ProfileConfig is for the profiles of a process.
+// ProfileConfig configures the profiles of a process.
 type ProfileConfig struct {
-	Address string // of this machine: a profile shows what is in memory
-	// Token lets readers in, and the one in TokenFile if it is empty. The file is read
-	// for each request: a server makes it at its first start.
+	Address string // on this machine only: a profile shows the contents of memory
+	// Token is what readers must send; if it is empty, it is read from TokenFile. The
+	// file is read at each request, because a server makes it at its first start.
 	Token, TokenFile string
 }
 
-// Profile serves profiles of this process below /debug/pprof. The caller calls stop
-// once.
+// Profile serves the profiles of this process below /debug/pprof. The caller must call
+// stop once.
 func Profile(cfg ProfileConfig) (stop func() error, err error) {
 	if loopbackOnly(cfg.Address) != nil {
 		return nil, fmt.Errorf("--pprof %s is not a loopback address: profiles are for this machine only, use a tunnel from elsewhere", cfg.Address)
@@ -51,8 +51,8 @@ func Profile(cfg ProfileConfig) (stop func() error, err error) {
 	}, nil
 }
 
-// guarded lets in readers that have the token. A page on the Internet whose name leads
-// to this machine is kept out by the name (DNS rebinding).
+// guarded admits readers that have the token. It refuses a Host header that names another
+// machine, and so pages on the Internet whose name resolves to this one (DNS rebinding).
 func (c ProfileConfig) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {

@@ -21,8 +21,8 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestProfileIsGuarded reads a profile without the token, and through a browser on
-// this machine whose page names the process by another name.
+// TestProfileIsGuarded reads a profile without the token, and with a Host header of
+// another name, as a browser on this machine would after DNS rebinding.
 func TestProfileIsGuarded(t *testing.T) {
 	const token = "a-token-of-this-test"
 	file := filepath.Join(t.TempDir(), "token")

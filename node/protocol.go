@@ -13,20 +13,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// protocol is which protocols between the processes of an installation one of
-// them speaks. A change that the other side would misunderstand is a new one:
-// newest goes up with the release that speaks it, oldest with a later one. So
-// processes of neighbouring versions understand each other, in whatever order
-// they are brought up to date. Fields that the other side may pass over are no
-// new protocol.
+// protocol is the range of protocols that a process of an installation speaks with the
+// others. A change that the other side would misunderstand is a new protocol: newest
+// rises in the release that speaks it, and oldest in a later one. So processes of
+// neighbouring versions understand each other, in whatever order they are updated. Fields
+// that the other side may ignore need no new protocol.
 type protocol struct{ oldest, newest int }
 
-// spoken is what this program speaks.
+// spoken is the range of this program.
 var spoken = protocol{1, 1}
 
-// protocolHeader carries what the caller speaks, as OLDEST-NEWEST, and in the
-// answer what was chosen. Who says nothing speaks 1: SDKs, and versions before
-// there was the header.
+// protocolHeader carries the range of the caller, as OLDEST-NEWEST, and in the answer the
+// protocol that was chosen. A caller without the header speaks protocol 1: SDKs, and
+// versions before the header existed.
 const protocolHeader = "wheelwork-protocol"
 
 func (p protocol) String() string {
@@ -46,7 +45,7 @@ func parseProtocol(s string) (p protocol, ok bool) {
 	return p, found && err == nil && err2 == nil && p.oldest >= 1 && p.oldest <= p.newest
 }
 
-// choose is the newest protocol that both speak.
+// choose returns the newest protocol that both speak.
 func (p protocol) choose(caller protocol) (int, error) {
 	n := min(p.newest, caller.newest)
 	switch {
@@ -58,7 +57,8 @@ func (p protocol) choose(caller protocol) (int, error) {
 	return n, nil
 }
 
-// answer looks at what a caller speaks. The answer is "" when nobody asked.
+// answer checks the range of a caller. It returns the chosen protocol, or "" if the
+// caller sent no header.
 func (p protocol) answer(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, protocolHeader)
 	caller := protocol{1, 1}
@@ -97,7 +97,7 @@ func (p protocol) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 	return next(srv, s)
 }
 
-// chosen checks the answer of a server: one that says nothing speaks 1.
+// chosen checks the answer of a server: without the header it speaks protocol 1.
 func (p protocol) chosen(md metadata.MD) error {
 	n := 1
 	if v := md.Get(protocolHeader); len(v) > 0 {
@@ -112,7 +112,7 @@ func (p protocol) chosen(md metadata.MD) error {
 	return nil
 }
 
-// dialOptions tell the server what this process speaks, and look at its answer.
+// dialOptions send the range of this process to the server, and check its answer.
 func (p protocol) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -133,7 +133,8 @@ func (p protocol) dialOptions() []grpc.DialOption {
 	}
 }
 
-// agreedStream looks at what the server chose before it hands out what that says.
+// agreedStream checks which protocol the server chose before it returns the first
+// message.
 type agreedStream struct {
 	grpc.ClientStream
 	p    protocol

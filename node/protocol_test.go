@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// speak starts a server that speaks some protocols, or is of a time before them,
-// and asks it as somebody who speaks others: once, and in a stream.
+// speak starts a server and calls it with one unary call and one stream. A nil protocol
+// means a process of a version without the protocol header.
 func speak(t *testing.T, server, caller *protocol, header ...string) (chose string, once, stream error) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 16)
@@ -53,8 +53,8 @@ func speak(t *testing.T, server, caller *protocol, header ...string) (chose stri
 	return chose, once, stream
 }
 
-// TestProtocols: processes of neighbouring versions understand each other, in
-// whatever order they are brought up to date; others are told what to do.
+// TestProtocols: processes of neighbouring versions understand each other, in whatever
+// order they are updated. Others get an error with an instruction.
 func TestProtocols(t *testing.T) {
 	p := func(oldest, newest int) *protocol { return &protocol{oldest, newest} }
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestProtocols(t *testing.T) {
 	if _, once, _ := speak(t, &spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
 		t.Errorf("two headers: %v", once)
 	}
-	// A server that chooses what nobody offered.
+	// A server that chooses a protocol which was not offered.
 	for _, bad := range []string{"2", "x"} {
 		if err := spoken.chosen(metadata.Pairs(protocolHeader, bad)); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("an answer %q: %v", bad, err)
@@ -101,8 +101,8 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// TestDoorSpeaks: the real door and the real way to it agree, and a process of a
-// version that is too new is refused there.
+// TestDoorSpeaks: the real server and the real client agree, and a process of a version
+// that is too new is refused.
 func TestDoorSpeaks(t *testing.T) {
 	tel, err := newTelemetry(t.Context(), "test")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRequestsBehindAProxy holds requests of one client open behind a trusted proxy:
-// it is bounded alone, and one with a credential, and /livez from this machine, are not.
+// TestRequestsBehindAProxy holds requests of one client open behind a trusted proxy: only
+// that client is limited, and not one with a credential, nor /livez from this machine.
 func TestRequestsBehindAProxy(t *testing.T) {
 	limits := Limits{Unknown: 2, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.withDefaults()
 	g := newGuard()

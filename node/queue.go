@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 )
 
-// deadLetters is the alarm for messages that could not be delivered: a counter
-// to alert on, and a line in the log for each.
+// deadLetters returns the function that is called for messages that could not be
+// delivered: it counts them, to alert on, and logs each.
 func deadLetters(meter metric.Meter, log *slog.Logger) (func(queue.Dead), error) {
 	count, err := meter.Int64Counter("wheelwork.dead_letters", metric.WithDescription("Messages that became dead letters"))
 	if err != nil {
@@ -25,7 +25,7 @@ func deadLetters(meter metric.Meter, log *slog.Logger) (func(queue.Dead), error)
 	}, nil
 }
 
-// watchQueue shows what a queue holds as metrics.
+// watchQueue exports the state of a queue as metrics.
 func watchQueue(meter metric.Meter, q *queue.Queue) error {
 	dead, err := meter.Int64ObservableGauge("wheelwork.queue.dead_letters", metric.WithDescription("Dead letters that nobody has replayed or dropped"))
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package node
 
-// raceBuild says that the race detector's shadow memory is in this process: it
-// alone is more than any limit on data.
+// raceBuild reports whether the race detector is in this process: its shadow memory alone
+// is more than any limit on data.
 const raceBuild = false

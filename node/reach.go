@@ -12,14 +12,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// spanOf returns the records that an open journal has.
+// spanOf returns the range of records in an open journal.
 func spanOf(l *mq.Log) store.Journal { return store.Journal{First: l.First(), Next: l.Next()} }
 
-// mismatchError says that a journal and the store beside it do not belong together.
+// mismatchError reports that a journal and the store beside it do not belong together.
 type mismatchError struct {
 	data string
 	why  error
-	// readable says that the store can be read, so that a backup of it can be made.
+	// readable reports that the store can be read, so that a backup of it can be made.
 	readable bool
 }
 
@@ -32,7 +32,7 @@ func (e *mismatchError) Error() string {
 	return fmt.Sprintf("%[1]v. Bring back the journal's directory from a copy; or save what the store has with `wheelwork backup --data %[2]s FILE` and make a new data directory of it with `wheelwork restore FILE --data NEW`", e.why, e.data)
 }
 
-// refused adds what to do to the error of a store that does not fit its journal.
+// refused adds instructions to the error of a store that does not fit its journal.
 func refused(data string, err error) error {
 	if short := (*store.ShortJournalError)(nil); errors.As(err, &short) {
 		return &mismatchError{data: data, why: err, readable: short.Unread == nil}
@@ -40,7 +40,8 @@ func refused(data string, err error) error {
 	return err
 }
 
-// checkSpan refuses a journal from which an open store cannot go on.
+// checkSpan refuses a journal that cannot continue an open store: it must reach to the
+// store's last record, and begin no later than behind it.
 func checkSpan(data string, j store.Journal, applied uint64) error {
 	var why error
 	switch {
@@ -54,18 +55,17 @@ func checkSpan(data string, j store.Journal, applied uint64) error {
 	return &mismatchError{data: data, why: why, readable: true}
 }
 
-// RebuiltStore is what [RebuildStore] did.
+// RebuiltStore is the result of [RebuildStore].
 type RebuiltStore struct {
 	store.Rebuilt
-	// Asked are the stores, as [ClosedStores] names them, that their server makes again
-	// when it starts. The journals of a cluster's server are in etcd, and only these can
-	// say whether something is lost.
+	// Asked are the stores, as [ClosedStores] names them, that their server rebuilds at
+	// its next start. The journals of a cluster's server are in etcd, and only they show
+	// whether something is lost.
 	Asked []string
 }
 
-// RebuildStore makes the view of the store in a data directory again, of a server
-// that is stopped. It changes nothing when that would lose something, unless the
-// caller accepts the loss.
+// RebuildStore rebuilds the projection in the data directory of a stopped server. If that
+// would lose records, it changes nothing unless the caller accepts the loss.
 func RebuildStore(data string, acceptLoss bool, progress func(done, total int64)) (r RebuiltStore, err error) {
 	journal, err := closedJournal(filepath.Join(data, "journal"))
 	if err != nil {
@@ -85,8 +85,7 @@ func RebuildStore(data string, acceptLoss bool, progress func(done, total int64)
 	return r, err
 }
 
-// closedJournal returns the records that the closed journal in dir has, all of which
-// it reads.
+// closedJournal reads all of the closed journal in dir and returns its range of records.
 func closedJournal(dir string) (store.Journal, error) {
 	report, err := mq.Verify(dir, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,14 +97,14 @@ func closedJournal(dir string) (store.Journal, error) {
 	if !report.Sound() {
 		return store.Journal{}, fmt.Errorf("nothing was changed: the journal that the server reads afterwards is damaged: `wheelwork mq verify %s` says where, and `wheelwork mq repair` what can be done", dir)
 	}
-	// A journal without a segment begins with record 1 when the server starts.
+	// When the server starts, a journal without a segment begins with record 1.
 	return store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}, nil
 }
 
-// ofCluster reports whether a data directory is that of a server of a cluster, whose
-// journals are in etcd. own is what the journal in the directory has.
+// ofCluster reports whether a data directory is that of a cluster's server, whose
+// journals are in etcd. own is the range of the journal in the directory.
 func ofCluster(data string, own store.Journal) bool {
-	if own.Next > 1 { // also of a backup of a cluster that was restored and waits for `wheelwork cluster init`
+	if own.Next > 1 { // also true of a restored backup of a cluster, before `wheelwork cluster init`
 		return false
 	}
 	if _, err := os.Stat(filepath.Join(data, wasMember)); err == nil {
@@ -115,13 +114,13 @@ func ofCluster(data string, own store.Journal) bool {
 	return err == nil && len(names) > 0
 }
 
-// journalElsewhere is the journal of a store whose server does not run, and whose journal
-// is in etcd.
+// journalElsewhere is for the store of a stopped server whose journal is in etcd: it
+// always fails.
 func journalElsewhere() (store.Journal, error) {
 	return store.Journal{}, errors.New("its journal is in the etcd of the cluster: start the server there, which makes it again or takes the state from another server")
 }
 
-// openStore opens the store of a data directory beside its open journal.
+// openStore opens the store of a data directory, whose journal is open.
 func openStore(d *dataDir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
 	return openStoreBeside(d, func() (store.Journal, error) { return spanOf(l), nil }, log)
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// rogue is a server of an attacker: it writes down what it is sent.
+// rogue is a server of an attacker: it records the requests that it gets.
 type rogue struct {
 	at string
 
@@ -60,7 +60,7 @@ func (r *rogue) tokens() (methods, tokens []string) {
 	return slices.Clone(r.got), slices.Clone(r.sent)
 }
 
-// join has the rogue pose as a server that has some apps.
+// join announces the rogue at a nameserver as a server that has some apps.
 func (r *rogue) join(t *testing.T, names *process, token string, apps ...string) error {
 	t.Helper()
 	conn, ctx := dial(t, names, token)
@@ -76,8 +76,8 @@ func (r *rogue) join(t *testing.T, names *process, token string, apps ...string)
 	return err
 }
 
-// TestForwardIsForServers has a host's token bring a job to the owner of its unit
-// as if another server had accepted it.
+// TestForwardIsForServers: a host's token must not forward a job to the owner of its
+// partition as if another server had accepted it.
 func TestForwardIsForServers(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 1, "a")
@@ -96,7 +96,7 @@ func TestForwardIsForServers(t *testing.T) {
 	}
 }
 
-// TestHostsAreNoServers has a host's token pose as a server at a nameserver whose
+// TestHostsAreNoServers: a host's token must not act as a server at a nameserver whose
 // servers have a token of their own.
 func TestHostsAreNoServers(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestHostsAreNoServers(t *testing.T) {
 		t.Errorf("a host joins as a server: %v", err)
 	}
 	w.until(owner.GRPC)
-	// Nor does it speak for an administrator.
+	// Nor may it make a call for an administrator.
 	conn, ctx := dial(t, owner, memberToken)
 	ctx = metadata.AppendToOutgoingContext(ctx, "wheelwork-acting", "admin")
 	job := greetJob()
@@ -118,8 +118,8 @@ func TestHostsAreNoServers(t *testing.T) {
 	}
 }
 
-// TestTokensStayWhereTheyWereSent has the address of a server lead to a rogue one. No
-// client, and no server on behalf of one, may send it the token of the administrator.
+// TestTokensStayWhereTheyWereSent: the address of a server leads to a rogue one. No
+// client, and no server on behalf of one, may send it the administrator's token.
 func TestTokensStayWhereTheyWereSent(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a")
@@ -144,7 +144,7 @@ func TestTokensStayWhereTheyWereSent(t *testing.T) {
 	defer c.Close() //nolint:errcheck // nothing is under way
 	conn, asAdmin := dial(t, one, adminToken)
 	app := ""
-	for i := range 20 { // until one of them is in the unit of the other server
+	for i := range 20 { // until one of the apps is in the other server's partition
 		app = fmt.Sprint("app", i)
 		_, err := c.PutApp(ctx, &sdk.App{Name: app})
 		a, err2 := apiv1.NewNameserverClient(conn).Route(asAdmin, &apiv1.RouteRequest{App: app})
@@ -200,7 +200,7 @@ func TestTokensStayWhereTheyWereSent(t *testing.T) {
 	}
 }
 
-// TestServerTokens says when nameserver and servers need a token of their own.
+// TestServerTokens: when nameserver and servers need a token of their own.
 func TestServerTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -210,7 +210,7 @@ func TestServerTokens(t *testing.T) {
 	}{
 		"beyond loopback":       {"0.0.0.0:0", shared, "", "--server-token-file is missing"},
 		"the same":              {"127.0.0.1:0", shared, shared, "hold the same token"},
-		"with its own":          {"0.0.0.0:0", shared, own, "TLS is required"}, // which comes next
+		"with its own":          {"0.0.0.0:0", shared, own, "TLS is required"}, // the next check
 		"no file of that name":  {"127.0.0.1:0", shared, own + "x", "read --server-token-file"},
 		"servers and no hosts":  {"0.0.0.0:0", "", own, "TLS is required"},
 		"neither of the tokens": {"0.0.0.0:0", "", "", "TLS is required"},
@@ -220,7 +220,7 @@ func TestServerTokens(t *testing.T) {
 			t.Errorf("a server, %s: %v, want %s", name, err, c.want)
 		}
 		if c.hosts == "" {
-			continue // a nameserver is for hosts
+			continue // a nameserver needs the token of hosts
 		}
 		err = node.Nameserver(t.Context(), node.NameserverConfig{Listen: c.listen, TokenFile: c.hosts, ServerTokenFile: c.servers})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -18,32 +18,32 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
-// roster is what a server knows of its cluster: it follows the cluster's table
-// and the ownerships in etcd. What it says may be late; that costs a refusal or
-// a wait. What is right is decided by etcd when something is written.
+// roster is the cluster view of a server: a watched copy of the cluster's table and of
+// the ownerships in etcd. It may be late, which costs a refusal or a wait. When
+// something is written, etcd decides whether it is right.
 //
-// The rows of the table, which has the name of the group:
+// The rows of the table, whose name is the cluster name:
 //
-//	units           the names of the units, as JSON; the first server writes it
-//	app/APP         the unit of an app: written once, when the app is first seen
-//	known/UNIT      an owner has written the apps that the unit holds
+//	units           the names of the partitions, as JSON; the first server writes it
+//	app/APP         the primary partition of an app: written once, when the app is first seen
+//	known/UNIT      an owner has written the apps that the partition holds
 //	server/ID       a [presence], under the server's lease
-//	want/UNIT       the id of the server that is to own it
-//	ready/UNIT/ID   the epoch whose owner this server is ready to follow, under its lease
-//	drain/ID        the server is to own nothing
-//	division        which hosts work for which units, an apiv1.Division as JSON; the steward writes it
+//	want/UNIT       the id of the desired owner
+//	ready/UNIT/ID   the epoch of the ownership after which this server can take over, under its lease
+//	drain/ID        the server should own nothing
+//	division        the host assignment, an apiv1.Division as JSON; the balancer writes it
 //	key             the token by which servers know each other; the first one writes it
 type roster struct {
 	cluster *etcd.Cluster
 	group   string
 	self    string // the server's id
-	address string // and where others reach it
+	address string // at which others reach it
 	log     *slog.Logger
 
-	anySplit atomic.Bool // some app is
+	anySplit atomic.Bool // some app is split
 
 	mu       sync.Mutex
-	heard    [2]bool // of the table, of the owners
+	heard    [2]bool // whether the table, and the owners, were received
 	units    []string
 	apps     map[string]string
 	known    map[string]bool
@@ -54,47 +54,49 @@ type roster struct {
 	owners   map[string]etcd.Owner
 	places   places
 	division division
-	divides  bool          // all servers know of divisions
+	divides  bool          // all servers know host assignments
 	changed  chan struct{} // closed and replaced at every change
-	// routed is closed and replaced when who owns what, or works for what, changes:
-	// hosts ask for nothing else, and there are many of them.
+	// routed is closed and replaced when an owner or the host assignment changes. Hosts
+	// wait for nothing else, and there are many of them.
 	routed chan struct{}
 }
 
-// presence is what a server tells of itself.
+// presence is what a server reports of itself.
 type presence struct {
 	Address string `json:"address"`
 	Version string `json:"version"`
-	At      int64  `json:"at"` // Unix milliseconds, its clock
-	// What it weighs: where it is, what it can do beside others, and its round trip to
-	// etcd in microseconds, without which nothing of it is durable.
+	At      int64  `json:"at"` // Unix milliseconds, by the server's clock
+	// For the balancer: its zone, its capacity relative to the other servers, and its
+	// round trip to etcd in microseconds, without which nothing becomes durable.
 	Zone     string                 `json:"zone,omitempty"`
 	Capacity float64                `json:"capacity,omitempty"`
 	TripUs   int64                  `json:"trip_us,omitempty"`
-	Splits   bool                   `json:"splits,omitempty"`  // it understands apps that are split
-	Divides  bool                   `json:"divides,omitempty"` // and hosts that do not work for all units
-	Passes   bool                   `json:"passes,omitempty"`  // and calls that servers pass on, see [forwarder]
-	Owns     map[string]unitReport  `json:"owns"`              // by unit
+	Splits   bool                   `json:"splits,omitempty"`  // it knows apps that are split
+	Divides  bool                   `json:"divides,omitempty"` // it knows host assignments
+	Passes   bool                   `json:"passes,omitempty"`  // it takes calls that servers pass on, see [forwarder]
+	Owns     map[string]unitReport  `json:"owns"`              // by partition
 	Follows  map[string]followState `json:"follows"`
 }
 
-// unitReport is what the owner of a unit tells of it.
+// unitReport is what the owner of a partition reports of it.
 type unitReport struct {
 	Rate  float64 `json:"rate"` // schedules a second
 	Hosts int     `json:"hosts"`
 	Apps  int     `json:"apps"`
 	Zone  string  `json:"zone,omitempty"` // of most of its hosts
-	// Rates are the schedules a second of the slots of apps, of those with the most.
+	// Rates are the schedules a second of each slot, for the apps with the most.
 	Rates map[string][]float64 `json:"rates,omitempty"`
-	// Stuck says of apps why a slot of theirs cannot move.
+	// Stuck maps an app to the reason why one of its slots cannot move.
 	Stuck map[string]string `json:"stuck,omitempty"`
 	crowdReport
 }
 
-// followState is how far a standby is.
+// followState is the progress of a standby.
 type followState struct {
 	Applied uint64 `json:"applied"`
-	Behind  bool   `json:"behind,omitempty"` // it cannot take the unit before it has got the state of a server that has it
+	// Behind reports that the standby cannot own the partition before it has fetched the
+	// state from a server that has it.
+	Behind bool `json:"behind,omitempty"`
 }
 
 const (
@@ -106,7 +108,7 @@ const (
 	rowReady    = "ready/"
 	rowDrain    = "drain/"
 	rowDivision = "division"
-	rowKey      = "key" // of a cluster: the token by which its servers know each other
+	rowKey      = "key" // the token by which the servers of the cluster know each other
 )
 
 func newRoster(c *etcd.Cluster, group, self, address string, log *slog.Logger) *roster {
@@ -122,8 +124,8 @@ func (r *roster) reset() {
 	r.division.hear("", true)
 }
 
-// begin sets the cluster's units, unless an earlier server did, and learns what
-// there is.
+// begin sets the partitions of the cluster, unless an earlier server did, and reads which
+// there are.
 func (r *roster) begin(ctx context.Context, units int) error {
 	names := []string{r.group}
 	for i := 1; i < units; i++ {
@@ -146,7 +148,7 @@ func (r *roster) begin(ctx context.Context, units int) error {
 	return nil
 }
 
-// follow keeps the roster up to date until ctx ends.
+// follow keeps the cluster view up to date until ctx ends.
 func (r *roster) follow(ctx context.Context) error {
 	var wg sync.WaitGroup
 	again := func(what string, f func() error) {
@@ -185,8 +187,8 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 	r.notifyLocked()
 }
 
-// hearFact takes in a row. One that makes no sense is of a newer version, and
-// says nothing to this one.
+// hearFact takes in a row. A row that makes no sense comes from a newer version, and is
+// ignored.
 func (r *roster) hearFact(f etcd.Fact) {
 	kind, rest, _ := strings.Cut(f.Key, "/")
 	if r.places.hear(kind+"/", rest, f.Value, f.Deleted) {
@@ -239,36 +241,36 @@ func (r *roster) hearOwners(owners map[string]etcd.Owner) {
 	r.notifyLocked()
 }
 
-// notifyLocked wakes who waits for a change; r.mu must be held.
+// notifyLocked wakes the waiters for a change. The caller holds r.mu.
 func (r *roster) notifyLocked() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// rerouteLocked wakes who waits for another assignment; r.mu must be held.
+// rerouteLocked wakes the waiters for another assignment. The caller holds r.mu.
 func (r *roster) rerouteLocked() {
 	close(r.routed)
 	r.routed = make(chan struct{})
 }
 
-// reroute returns a channel that is closed when an assignment may be another one.
+// reroute returns a channel that is closed when an assignment may have changed.
 func (r *roster) reroute() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.routed
 }
 
-// change returns a channel that is closed at the next change. It is to be asked
-// for before what is waited for is looked at.
+// change returns a channel that is closed at the next change. It must be called before
+// the state is read that the caller waits for.
 func (r *roster) change() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// view is the roster of one moment.
+// view is a copy of the cluster view at one moment.
 type view struct {
-	heard    bool // anything
+	heard    bool // the table and the owners were received
 	units    []string
 	apps     int
 	known    map[string]bool
@@ -277,9 +279,9 @@ type view struct {
 	ready    map[string]uint64
 	draining map[string]bool
 	owners   map[string]etcd.Owner
-	homes    map[string]string // by app: only with places in it
-	places   places            // of apps that are split, or are to be
-	division *apiv1.Division   // nil: none was ever decided; not to be changed
+	homes    map[string]string // primary partitions by app: only of apps in places
+	places   places            // of apps that are split, or should be
+	division *apiv1.Division   // nil: none was ever decided; must not be changed
 }
 
 func (r *roster) look() view {
@@ -303,8 +305,8 @@ func (r *roster) look() view {
 	return v
 }
 
-// lasting reads the rows that outlive every server from etcd: what a cluster that
-// is restored begins with. The rest is said anew by those who live.
+// lasting reads from etcd the rows that outlive every server: a restored cluster begins
+// with these. Servers write the other rows again.
 func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
@@ -329,11 +331,11 @@ func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
 	return nil, err
 }
 
-// standing is what there is to know of one unit.
+// standing is the state of one partition.
 type standing struct {
 	owner etcd.Owner // Server is "" when there is none
-	want  string     // of a server that lives; "": none
-	ready bool       // that server is ready to take it from this owner
+	want  string     // desired owner, if it is live; "": none
+	ready bool       // the desired owner can take over from this owner
 }
 
 func (r *roster) standing(unit string) standing {
@@ -347,7 +349,7 @@ func (r *roster) standing(unit string) standing {
 	return s
 }
 
-// unitOf returns the unit of an app; ok is false when it has none yet.
+// unitOf returns the primary partition of an app; ok is false when it has none yet.
 func (r *roster) unitOf(app string) (unit string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -355,20 +357,20 @@ func (r *roster) unitOf(app string) (unit string, ok bool) {
 	return unit, ok
 }
 
-// hasHeard reports whether the table of the cluster is known, as of any moment.
+// hasHeard reports whether the cluster's table was ever received.
 func (r *roster) hasHeard() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.heard[0]
 }
 
-// fallback is the unit that answers for apps that are nowhere: it knows nothing
-// of them, as everybody.
+// fallback returns the partition that answers for apps without a partition: like all
+// others, it holds nothing of them.
 func (r *roster) fallback() string { return r.units[0] }
 
-// assignment says who owns a unit; without a server when nobody does, or one that
-// was at this server's address before it and so is gone, although etcd will name it
-// until its lease has ended: who was sent there would come back here.
+// assignment returns the owner of a partition. It names no server if there is none, or if
+// it is an earlier one at this server's address: that one is gone, although etcd names it
+// until its lease ends, and a call sent there would come back here.
 func (r *roster) assignment(unit string) *apiv1.Assignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -379,8 +381,8 @@ func (r *roster) assignment(unit string) *apiv1.Assignment {
 	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: unit, Units: r.units}
 }
 
-// passable reports whether the server of an assignment takes calls that another
-// server passes on: one of an older version does not.
+// passable reports whether the server of an assignment takes calls that other servers
+// pass on; servers of older versions do not.
 func (r *roster) passable(a *apiv1.Assignment) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -388,8 +390,8 @@ func (r *roster) passable(a *apiv1.Assignment) bool {
 	return p != nil && p.Passes
 }
 
-// place gives an app that is nowhere a unit: the one with the smallest schedule
-// count. It fails while a unit has not said which apps it holds: the app may be
+// place gives an app without a partition one: that with the smallest schedule rate. It
+// fails while a partition has not reported which apps it holds, because the app may be
 // one of them.
 func (r *roster) place(ctx context.Context, app string) (string, error) {
 	unit, err := r.emptiest()
@@ -406,8 +408,8 @@ func (r *roster) place(ctx context.Context, app string) (string, error) {
 	return unit, nil
 }
 
-// emptiest returns the unit that a new app goes to: the smallest rate, then the
-// fewest apps, as they were told and as they were placed since.
+// emptiest returns the partition for a new app: the one with the smallest rate, as its
+// owner reported it, plus placeCost for each of its apps.
 func (r *roster) emptiest() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -432,11 +434,12 @@ func (r *roster) emptiest() (string, error) {
 	return best, nil
 }
 
-// placeCost is what an app counts in schedules a second when it is placed: one
-// that was placed a moment ago has no rate yet.
+// placeCost is the rate, in schedules a second, for which each app of a partition counts
+// when another one is placed: a new app has no rate yet.
 const placeCost = 0.2
 
-// declare writes the apps that a unit holds: by its owner, before it is used.
+// declare writes the apps that a partition holds. Its owner calls it before it serves the
+// partition.
 func (r *roster) declare(ctx context.Context, unit string, apps []string) error {
 	for _, app := range slices.Sorted(slices.Values(apps)) {
 		if at, ok := r.unitOf(app); ok && at == unit {
@@ -467,14 +470,14 @@ func (v view) find(name string) (string, error) {
 	return "", fmt.Errorf("no server that lives has the id or the address %q: `wheelwork cluster status` shows them", name)
 }
 
-// poke wakes who waits for a change, when the change is this server's own.
+// poke wakes the waiters for a change after a change in this server.
 func (r *roster) poke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notifyLocked()
 }
 
-// appsOf returns the apps of a unit.
+// appsOf returns the apps whose primary partition this is.
 func (r *roster) appsOf(unit string) (apps []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,8 +32,8 @@ func facts(rows ...string) (all []etcd.Fact) {
 	return all
 }
 
-// TestAssignmentToWhoWasHereBefore: a server whose disk was lost comes back with
-// another id, and for the rest of its lease etcd names who it was, at its address.
+// TestAssignmentToWhoWasHereBefore: a server whose disk was lost comes back with another
+// id. For the rest of the lease etcd names the old id, at the same address.
 func TestAssignmentToWhoWasHereBefore(t *testing.T) {
 	r := quietRoster("main")
 	for _, c := range []struct {
@@ -74,7 +74,7 @@ func TestRosterHears(t *testing.T) {
 	if s := r.standing("main"); s.want != "" {
 		t.Errorf("a server that is not there is wanted: %+v", s)
 	}
-	// Ready for an ownership that has ended is not ready for this one.
+	// Ready for an ownership that has ended does not mean ready for this one.
 	r.hearOwners(map[string]etcd.Owner{"main.1": {Server: "me", Epoch: 8}})
 	if s := r.standing("main.1"); s.ready {
 		t.Errorf("%+v", s)
@@ -150,8 +150,8 @@ func TestClusterStatus(t *testing.T) {
 	}
 }
 
-// TestRouterWaitsForAnOwner: a route that waits for a unit ends as soon as
-// somebody owns it.
+// TestRouterWaitsForAnOwner: a call that waits for a partition ends as soon as the
+// partition has an owner.
 func TestRouterWaitsForAnOwner(t *testing.T) {
 	r := quietRoster("main")
 	x := &router{roster: r, units: map[string]*unit{"main": {name: "main"}}, writes: func(string) bool { return false }}
@@ -160,7 +160,7 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 		_, err := x.enter(t.Context(), "main", "pay")
 		done <- err
 	}()
-	r.hearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // it is about to work here
+	r.hearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // this server is about to serve it
 	r.hearOwners(map[string]etcd.Owner{})
 	r.hearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
 	select {
@@ -173,7 +173,7 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 	}
 }
 
-// FuzzRoster: what is in etcd may be of another version, or of nobody.
+// FuzzRoster: rows in etcd may come from another version, or be garbage.
 func FuzzRoster(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"app/a", "main"},
@@ -207,8 +207,9 @@ func FuzzRoster(f *testing.F) {
 	})
 }
 
-// TestTellsOfUnitsAtOnce: a nameserver hears of a unit as soon as this server works
-// for it, and as soon as it does not any more; what happens to others is nothing to it.
+// TestTellsOfUnitsAtOnce: a nameserver gets a report as soon as this server serves a
+// partition, and as soon as it no longer does. Changes of other servers' partitions cause
+// no report.
 func TestTellsOfUnitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quietRoster("main", "main.1")
@@ -253,8 +254,9 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 	})
 }
 
-// TestSplitWaitsForAUnitOnItsWay: a unit has no owner while it goes from one server to
-// another. To split an app waits for it, and not where units are drained.
+// TestSplitWaitsForAUnitOnItsWay: a partition has no owner while it moves from one server
+// to another. A request to split an app waits for that partition, and does not wait
+// because servers are drained.
 func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 	here, err := json.Marshal(presence{Address: "h:1", Splits: true})
 	if err != nil {
@@ -262,7 +264,7 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 	}
 	owned := map[string]etcd.Owner{"main": {Server: "one", Epoch: 3}, "main.1": {Server: "one", Epoch: 4}}
 	for name, c := range map[string]struct {
-		arrives time.Duration // at a server that is drained
+		arrives time.Duration // when the partition gets an owner, which is drained
 		min     time.Duration
 	}{
 		"it arrives":     {time.Second, time.Second},

@@ -7,25 +7,25 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// routing says which unit answers a call, of an app that is split over several.
-// Of one that is not, it is always the unit where the app is.
+// routing is how the partition is found that answers a call for an app that is split. For
+// an app that is not, it is always the primary partition.
 type routing int
 
 const (
 	unrouted   routing = iota
-	byHome             // what the app has but once: where it began
-	byHomeCopy         // likewise, and the other units get a copy before the call is answered
-	byJob              // where the job is
-	byRun              // where the job of the run is
-	byCaller           // where the run is on whose behalf a host asks
-	byUnits            // all that ever had a job of the app, and one answer is made of theirs
+	byHome             // the primary partition, for state that the whole app shares
+	byHomeCopy         // likewise, and the other partitions get a copy before the call is answered
+	byJob              // the partition of the job
+	byRun              // the partition of the run's job
+	byCaller           // the partition of the run for which a host asks
+	byUnits            // all that ever had a job of the app; their answers are merged
 	byServer           // this server, whatever it owns
-	byAny              // any unit that has a copy of what the app has but once
-	byCommand          // each command where its job is
-	byStream           // what the stream says
+	byAny              // any partition with a copy of the shared state
+	byCommand          // for each command the partition of its job
+	byStream           // the partition that the stream names
 )
 
-// routings are those of every method of the routed services. A method that is
+// routings holds the routing of every method of the routed services. A method that is
 // missing here is refused.
 var routings = map[string]routing{
 	"/wheelwork.v1.Jobs/ApplyJob":    byJob,
@@ -89,7 +89,8 @@ var routings = map[string]routing{
 	"/wheelwork.v1.Worker/FetchModule":    byServer,
 	"/wheelwork.v1.Worker/GetModuleProof": byAny,
 
-	// Values are at home; that the run may use them is looked at where the run is.
+	// Values are in the primary partition, but the partition of the run checks whether
+	// the run may use them.
 	"/wheelwork.v1.Guest/GetCheckpoint": byCaller,
 	"/wheelwork.v1.Guest/SetCheckpoint": byCaller,
 	"/wheelwork.v1.Guest/GetEntry":      byCaller,
@@ -104,8 +105,8 @@ var routings = map[string]routing{
 	"/wheelwork.v1.Cluster/GetVersion":  byServer,
 }
 
-// slotOf returns the slot that a request is about, as its routing finds it. A
-// name or an id that is none is left to the service, which says so.
+// slotOf returns the slot that a request is about, according to its routing. An invalid
+// name or id is left to the service, which refuses it.
 func slotOf(by routing, req any) (slot uint8, ok bool) {
 	switch by {
 	case byJob:
@@ -146,7 +147,7 @@ func slotOfCommand(c *apiv1.Command) uint8 {
 	return job.ModuleSlot
 }
 
-// pathOf splits the name of a method into its service and its own.
+// pathOf splits the full name of a method into its service and its own name.
 func pathOf(method string) (service, name string) {
 	service, name, _ = strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	return service, name

@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestEveryMethodIsRouted: whoever adds a method says which unit answers it when
-// an app is split.
+// TestEveryMethodIsRouted: every method has a routing, which finds the partition that
+// answers it when an app is split.
 func TestEveryMethodIsRouted(t *testing.T) {
 	left := map[string]bool{}
 	for m := range routings {
@@ -56,7 +56,7 @@ func TestEveryMethodIsRouted(t *testing.T) {
 				}
 			case byUnits:
 				if _, err := (&router{roster: newRoster(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
-					name != "ListApps" && name != "ListHosts" { // these are of the whole cluster
+					name != "ListApps" && name != "ListHosts" { // these are about the whole cluster
 					t.Errorf("%s: %v", method, err)
 				}
 			}
@@ -93,8 +93,8 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// TestPagesOfUnits: pages that are put together name each job once and in order,
-// whatever the pages of the units are, and one that moved meanwhile once.
+// TestPagesOfUnits: merged pages name each job once and in order, whatever the pages of
+// the partitions are, and a job that moved meanwhile once.
 func TestPagesOfUnits(t *testing.T) {
 	units := [3][]string{}
 	var all []string
@@ -103,7 +103,7 @@ func TestPagesOfUnits(t *testing.T) {
 		units[2-i%7%3] = append(units[2-i%7%3], name)
 		all = append(all, name)
 	}
-	units[0] = append(units[0], "job-050") // it is in two
+	units[0] = append(units[0], "job-050") // it is in two partitions
 	units[1] = append(units[1], "job-050")
 	for i := range units {
 		slices.Sort(units[i])
@@ -111,7 +111,7 @@ func TestPagesOfUnits(t *testing.T) {
 	}
 	for _, size := range []int{1, 2, 7, 50, 1000} {
 		var got []string
-		cut := map[string]bool{} // as if they were deleted while a page was made
+		cut := map[string]bool{} // as if these jobs were deleted while a page was made
 		for token := ""; ; {
 			after, err := base64.RawURLEncoding.DecodeString(token)
 			if err != nil {
@@ -184,7 +184,7 @@ func TestUnitTokens(t *testing.T) {
 	}
 }
 
-// FuzzPlaces gives the roster rows that anybody may have written.
+// FuzzPlaces gives the cluster view rows with any content.
 func FuzzPlaces(f *testing.F) {
 	for _, row := range [][2]string{{"slot/hot/3", "main.1 7"}, {"slot/a%2Fb/15", "main 1"}, {"had/hot/main.1", "1"}, {"split/hot", `{"units":["a"]}`}, {"slot/hot/99", "x"}, {"slot/%zz/1", "m 1"}} {
 		f.Add(row[0], row[1], false)
@@ -206,7 +206,7 @@ func FuzzPlaces(f *testing.F) {
 	})
 }
 
-// TestMergedPagesAreBounded merges pages of units that are full each.
+// TestMergedPagesAreBounded merges full pages of several partitions.
 func TestMergedPagesAreBounded(t *testing.T) {
 	const units, jobs = 4, 40
 	var pages []*apiv1.ListJobsResponse

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// unitHeader names the unit that a host's stream, and what it asks on behalf of
-	// its runs, are for.
+	// unitHeader names the partition to which a host's stream belongs, and its requests
+	// on behalf of its runs.
 	unitHeader = "wheelwork-unit"
-	// localHeader names the units that a server is asked for, by another one.
+	// localHeader names the partitions for which a server asks another one.
 	localHeader = "wheelwork-local"
-	// routePatience is how long a call waits for a unit that is on its way from one
+	// routePatience is how long a call waits for a partition that is moving from one
 	// owner to another.
 	routePatience = 5 * time.Second
 )
@@ -40,7 +40,7 @@ type registrar map[string]any
 
 func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) { r[d.ServiceName] = impl }
 
-// routed are the services of which every unit has its own.
+// routed returns the services that every partition has of its own.
 func routed() []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{
 		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Runs_ServiceDesc,
@@ -49,14 +49,15 @@ func routed() []*grpc.ServiceDesc {
 	}
 }
 
-// router stands where one server's services would, and hands each call to the
-// unit of its app. When another server owns that, it refuses with the owner's
-// Assignment, which clients follow; while nobody does, it waits a little.
+// router takes the place of the services of a standalone server, and passes each call to
+// the partition of its app. If another server owns that, the call fails with the owner's
+// Assignment, which clients follow. If none does, the call waits for routePatience at
+// most.
 type router struct {
 	roster *roster
 	units  map[string]*unit
 	peers  *peers
-	// writes says of a method that it may bring an app into being.
+	// writes reports whether a method may create an app.
 	writes func(method string) bool
 }
 
@@ -137,7 +138,7 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 	return r.route(ctx, service, m, method, req)
 }
 
-// route has the unit answer that a request is about.
+// route calls the partitions that a request is about.
 func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	by := routings[method]
 	if by == unrouted {
@@ -171,7 +172,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 	}
 }
 
-// callHere has the unit of a request answer, when this server owns it.
+// callHere calls the partition of a request, if this server owns it.
 func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	name, app, err := r.unitFor(ctx, method, req)
 	if err != nil {
@@ -190,9 +191,9 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 		if status.Code(err) != codes.Unavailable || r.units[name].rack.Load() == rack {
 			return resp, err
 		}
-		// The unit went while it was asked. Its next owner answers, or is named. A call
-		// that may have been carried out is made again only when its runs have their
-		// ids: see sched.Once.
+		// The partition left this server during the call. Its next owner answers, or is
+		// named. A call that may have been carried out is repeated only if its runs
+		// already have their ids: see sched.Once.
 		select {
 		case <-rack.gone:
 		case <-ctx.Done():
@@ -204,7 +205,7 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 	}
 }
 
-// answer has a unit's own service answer.
+// answer calls a partition's own service.
 func answer(ctx context.Context, r *rack, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
 	return m.Handler(r.services[service], ctx, func(to any) error {
 		proto.Merge(to.(proto.Message), req)
@@ -212,7 +213,7 @@ func answer(ctx context.Context, r *rack, service string, m grpc.MethodDesc, req
 	}, nil)
 }
 
-// unitFor returns the unit of a request, and the app that decided it.
+// unitFor returns the partition of a request, and the app that decided it.
 func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app string, err error) {
 	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
 		app = c.GetCaller().GetApp()
@@ -239,7 +240,7 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 		unit, err = r.unitOfSlot(app, slot, unit)
 	} else if routings[method] == byAny && r.roster.isSplit(app) {
 		for _, other := range r.roster.unitsOfApp(app) {
-			if u := r.units[other]; u != nil && u.rack.Load() != nil { // no need to go to another server
+			if u := r.units[other]; u != nil && u.rack.Load() != nil { // this server can answer, without another one
 				return other, app, nil
 			}
 		}
@@ -247,7 +248,8 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 	return unit, app, err
 }
 
-// unitOfSlot returns the unit of a slot of an app that is in home, or began there.
+// unitOfSlot returns the partition of a slot of an app. A slot that never moved is in
+// home, the primary partition.
 func (r *router) unitOfSlot(app string, slot uint8, home string) (string, error) {
 	unit, ok := r.roster.unitOfSlot(app, slot)
 	switch {
@@ -259,8 +261,9 @@ func (r *router) unitOfSlot(app string, slot uint8, home string) (string, error)
 	return unit, nil
 }
 
-// unitOfCommand returns the unit that does a command. What is only to be
-// accepted waits with the app: where its job is then is seen when it is done.
+// unitOfCommand returns the partition that applies a command. A command that is only to
+// be accepted waits in the primary partition: where its job is then matters when it is
+// applied.
 func (r *router) unitOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
 	app := appOfCommand(c)
 	home, err := r.unitOf(ctx, app, true)
@@ -281,8 +284,8 @@ func appOfRequest(req any) string {
 	return cmp.Or(app, "default")
 }
 
-// unitOf returns the unit of an app. One that is nowhere is given a place when it
-// is to be written to.
+// unitOf returns the primary partition of an app. An app without one gets one if write is
+// set.
 func (r *router) unitOf(ctx context.Context, app string, write bool) (string, error) {
 	if err := r.untilHeard(ctx); err != nil {
 		return "", err
@@ -312,8 +315,8 @@ func (r *router) unitOf(ctx context.Context, app string, write bool) (string, er
 	}
 }
 
-// untilHeard waits until this server, which has just started, knows where the apps are.
-// Before that it would look for each of them in the unit of apps that are nowhere.
+// untilHeard waits until this server, which may have just started, knows the placement of
+// apps. Before that it would look for all of them in the fallback partition.
 func (r *router) untilHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -330,8 +333,8 @@ func (r *router) untilHeard(ctx context.Context) error {
 	}
 }
 
-// enter returns the services of a unit, once this server owns it. Who enters
-// leaves.
+// enter returns the services of a partition, once this server owns it. The caller must
+// call leave.
 func (r *router) enter(ctx context.Context, name, app string) (*rack, error) {
 	u := r.units[name]
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
@@ -410,7 +413,8 @@ type claiming struct {
 
 func (s *claiming) Context() context.Context { return s.ctx }
 
-// answering is a stream that a unit answers with one message, which is kept.
+// answering is a stream that holds back the one message with which a partition answers
+// it.
 type answering struct {
 	grpc.ServerStream
 	answer any // nil: there was none yet
@@ -421,9 +425,9 @@ func (s *answering) SendMsg(m any) error {
 	return nil
 }
 
-// passCopying is pass for a stream that changes what an app has but once: other
-// units of the app have it before the caller is answered. The unit is left by
-// then, and can go to another server meanwhile.
+// passCopying is pass for a stream that changes the shared state of an app, which the
+// primary partition holds: the app's other partitions have a copy of it before the caller
+// is answered. By then the call has left the primary partition, which can move meanwhile.
 func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) error {
 	s := &answering{ServerStream: stream}
 	if _, err := r.pass(service, m, name, app, s, first); err != nil {
@@ -438,8 +442,8 @@ func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string
 	return stream.SendMsg(s.answer)
 }
 
-// pass hands a stream to a unit, until either ends. next is a message that came
-// on it and is another unit's; nil: there is none.
+// pass passes a stream to a partition until either ends. next is a message of the stream
+// that is for another partition; nil: there is none.
 func (r *router) pass(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) (next *apiv1.ProduceRequest, err error) {
 	rack, err := r.enter(stream.Context(), name, app)
 	if err != nil {
@@ -467,24 +471,27 @@ func (r *router) pass(service string, m grpc.StreamDesc, name, app string, strea
 	return nil, err
 }
 
-// cutAfter is how long a stream may take to end by itself when its unit is gone.
+// cutAfter is how long a stream may take to end by itself after its partition has left.
 const cutAfter = 50 * time.Millisecond
 
-// passed is a stream that a unit serves. Its first message was read before it
-// was known whose it is.
+// passed is a stream that a partition serves. Its first message was received before the
+// partition was known.
 type passed struct {
 	grpc.ServerStream
 	r     *router
-	first proto.Message // nil when it was told
+	first proto.Message // nil after it was delivered
 	unit  string
-	app   string                // of the last commands, which is in the unit
-	mixed *apiv1.ProduceRequest // came, and is another unit's; the unit was told that the stream ended
+	app   string // of the last commands; this partition has it
+	// mixed was received, and is for another partition; this one was told that the stream
+	// ended.
+	mixed *apiv1.ProduceRequest
 
 	sending closing
 }
 
-// cut makes what the unit sends from now on fail: the stream is not its own any
-// more. A client that reads nothing must not hold up its unit.
+// cut makes what the partition sends from now on fail, because the stream is passed on to
+// another one. It waits at most 1 s for a send in progress: a client that reads nothing
+// must not hold up the partition.
 func (p *passed) cut() { p.sending.close(time.Second) }
 
 func (p *passed) SendMsg(m any) error {
@@ -514,7 +521,7 @@ func (p *passed) RecvMsg(m any) error {
 	return nil
 }
 
-// covers reports whether all commands of a message are the unit's.
+// covers reports whether all commands of a message are for the partition.
 func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	for _, c := range q.GetCommands() {
 		app := appOfCommand(c)
@@ -532,8 +539,8 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	return true
 }
 
-// fetchModule sends the code of a module, whichever unit it is of, and whether
-// or not this server owns that: a digest names the same bytes everywhere.
+// fetchModule sends the code of a module from any partition, whether or not this server
+// owns that: a digest names the same bytes everywhere.
 func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
 	const chunk = 1 << 20
 	for _, name := range r.roster.units {
@@ -551,9 +558,9 @@ func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerSt
 	return status.Errorf(codes.NotFound, "this server has no module %s: ask the owner of its app", req.Digest)
 }
 
-// each asks every unit: those of this server here, the others at their owners.
-// While one of them is on its way it waits a little, and begins anew: nothing is
-// to be missing from what is shown.
+// each calls every partition: those of this server here, the others at their owners.
+// While a partition is moving it waits and begins again, because the result must not be
+// incomplete.
 func each[Q, A proto.Message](ctx context.Context, r *router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -566,14 +573,14 @@ func each[Q, A proto.Message](ctx context.Context, r *router, service, method st
 		}
 		select {
 		case <-changed:
-		case <-time.After(routePatience / 20): // a peer may know it earlier
+		case <-time.After(routePatience / 20): // another server may learn of it earlier
 		case <-ctx.Done():
 			return nil, err
 		}
 	}
 }
 
-// gathering is one question to all units.
+// gathering is one request to all partitions.
 type gathering[Q, A proto.Message] struct {
 	r       *router
 	service string
@@ -585,10 +592,10 @@ type gathering[Q, A proto.Message] struct {
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	names := g.r.roster.units
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
-	if len(asked) > 0 { // by another server, for what that thinks is owned here
+	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
 	}
-	elsewhere := map[string][]string{} // units by the address of their owner
+	elsewhere := map[string][]string{} // partitions by the address of their owner
 	var addresses []string
 	for _, name := range names {
 		u := g.r.units[name]
@@ -623,7 +630,8 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	return all, nil
 }
 
-// peer asks another server for its units. Whoever asks this one was let in.
+// peer asks another server for its partitions. This server has already authorized the
+// caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, units []string) (resp A, err error) {
 	conn, err := dialMember(address, g.r.peers.token, g.r.peers.caCert)
 	if err != nil {
@@ -667,7 +675,7 @@ func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*api
 	return all, nil
 }
 
-// listHosts makes one host of what each unit says of it.
+// listHosts merges what the partitions report of each host.
 func (r *router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	parts, err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
 		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListHostsResponse, error) {
@@ -692,7 +700,7 @@ func (r *router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*a
 	return all, nil
 }
 
-// joinHosts is a host as two units see it: the better state is the newer one.
+// joinHosts merges two partitions' reports of a host: the better state is the newer one.
 func joinHosts(a, b *apiv1.Host) *apiv1.Host {
 	if rank := []string{"lost", "draining", "up"}; slices.Index(rank, b.State) > slices.Index(rank, a.State) {
 		a, b = b, a
@@ -701,7 +709,7 @@ func joinHosts(a, b *apiv1.Host) *apiv1.Host {
 	a.Running += b.Running
 	a.Waiting += b.Waiting
 	a.Sleeping += b.Sleeping
-	if over := a.Running - a.Slots; over > 0 { // each unit counts the slots for itself
+	if over := a.Running - a.Slots; over > 0 { // each partition counts the slots for itself
 		a.Running, a.Waiting = a.Slots, a.Waiting+over
 	}
 	a.Credits += b.Credits

@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
-// TestCallsWaitForTheTable: a server that has just started looks for no app in the unit
-// of apps that are nowhere before it knows where the apps are.
+// TestCallsWaitForTheTable: a server that has just started does not look for apps in the
+// fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &router{roster: newRoster(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), units: map[string]*unit{"main": nil, "main.1": {}}}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// sample gives a newcomer something to look at: a module that is pushed and a
-// job that runs, unless the app has jobs already.
+// sample gives a newcomer an example: it pushes a module and applies a job with it,
+// unless the app has jobs already.
 func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger) error {
 	jobs := apiv1.NewJobsClient(conn)
 	list, err := jobs.ListJobs(ctx, &apiv1.ListJobsRequest{App: job.DefaultApp, PageSize: 1})

@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// TestOtherSecretKey: a server does not start with a key that opens none of its
-// secrets, unless the operator says that it is a new one.
+// TestOtherSecretKey: a server does not start with a key that opens none of its secrets,
+// unless the operator declares the key new.
 func TestOtherSecretKey(t *testing.T) {
 	dir := t.TempDir()
 	serve := func(accepted bool) *process {
@@ -46,7 +46,7 @@ func TestOtherSecretKey(t *testing.T) {
 }
 
 // TestMissingSecretKey: a server does not make the key that --secret-key-file names,
-// because other servers must have the same one, and says how to get it.
+// because other servers must have the same one. Its error says how to get it.
 func TestMissingSecretKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	err := node.Server(within(t), node.ServerConfig{Data: t.TempDir(), Listen: "127.0.0.1:0", SecretKey: path, Ready: func(node.Ready) { t.Error("it started") }})

@@ -18,36 +18,41 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
-// ServerConfig is for a process that is a server.
+// ServerConfig configures a process that is a server.
 type ServerConfig struct {
 	Data       string // default "wheelwork-data"
 	Listen     string // default 127.0.0.1:7700
-	Advertise  string // host:port at which others reach it; default: the address it listens on
+	Advertise  string // host:port at which others reach it; default: the address on which it listens
 	Nameserver string // host:port, several with commas in a cluster; default: the server is its own nameserver
-	TokenFile  string // the token of hosts; "": none joins
-	// ServerTokenFile is the token of nameserver and servers; "": they use that of hosts, on this machine only.
+	TokenFile  string // file with the token of hosts; "": no host joins
+	// ServerTokenFile holds the token of nameserver and servers; "": they use that of
+	// hosts, on this machine only.
 	ServerTokenFile string
 	TLSCert         string
 	TLSKey          string
-	CACert          string // to check the nameserver by; "": no TLS towards it
+	CACert          string // to verify the nameserver; "": no TLS towards it
 	ReadyFile       string // written when ready; "": none
-	SecretKey       string // the file with the key that seals secrets; default secret.key in Data, made when missing
-	// NewSecretKey starts a server although secrets were sealed with another key.
+	SecretKey       string // file with the key that seals secrets; default secret.key in Data, made if missing
+	// NewSecretKey starts a server even if secrets were sealed with another key.
 	NewSecretKey bool
 	Etcd         EtcdConfig
 	Cluster      ClusterConfig
-	Zone         string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
-	Capacity     float64 // what it can do beside the cluster's other servers; default its processors
+	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
+	// which is their label "zone".
+	Zone string
+	// Capacity is relative to the cluster's other servers. Default: the number of its
+	// processors.
+	Capacity float64
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
 
-	Gate Gate // what looks at uploads; its zero value works in this process
+	Gate Gate // the upload verifier; its zero value works in this process
 
-	Limits Limits // of what callers may take
+	Limits Limits // on what callers may take
 
 	Logger *slog.Logger
-	Ready  func(Ready) // called when ready; nil: nobody
+	Ready  func(Ready) // called when ready; may be nil
 
 	fail context.CancelCauseFunc // ends the server
 }
@@ -65,7 +70,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	s, err := openServing(ctx, cfg, "")
 	if err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
-			return nil // it was asked to end while it stood by
+			return nil // it was asked to end before it served
 		}
 		return err
 	}
@@ -74,7 +79,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	return s.finish(r, cfg.ReadyFile, err)
 }
 
-// finish ends a server in order, if its disk lets it. err is what has failed before.
+// finish ends a server in order, if its disk works. err is what failed before.
 func (s *serving) finish(r *roles, readyFile string, err error) error {
 	defer removeReady(readyFile)
 	return finish(s.data.path, errors.Join(r.cause(), s.parts.faults.err()), func() error {
@@ -82,7 +87,7 @@ func (s *serving) finish(r *roles, readyFile string, err error) error {
 	})
 }
 
-// serving is a server with its doors, open but not started. Closing it closes
+// serving is a server with its listener, open but not started. Closing it closes
 // everything in it.
 type serving struct {
 	closers
@@ -96,11 +101,11 @@ type serving struct {
 	parts     *serverParts
 	door      *door
 	handler   http.Handler
-	codes     *console.Codes // that sign browsers in
-	// self is a connection of this process to its own door, as a member.
+	codes     *console.Codes // for signing in browsers
+	// self is a connection of this process to its own listener, with the role member.
 	self *grpc.ClientConn
-	// names are connections to the nameservers that are told of this server; one
-	// may be self.
+	// names are connections to the nameservers to which this server reports; one may be
+	// self.
 	names []grpc.ClientConnInterface
 }
 
@@ -125,7 +130,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	s.add(closeFunc(s.data.close))
-	removeReady(cfg.ReadyFile) // of a process that was killed
+	removeReady(cfg.ReadyFile) // left by a process that was killed
 	if s.tel, err = newTelemetry(ctx, cmp.Or(kind, "server")); err != nil {
 		return nil, err
 	}
@@ -169,7 +174,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	return s, s.openConsole(g, kind)
 }
 
-// openDoor puts the services behind the door.
+// openDoor registers the services with the listener.
 func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
 	if cfg.Nameserver != "" {
 		if err := s.findNames(cfg, tokens.own()); err != nil {
@@ -203,7 +208,8 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inn
 	return nil
 }
 
-// owned are the interceptors for calls about what other servers of the cluster own.
+// owned returns the interceptors that pass on calls which another server of the cluster
+// must answer.
 func (s *serving) owned(g *guard) []grpc.ServerOption {
 	m := s.parts.member
 	if m == nil {
@@ -221,8 +227,8 @@ func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens proces
 	return nil
 }
 
-// dial returns a connection to the process's own door with a token; "" for
-// none: who uses it brings one with each call.
+// dial returns a connection to the process's own listener with a token. Without one ("")
+// each call must bring its own.
 func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if token != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer{token: token}))
@@ -235,8 +241,8 @@ func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn,
 	return conn, nil
 }
 
-// findNames connects to the nameservers. Several of them do not know of each other: two
-// could let in two servers that are of no cluster.
+// findNames connects to the nameservers. Several do not know of each other, and could
+// admit two standalone servers, so there may be several only in a cluster.
 func (s *serving) findNames(cfg ServerConfig, token string) error {
 	addresses := strings.Split(cfg.Nameserver, ",")
 	if len(addresses) > 1 && len(cfg.Etcd.Endpoints) == 0 {

@@ -19,43 +19,44 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// shepherd brings the slots of a unit to where they are to be, as long as this
-// server owns the unit: one after the other, so that little stands still at a
-// time. It also gives other units the copies of what the apps that began here have
-// but once. It works from what there is, again and again: a server that takes the
-// unit over goes on with what the one before it had begun.
+// shepherd is the slot mover of a partition that this server owns. It moves slots to
+// their desired placement, one after the other, so that little is frozen at a time. For
+// the apps whose primary partition this is, it also copies the shared state (modules,
+// aliases, calendars, secrets, settings) to the app's other partitions. It always works
+// from the current state, so a server that takes the partition over continues what the
+// owner before it began.
 type shepherd struct {
 	u     *unit
 	s     *sched.Server
-	epoch uint64 // of this server's ownership of the unit
+	epoch uint64 // of this server's ownership of the partition
 
-	copying  chan struct{} // holds one who copies: what was changed last is brought last
-	revision uint64        // of the state that was copied last; of who copies
+	copying  chan struct{} // held by the goroutine that copies, so that the newest state is copied last
+	revision uint64        // of the state that was copied last; guarded by copying
 
 	mu     sync.Mutex
 	why    map[string]string // by app: why a slot cannot move
-	copies map[string]copied // by app: what other units have
+	copies map[string]copied // by app: what other partitions have
 
-	later map[string]time.Time // by slot: when to try again; of run alone
+	later map[string]time.Time // by slot: when to try again; only run uses it
 	tries map[string]int
 }
 
-// copied is what was brought to other units last.
+// copied is the last state that was copied to other partitions.
 type copied struct {
 	state []byte
-	to    map[string]uint64 // by unit: the epoch of its owner then
+	to    map[string]uint64 // by partition: the epoch of its owner then
 }
 
 const (
 	shepherdEvery = time.Second
-	// laterBy and laterMax are the pauses after which a slot is tried again that
-	// was busy: the first, and the longest. waitBy and waitMax are how long its runs
-	// are waited for.
+	// laterBy and laterMax are the first and the longest pause before a busy slot is
+	// tried again. waitBy and waitMax are the first and the longest time for which its
+	// runs are waited for.
 	laterBy  = time.Second
 	laterMax = 15 * time.Second
 	waitBy   = 300 * time.Millisecond
 	waitMax  = 5 * time.Second
-	// handOver is how long one try to bring a slot over may take.
+	// handOver is how long one attempt to transfer a slot may take.
 	handOver  = 10 * time.Second
 	handAgain = 100 * time.Millisecond
 )
@@ -64,7 +65,7 @@ func newShepherd(u *unit, s *sched.Server, epoch uint64) *shepherd {
 	return &shepherd{u: u, s: s, epoch: epoch, copying: make(chan struct{}, 1), why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
 }
 
-// stuck returns by app why a slot of it cannot move.
+// stuck returns, by app, why a slot of it cannot move.
 func (h *shepherd) stuck() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +90,8 @@ func (h *shepherd) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			h.u.log.Warn("the slots of apps that are split do not come to where they are to be", "unit", h.u.name, "error", err)
 		}
-		// What others report changes all the time, and nothing here hangs on it.
+		// Reports of servers change the cluster view all the time, and nothing here
+		// depends on them.
 		if !pause(ctx, shepherdEvery/20) {
 			return
 		}
@@ -106,7 +108,7 @@ func (h *shepherd) look(ctx context.Context, shares map[string]sched.Share) erro
 	if err := r.settleAll(ctx, h.u.name, shares); err != nil {
 		return err
 	}
-	for _, app := range r.wished() { // one that does nothing may be split as well
+	for _, app := range r.wished() { // an idle app may be split as well
 		if _, ok := shares[app]; ok {
 			continue
 		}
@@ -138,7 +140,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 	for slot := range uint8(job.Slots) {
 		to := ""
 		switch p := sh.Slots[slot]; {
-		case p.State == job.Leaving: // begun before, by this server or another one
+		case p.State == job.Leaving: // begun earlier, by this server or another one
 			to = p.Unit
 		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != h.u.name:
 			to = wish.Units[slot]
@@ -177,15 +179,15 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 	return nil
 }
 
-// move brings a slot to another unit. Once it is frozen this goes on until it is
-// there, or the server does not own the unit any more.
+// move moves a slot to another partition. Once the slot is frozen, move tries until it
+// has arrived, or until this server does not own the partition any longer.
 func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
-	err := h.hand(ctx, head) // nothing is frozen for a unit that does not answer
+	err := h.hand(ctx, head) // nothing is frozen for a partition that does not answer
 	if status.Code(err) == codes.FailedPrecondition && named(err) == "" {
-		// A unit has a copy of an app before a slot is frozen for it. Where units were
-		// restored, each as it was at a moment of its own, it may have none.
+		// A partition has a copy of an app before a slot is frozen for it. It may have
+		// none if the partitions were restored, each from a moment of its own.
 		if err = h.copyOut(ctx, app, to); err == nil {
 			err = h.hand(ctx, head)
 		}
@@ -217,8 +219,8 @@ func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, 
 	return h.s.Forget(ctx, app, slot, move)
 }
 
-// hand gives a frozen slot to the owner of a unit; without the number of a move
-// it only asks whether that one would take it.
+// hand transfers a frozen slot to the owner of a partition. Without the number of a move
+// it only asks whether that owner would take it.
 func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) error {
 	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
@@ -256,11 +258,11 @@ func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) e
 			return err
 		}
 	}
-	_, err = stream.CloseAndRecv() // says also why it could not be sent
+	_, err = stream.CloseAndRecv() // also returns why a message could not be sent
 	return err
 }
 
-// takeSlot makes a slot of a unit of this server of what another unit sent.
+// takeSlot adds a slot to a partition of this server from what another partition sent.
 func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
 	if head.Slot < 0 || head.Slot >= job.Slots {
 		return status.Errorf(codes.InvalidArgument, "there is no slot %d", head.Slot)
@@ -274,8 +276,8 @@ func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRe
 	return r.settleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
 }
 
-// copyOut brings what an app that began here has but once to the units that have
-// slots of it, or are to get some, and to others that are named.
+// copyOut copies the shared state of an app from its primary partition to the partitions
+// that have slots of it, or should have some, and to the others that are named.
 func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.roster
 	units := r.wishing(app)
@@ -304,7 +306,7 @@ func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) er
 		return err
 	}
 	h.revision++
-	st.Epoch, st.Revision = h.epoch, h.revision // after body was made: they say nothing of the app
+	st.Epoch, st.Revision = h.epoch, h.revision // after body was made: they are not part of the app's state
 	h.mu.Lock()
 	had := h.copies[app]
 	h.mu.Unlock()
@@ -348,7 +350,7 @@ func (h *shepherd) copyTo(ctx context.Context, unit string, st *apiv1.AppState) 
 	return err
 }
 
-// copyApp takes a copy into a unit of this server, with the code of the modules.
+// copyApp takes a copy into a partition of this server, with the code of the modules.
 func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.AppState) error {
 	u := r.units[unit]
 	var missing []string
@@ -358,7 +360,7 @@ func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.
 		}
 	}
 	missing = slices.DeleteFunc(missing, func(digest string) bool {
-		for _, other := range r.units { // of this server: it has most of them
+		for _, other := range r.units { // the other partitions of this server have most of them
 			if code, err := other.conf.Modules.Get(digest); err == nil {
 				_, err := u.conf.Modules.Put(code)
 				return err == nil
@@ -372,8 +374,8 @@ func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.
 	return rack.sched.Copy(ctx, st)
 }
 
-// copied waits until the units of an app that is split have what was changed of
-// it where it began, also while units go from server to server.
+// copied waits until the other partitions of a split app have the last changes in the
+// primary one, even if partitions move meanwhile.
 func (r *router) copied(ctx context.Context, app string) error {
 	if len(r.roster.wishing(app)) < 2 {
 		return nil
@@ -391,14 +393,14 @@ func (r *router) copied(ctx context.Context, app string) error {
 		if err == nil {
 			return nil
 		}
-		if why == nil || ctx.Err() == nil { // what comes of the end of ctx explains nothing
+		if why == nil || ctx.Err() == nil { // an error from the end of ctx explains nothing
 			why = err
 		}
 		if named(err) != "" || status.Code(err) == codes.Unavailable {
 			select {
 			case <-changed:
 				continue
-			case <-time.After(routePatience / 100): // another server may know it earlier
+			case <-time.After(routePatience / 100): // another server may learn of it earlier
 				continue
 			case <-ctx.Done():
 			}
@@ -407,8 +409,8 @@ func (r *router) copied(ctx context.Context, app string) error {
 	}
 }
 
-// copyOut has the owner of the unit where an app began bring it to the app's other
-// units. It keeps no unit from going to another server.
+// copyOut lets the owner of an app's primary partition copy the app's state to its other
+// partitions. It does not keep a partition from moving.
 func (r *router) copyOut(ctx context.Context, home, app string) error {
 	rack, err := r.enter(ctx, home, app)
 	if address := named(err); address != "" {
@@ -430,10 +432,10 @@ func (r *router) copyOut(ctx context.Context, home, app string) error {
 	return h.copyOut(ctx, app)
 }
 
-// maxRated is of how many apps a unit tells the rates.
+// maxRated is the number of apps of which a partition reports the rates.
 const maxRated = 20
 
-// ratesOf returns the rates of the slots of those apps that do most.
+// ratesOf returns the rates of the slots of the apps with the highest rates.
 func ratesOf(shares map[string]sched.Share) map[string][]float64 {
 	type rated struct {
 		app string

@@ -20,23 +20,24 @@ import (
 )
 
 const (
-	// maxParts bounds the messages within one message: an empty one is two bytes on
-	// the wire and a hundred or more in memory.
+	// maxParts bounds the messages within one message: an empty one has two bytes on the
+	// wire and a hundred or more in memory.
 	maxParts = 50_000
 	maxDepth = 100
-	// uncounted is the size up to which a message is too small to have many parts.
+	// uncounted is the size in bytes up to which a message is too small to have many
+	// parts.
 	uncounted = 64 << 10
 )
 
-// sizes is a codec that decodes no message that is larger than its sender may
-// send. Hosts, servers and producers send many commands or results in one
-// message; everybody else sends one thing at a time.
+// sizes is a codec that does not decode messages larger than their senders may send.
+// Hosts, servers and producers send many commands or results in one message; all others
+// send one thing at a time.
 type sizes struct {
 	encoding.CodecV2
 	limit int64
-	large map[protoreflect.FullName]bool // messages that only maxMessage bounds
+	large map[protoreflect.FullName]bool // message types that only maxMessage bounds
 
-	// A codec cannot say what status an error has, so a refusal waits here for the
+	// A codec cannot set the status of its error, so a refusal waits here for the
 	// interceptor, which is called right after.
 	pending atomic.Int64
 	refused sync.Map // from the message, which stays empty, to its error
@@ -46,7 +47,7 @@ func newSizes(c encoding.CodecV2, limit int64, methods map[string]string) *sizes
 	s := &sizes{CodecV2: c, limit: limit, large: map[protoreflect.FullName]bool{}}
 	for method, permission := range methods {
 		switch permission {
-		case "work", "execute", "serve", "state": // of the processes of the installation
+		case "work", "execute", "serve", "state": // for the processes of the installation
 		default:
 			if method != apiv1.Producer_Produce_FullMethodName {
 				continue
@@ -59,7 +60,7 @@ func newSizes(c encoding.CodecV2, limit int64, methods map[string]string) *sizes
 	return s
 }
 
-// methodOf finds a method by the name that gRPC gives it, nil when there is none.
+// methodOf returns the method with the name that gRPC gives it; nil: there is none.
 func methodOf(name string) protoreflect.MethodDescriptor {
 	full := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(name, "/"), "/", "."))
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(full)
@@ -103,8 +104,8 @@ func (s *sizes) check(data mem.BufferSlice, n int, v any) error {
 	return nil
 }
 
-// countParts takes the messages within a message from left, and reports whether
-// there are no more. What is no message is for the decoder to refuse.
+// countParts subtracts the messages within a message from left, and reports whether that
+// was enough. Bytes that are no valid message are left to the decoder.
 func countParts(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) bool {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -127,7 +128,7 @@ func countParts(b []byte, d protoreflect.MessageDescriptor, left *int, depth int
 	return true
 }
 
-// refusal returns why a message was not decoded.
+// refusal returns why a message was not decoded; nil: it was.
 func (s *sizes) refusal(m any) error {
 	if s.pending.Load() == 0 {
 		return nil
@@ -151,7 +152,7 @@ func (s *sizes) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 	return next(srv, sizedStream{stream, s})
 }
 
-// sizedStream hands out no message that was refused.
+// sizedStream returns an error in place of a message that was refused.
 type sizedStream struct {
 	grpc.ServerStream
 	sizes *sizes

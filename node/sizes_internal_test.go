@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
-// TestMessagesAreBounded wants messages of people to be small, and those of hosts,
-// servers and producers to be as large as they need.
+// TestMessagesAreBounded: messages of people must be small; those of hosts, servers and
+// producers may be as large as they need.
 func TestMessagesAreBounded(t *testing.T) {
 	s := newSizes(codec.New(), 1<<20, newGuard().methods)
 	text := strings.Repeat("x", 2<<20)
@@ -56,7 +56,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestPartsAreCounted nests parts deeper than any message does.
+// TestPartsAreCounted nests parts deeper than any real message does.
 func TestPartsAreCounted(t *testing.T) {
 	d := (&apiv1.ApplyJobRequest{}).ProtoReflect().Descriptor()
 	b, err := proto.Marshal(&apiv1.ApplyJobRequest{Job: &apiv1.Job{Handler: &apiv1.Handler{Name: "n"}, Schedule: &apiv1.Schedule{}}})

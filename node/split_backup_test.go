@@ -23,7 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// untilCluster asks for the cluster until it is as it should be.
+// untilCluster requests the cluster's status until is reports true.
 func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster) bool) {
 	t.Helper()
 	for end := within(t); ; {
@@ -39,7 +39,8 @@ func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster
 	}
 }
 
-// newSplittable is a cluster of three units, each of which goes where it is wanted soon.
+// newSplittable returns a cluster of three partitions, which soon move to their desired
+// owners.
 func newSplittable(t *testing.T) *clustered {
 	t.Helper()
 	if testing.Short() {
@@ -51,10 +52,10 @@ func newSplittable(t *testing.T) *clustered {
 	return w
 }
 
-// TestBackupOfSplitApp: a backup of a cluster in which an app is split has each of
-// its jobs once, also when it was asked for while slots moved; restored to a cluster of
-// another number of servers, the app is where it was, with its runs, counts and keys,
-// its schedules fire, and it can be brought together and split again.
+// TestBackupOfSplitApp: a backup of a cluster in which an app is split has each of its
+// jobs once, also if it was requested while slots moved. Restored to a cluster with
+// another number of servers, the app has the placement that it had, with its runs, counts
+// and keys. Its schedules fire, and it can be merged and split again.
 func TestBackupOfSplitApp(t *testing.T) {
 	w := newSplittable(t)
 	ready, stop := w.server(0)
@@ -111,7 +112,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// make makes a backup, as often as it takes.
+	// make makes a backup, with as many attempts as it needs.
 	make := func(moving bool) []byte {
 		t.Helper()
 		for try := 0; ; try++ {
@@ -133,7 +134,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 	untilCluster(t, c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 	first := maps.Clone(runs)
 	order(c, "after")
-	// Those without a schedule do not change any more.
+	// The counts of jobs without a schedule no longer change.
 	counts := func(c *sdk.Client) map[string][2]int64 {
 		t.Helper()
 		all := map[string][2]int64{}
@@ -170,11 +171,11 @@ func TestBackupOfSplitApp(t *testing.T) {
 		if _, err := node.Grow(within(t), w.grow(n)); err != nil {
 			t.Fatal(err)
 		}
-		ready, stop := w.server(n) // alone
+		ready, stop := w.server(n) // the only server
 		began := time.Now()
 		alone := w.works(ready)
 		again := client(t, alone, adminToken)
-		h := host(fmt.Sprint("h", n), alone.GRPC) // the nameserver beside them knows the epochs of before
+		h := host(fmt.Sprint("h", n), alone.GRPC) // the nameserver outside knows the epochs of the old cluster
 		untilCluster(t, again, "the app is where it was wanted", func(s *sdk.Cluster) bool { return len(owned(s)) == 1 && arrived(s, app, 3) })
 		if now := counts(again); i == "split" && !maps.Equal(now, before) || len(now) != len(before) {
 			t.Errorf("%s: the jobs have done %v, and had done %v", i, now, before)
@@ -228,11 +229,10 @@ func TestBackupOfSplitApp(t *testing.T) {
 	}
 }
 
-// nobody answers for what other units have.
 type nobody struct{ sched.Remote }
 
-// freeze freezes a slot of an app for a move, in the directory of a server that is
-// stopped.
+// freeze freezes a slot of an app for a move, in the directory of a stopped server. It
+// calls no method of its sched.Remote.
 func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 	t.Helper()
 	log, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "journal")})
@@ -266,9 +266,9 @@ func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 	}
 }
 
-// TestBackupOfFrozenSlot: where a slot was frozen for its move when its unit was copied,
-// and the unit that it goes to was copied before it knew of the app, the slot goes there
-// in the cluster that is restored, and takes the app's settings and modules along.
+// TestBackupOfFrozenSlot: a slot was frozen for its move when its partition was copied,
+// and the target partition was copied before it knew of the app. In the restored cluster
+// the slot moves there, and takes the app's settings and modules along.
 func TestBackupOfFrozenSlot(t *testing.T) {
 	w := newSplittable(t)
 	ready, stop := w.server(0)
@@ -285,7 +285,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 	if _, err := c.Apply(within(t), &sdk.Job{App: app, Name: name, Handler: &sdk.Handler{Module: "greet@1"}, Input: "you"}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := c.Trigger(within(t), sdk.Trigger{App: app, Job: name, Key: "k"}) // it waits: there is no host
+	a, err := c.Trigger(within(t), sdk.Trigger{App: app, Job: name, Key: "k"}) // it waits, because there is no host
 	if err != nil {
 		t.Fatal(err)
 	}

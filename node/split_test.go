@@ -20,7 +20,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// splitOf returns what the cluster says of an app that is split, or nil.
+// splitOf returns the cluster's status of an app that is split, or nil.
 func splitOf(s *sdk.Cluster, app string) *sdk.SplitApp {
 	for _, x := range s.GetSplit() {
 		if x.GetApp() == app {
@@ -30,8 +30,8 @@ func splitOf(s *sdk.Cluster, app string) *sdk.SplitApp {
 	return nil
 }
 
-// arrived reports whether the slots of an app are where they are wanted, in so
-// many units.
+// arrived reports whether the slots of an app have their desired placement, in so many
+// partitions.
 func arrived(s *sdk.Cluster, app string, units int) bool {
 	x := splitOf(s, app)
 	if x == nil {
@@ -49,10 +49,10 @@ func arrived(s *sdk.Cluster, app string, units int) bool {
 	return with == units
 }
 
-// TestAppIsSplit: an app is spread over three units of two servers and brought
-// together again, while its jobs are scheduled and ordered all the time, by
-// clients that know nothing of it. Each order has one run, which is executed
-// once, each planned time one run, and lists show all of them.
+// TestAppIsSplit: an app is spread over three partitions of two servers and merged again,
+// while its jobs are scheduled and triggered all the time by clients that do not know of
+// it. Each trigger has one run, which is executed once, each planned time has one run,
+// and lists show all of them.
 func TestAppIsSplit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
@@ -107,7 +107,7 @@ func TestAppIsSplit(t *testing.T) {
 	}
 	w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 
-	// What it has but once is known in all units when the call is answered.
+	// A new module is known in all partitions when the call is answered.
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "2", Code: greet.Module}); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestAppIsSplit(t *testing.T) {
 			t.Fatalf("order %s: run %s: %v", key, id, err)
 		}
 	}
-	// Every planned time of the schedules has its run, and one run.
+	// Every planned time of the schedules has exactly one run.
 	planned, times := map[string][]time.Time{}, map[string]int64{}
 	listed := map[string]bool{}
 	for r, err := range c.Runs(t.Context(), sdk.RunQuery{App: app}) {
@@ -162,7 +162,7 @@ func TestAppIsSplit(t *testing.T) {
 		}
 		if r.Trigger == "schedule" {
 			planned[r.Job] = append(planned[r.Job], r.PlannedAt.AsTime())
-			times[r.Job] += 1 + r.Covers // more when this machine stood still for long
+			times[r.Job] += 1 + r.Covers // more if this machine stood still for long
 		}
 	}
 	for id := range seen {
@@ -186,20 +186,19 @@ func TestAppIsSplit(t *testing.T) {
 	}
 }
 
-// once reports whether a run succeeded, and no attempt of it that came to an end
-// was followed by another one.
+// once reports whether a run succeeded, and only lost attempts came before the last one.
 func once(r *sdk.Run) bool {
 	for i, a := range r.Attempts {
-		if i < len(r.Attempts)-1 && a.Outcome != "lost" { // a slow machine loses touch with its hosts
+		if i < len(r.Attempts)-1 && a.Outcome != "lost" { // a slow machine loses the connection to its hosts
 			return false
 		}
 	}
 	return r.State == sdk.Succeeded
 }
 
-// TestModulesArriveWhileUnitsMove: while each unit of an app that is split goes from
-// server to server, also the one where the app began, modules are pushed. Each
-// push succeeds, and once it is answered jobs of all units name the module.
+// TestModulesArriveWhileUnitsMove: modules are pushed while every partition of a split
+// app moves between servers, including the primary one. Each push succeeds, and once it
+// is answered, jobs of all partitions can name the module.
 func TestModulesArriveWhileUnitsMove(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
@@ -255,9 +254,9 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 	}
 }
 
-// TestHotAppSpreads: of several apps the one that does ten times as much as the
-// others spreads over all three servers by itself. Then one of them goes away.
-// All orders have one run each, and it was executed once.
+// TestHotAppSpreads: of several apps, the one with ten times the rate of the others
+// spreads over all three servers by itself. Then one of the servers goes away. Every
+// trigger has one run, which was executed once.
 func TestHotAppSpreads(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3)
@@ -286,7 +285,7 @@ func TestHotAppSpreads(t *testing.T) {
 	}
 	var stop atomic.Bool
 	var mu sync.Mutex
-	runs := map[string]map[string]string{} // by app: orders by run
+	runs := map[string]map[string]string{} // by app: triggers by run
 	var longest time.Duration
 	var orders sync.WaitGroup
 	order := func(app, job, key string) bool {
@@ -373,8 +372,8 @@ func TestHotAppSpreads(t *testing.T) {
 	}
 }
 
-// TestEnqueueIntoAnotherUnit: a handler of an app enqueues a job of another one that
-// is in another unit, once that one's owner allows it, and its order has one run.
+// TestEnqueueIntoAnotherUnit: a handler of an app enqueues a job of another app in
+// another partition, once that app's owner allows it. The request has one run.
 func TestEnqueueIntoAnotherUnit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a")
@@ -405,7 +404,7 @@ func TestEnqueueIntoAnotherUnit(t *testing.T) {
 	if _, err := c.Trigger(t.Context(), sdk.Trigger{App: "pay", Job: "settle"}); err != nil {
 		t.Fatal(err)
 	}
-	// A host, so far as it asks for something on behalf of a run.
+	// The test acts as a host that makes a request for a run.
 	work, err := apiv1.NewWorkerClient(conn).Work(metadata.AppendToOutgoingContext(ctx, "wheelwork-unit", where["pay"]))
 	if err != nil {
 		t.Fatal(err)
@@ -454,9 +453,9 @@ func TestEnqueueIntoAnotherUnit(t *testing.T) {
 	}
 }
 
-// TestProduceForASplitApp: messages that come before the ones in front of them were
-// answered go together; each has its answer, in order, and what one made the next
-// one finds.
+// TestProduceForASplitApp: messages that arrive before those in front of them were
+// answered are applied together. Each has its answer, in order, and sees the effects of
+// those before it.
 func TestProduceForASplitApp(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
@@ -476,7 +475,7 @@ func TestProduceForASplitApp(t *testing.T) {
 		t.Fatal(err)
 	}
 	const messages = 50
-	for n := range messages { // a job, and in the message behind it its run
+	for n := range messages { // a job, and in the next message its run
 		name := fmt.Sprintf("job-%02d", n/2)
 		cmd := &apiv1.Command{Kind: &apiv1.Command_Apply{Apply: &apiv1.Job{App: app, Name: name, Handler: &apiv1.Handler{Module: "greet@1"}}}}
 		if n%2 == 1 {

@@ -19,9 +19,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
-// This file decides over which units an app is spread, by hand or by its rate.
+// This file decides over which partitions an app is spread: by request of an operator, or
+// by its rate and its hosts.
 
-// unitLoads are the units as the balancer sees them.
+// unitLoads returns the partitions as the balancer's algorithm takes them.
 func (v *view) unitLoads() (units []balance.Unit) {
 	for _, name := range v.units {
 		u := balance.Unit{Name: name, Server: v.owners[name].Server}
@@ -35,7 +36,8 @@ func (v *view) unitLoads() (units []balance.Unit) {
 	return units
 }
 
-// appLoads are the apps that do something, or are split, as the balancer sees them.
+// appLoads returns the apps that have a rate, many hosts or a desired placement, as the
+// balancer's algorithm takes them.
 func (v *view) appLoads(home func(app string) (string, bool), maxHosts int) (apps []balance.App) {
 	rates := map[string]*[job.Slots]float64{}
 	for _, p := range v.servers {
@@ -78,8 +80,8 @@ func (v *view) appLoads(home func(app string) (string, bool), maxHosts int) (app
 	return apps
 }
 
-// maySplit says which server would not understand an app that is split; nil: all
-// that live do.
+// maySplit returns an error that names a live server which does not know apps that are
+// split; nil: all know them.
 func (v *view) maySplit() error {
 	for id, p := range v.servers {
 		if !p.Splits {
@@ -89,9 +91,9 @@ func (v *view) maySplit() error {
 	return nil
 }
 
-// withheld are the servers that are to own nothing: those that are drained, and
-// those that would misread an app that is split. There are none of these, but for one
-// that has started in the moment in which the first app was split.
+// withheld returns the servers that should own nothing: those that are drained, and those
+// that would misread an app that is split. Such a server can only have started while the
+// first app was being split.
 func (v *view) withheld() map[string]bool {
 	split := len(v.places.had) > 0
 	for _, w := range v.places.wishes {
@@ -106,24 +108,24 @@ func (v *view) withheld() map[string]bool {
 	return kept
 }
 
-// splits are what the steward remembers of apps between two looks.
+// splits is what the balancer remembers of apps from one decision to the next.
 type splits struct {
 	cfg   balance.Config
-	never bool // by rate
-	// neverHosts means that every host works for every unit.
+	never bool // apps are not split by rate
+	// neverHosts reports that every host works for every partition.
 	neverHosts bool
 	divisions  divisions
-	since      map[string]time.Time // the wish was written
-	hot, small map[string]time.Time // it is, since then
+	since      map[string]time.Time // when the desired placement was written
+	hot, small map[string]time.Time // since when the app is hot, or small
 }
 
-// defaultSplitRate is from how many schedules a second an app may be split.
+// defaultSplitRate is the rate, in schedules a second, from which an app may be split.
 const defaultSplitRate = 500
 
-// defaultMaxHosts is with how many hosts a unit, or an app in one, does without a division.
+// defaultMaxHosts is the default of [EtcdConfig].MaxHosts.
 const defaultMaxHosts = 100
 
-// mergeAfter is how long an app has to be small before it is brought together.
+// mergeAfter is how long an app must be small before it is merged.
 const mergeAfter = 10 * time.Minute
 
 func newSplits(rate float64, hosts int, settle time.Duration) splits {
@@ -139,7 +141,7 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 	}
 }
 
-// decide returns the wishes that are to be written.
+// decide returns the desired placements to write, by app.
 func (s *splits) decide(v *view, home func(app string) (string, bool), now time.Time) map[string]wish {
 	if s.never && (s.neverHosts || v.division.GetUnitsPerHost() == 0) || len(v.units) < 2 || v.maySplit() != nil {
 		return nil
@@ -157,15 +159,15 @@ func (s *splits) decide(v *view, home func(app string) (string, bool), now time.
 		s.since[app] = now
 	}
 	for _, all := range []map[string]time.Time{s.since, s.hot, s.small} {
-		maps.DeleteFunc(all, func(app string, _ time.Time) bool { // one that is silent and not split is forgotten
+		maps.DeleteFunc(all, func(app string, _ time.Time) bool { // an app that is idle and not split is forgotten
 			return !slices.ContainsFunc(apps, func(a balance.App) bool { return a.Name == app })
 		})
 	}
 	return out
 }
 
-// sinceWhen notes whether something is so of an app, and returns since when it is;
-// zero: it is not.
+// sinceWhen records whether a property holds for an app, and returns since when; zero: it
+// does not hold.
 func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) time.Time {
 	switch {
 	case !is:
@@ -176,7 +178,7 @@ func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) tim
 	return all[app]
 }
 
-// spread decides over which units apps are spread. It is the steward's.
+// spread decides over which partitions apps are spread. Only the balancer calls it.
 func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
 	for app, w := range s.splits.decide(v, s.roster.unitOf, now) {
 		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", distinct(w.Units))
@@ -187,14 +189,14 @@ func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
 	}
 }
 
-// distinct returns texts, each once, in order.
+// distinct returns the texts sorted, each once.
 func distinct(all []string) []string {
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// SplitApp spreads an app over units.
+// SplitApp spreads an app over partitions, or leaves that to the balancer.
 func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
 	app := cmp.Or(req.App, job.DefaultApp)
 	return s.wish(ctx, app, func(v *view, a *balance.App) (wish, error) {
@@ -221,18 +223,19 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 	})
 }
 
-// MergeApp brings an app together where it began.
+// MergeApp moves all slots of an app to its primary partition.
 func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
 	return s.wish(ctx, cmp.Or(req.App, job.DefaultApp), func(_ *view, a *balance.App) (wish, error) {
 		return wish{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
 	})
 }
 
-// unowned is a refusal that may be none in a moment: a unit has no owner, perhaps
-// because it is on its way from one server to another.
+// unowned is a refusal that may end in a moment: a partition has no owner, perhaps
+// because it is moving from one server to another.
 type unowned struct{ error }
 
-// wish has f say where an app is to be, once units that are on their way have arrived.
+// wish writes the desired placement that f returns. While f refuses because a partition
+// has no owner, wish waits, for routePatience at most.
 func (s *membership) wish(ctx context.Context, app string, f func(*view, *balance.App) (wish, error)) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -288,7 +291,7 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *bal
 	return s.after(ctx, func(v view) bool { return slices.Equal(v.places.wishes[app].Units, w.Units) })
 }
 
-// TakeSlot makes a slot of a unit of this server of what another unit sends.
+// TakeSlot adds a slot to a partition of this server from what another partition sends.
 func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	var head *apiv1.TakeSlotRequest_Head
 	var items []*apiv1.SlotItem
@@ -325,11 +328,11 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	return stream.SendAndClose(&apiv1.TakeSlotResponse{})
 }
 
-// maxSlotBytes bounds what one server believes another one of a slot.
+// maxSlotBytes bounds the bytes of a slot's values that a server takes from another one.
 const maxSlotBytes = 1 << 30
 
-// own returns the services of a unit of this server; its name came from outside.
-// Who asks may know sooner than this server that the unit comes here, and waits.
+// own returns the services of a partition of this server. The name comes from a caller,
+// which may know earlier than this server that the partition moves here; own then waits.
 func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
 	if s.m.router.units[unit] == nil {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", unit)
@@ -337,7 +340,7 @@ func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
 	return s.m.router.enter(ctx, unit, "")
 }
 
-// CopyApp takes what an app has but once into a unit of this server.
+// CopyApp takes a copy of an app's shared state into a partition of this server.
 func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
 	rack, err := s.own(ctx, req.Unit)
 	if err != nil {
@@ -347,10 +350,10 @@ func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*a
 	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, rack, req.State)
 }
 
-// CopyOut has a unit of this server bring an app that began there to the app's
-// other units.
+// CopyOut lets a partition of this server, which is the primary one of an app, copy the
+// shared state to the app's other partitions.
 func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
-	rack, err := s.own(ctx, req.Unit) // who does not own it names who does, and does not ask there
+	rack, err := s.own(ctx, req.Unit) // another owner is named in the error, and not called
 	if err != nil {
 		return nil, err
 	}
@@ -358,7 +361,7 @@ func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*a
 	return &apiv1.CopyOutResponse{}, s.m.router.copyOut(ctx, req.Unit, req.App)
 }
 
-// Ask does what a run of another unit asks for.
+// Ask answers another server's request to a partition of this server.
 func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	rack, err := s.own(ctx, req.Unit)
 	if err != nil {
@@ -368,9 +371,9 @@ func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 	return asked(ctx, rack, req)
 }
 
-// splitsOf tells of the apps that are split, or are to be.
+// splitsOf returns the status of the apps that are split, or should be.
 func splitsOf(v *view) (all []*apiv1.SplitApp) {
-	rates := map[string]map[string]float64{} // by app and unit
+	rates := map[string]map[string]float64{} // by app and partition
 	_, hosts, _ := v.hostsOf()
 	why := map[string][]string{}
 	for _, p := range v.servers {

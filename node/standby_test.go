@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// TestSharedJournalMistakes are told before anything is done.
+// TestSharedJournalMistakes: mistakes are reported before anything is done.
 func TestSharedJournalMistakes(t *testing.T) {
 	t.Parallel()
 	used := t.TempDir()

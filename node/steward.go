@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// stewardEvery is how often the steward looks.
+	// stewardEvery is how often the balancer decides if nothing changes.
 	stewardEvery = 500 * time.Millisecond
-	// stewardGathers is how long the steward of a cluster that begins waits for other
-	// servers before it gives the units away.
+	// stewardGathers is how long the balancer of a new cluster waits for other servers
+	// before it assigns the partitions.
 	stewardGathers = time.Second
-	// stewardPatience is how long a unit may be on its way to a server that does not
-	// take it, orphanPatience how long when it has no owner meanwhile.
+	// stewardPatience is how long a partition may be moving to a server that does not
+	// take it, orphanPatience how long if it has no owner meanwhile.
 	stewardPatience = 30 * time.Second
 	orphanPatience  = 3 * time.Second
-	// unitSettles is how long a unit stays where it came to.
+	// unitSettles is the default of the minimum dwell time.
 	unitSettles = 10 * time.Second
 )
 
-// steward has the units of a cluster owned evenly. Every server runs one; the
-// one that is elected decides, again and again and from what there is: which
-// server is wanted for which unit. The servers do the rest. A decision that got
-// lost is made again; two that contradict each other cost a move, never safety.
+// steward is the balancer: it spreads the ownership of partitions evenly. Every server
+// runs one. The one that is elected decides, again and again and from the current state,
+// the desired owner of each partition; the servers do the rest. A decision that was lost
+// is made again. Two that contradict each other cost a move, never safety.
 type steward struct {
 	roster *roster
 	log    *slog.Logger
@@ -37,18 +37,18 @@ type steward struct {
 	splits splits
 
 	leads bool
-	since map[string]tenure  // by unit
-	moves map[string]passage // by unit: those under way
+	since map[string]tenure  // by partition
+	moves map[string]passage // by partition: the moves in progress
 	began time.Time          // when this server was elected
 }
 
-// tenure is since when a unit has its owner, as this steward saw it.
+// tenure is since when a partition has its owner, as this balancer saw it.
 type tenure struct {
 	owner string
-	at    time.Time // zero: before it looked
+	at    time.Time // zero: since before it looked
 }
 
-// passage is since when a unit is on its way to a server.
+// passage is since when a partition is moving to a server.
 type passage struct {
 	to string
 	at time.Time
@@ -63,15 +63,15 @@ func newSteward(r *roster, settle time.Duration, log *slog.Logger) *steward {
 
 func (s *steward) work() string { return s.roster.group }
 
-// run decides until ctx ends.
+// run decides again and again until ctx ends.
 func (s *steward) run(ctx context.Context) error {
 	tick := time.NewTicker(stewardEvery)
 	defer tick.Stop()
 	for {
 		changed := s.roster.change()
 		s.look(ctx)
-		// A change of what others see is looked at at once, and no sooner than a
-		// moment after the last look: reports alone are many.
+		// A change of the cluster view leads to a decision at once, but not until a
+		// moment after the last one: reports alone change it often.
 		if !pause(ctx, stewardEvery/10) {
 			return nil
 		}
@@ -113,7 +113,7 @@ func (s *steward) look(ctx context.Context) {
 	s.divide(ctx, &v, now)
 }
 
-// decide returns which server is to be wanted for which unit from now on.
+// decide returns the new desired owners, by partition.
 func (s *steward) decide(v view, now time.Time) map[string]string {
 	v.draining = v.withheld()
 	wants := map[string]string{}
@@ -137,12 +137,13 @@ func (s *steward) decide(v view, now time.Time) map[string]string {
 	return wants
 }
 
-// tripNoise is by how much round trips differ though nobody is far away.
+// tripNoise is by how much round trips differ although no server is far away.
 const tripNoise = 10 * time.Millisecond
 
-// seats are the servers as the balancer sees them. While one does not say what it
-// can do, as those of older versions, all count the same. Of a round trip counts
-// what it takes longer than the quickest one: etcd's own time is everybody's.
+// seats returns the servers as the balancer's algorithm takes them. While a server does
+// not report its capacity, as those of older versions, all have the same. Only the time
+// that a round trip takes longer than the quickest one counts: the time of etcd itself is
+// in all of them.
 func seats(v view) (all []balance.Server) {
 	told, quickest := true, int64(math.MaxInt64)
 	for _, p := range v.servers {
@@ -164,8 +165,8 @@ func seats(v view) (all []balance.Server) {
 	return all
 }
 
-// hostsZone is where most units have most of their hosts. It stands in for a unit
-// that nobody owns: hosts serve all units.
+// hostsZone returns the zone in which most partitions have most of their hosts. It is
+// used for a partition without an owner: hosts serve all partitions.
 func hostsZone(v view) string {
 	units, best := map[string]int{}, ""
 	for _, p := range v.servers {
@@ -183,9 +184,9 @@ func hostsZone(v view) string {
 	return best
 }
 
-// fit returns who is to take a unit that nobody owns: the server that was chosen,
-// unless that one cannot; then the one that has most of it. When none can, it stays
-// with the first choice, until a server comes that has the state.
+// fit returns the new owner of a partition that has none: the chosen server, unless it
+// lacks the state; then the one that has applied most of the journal. If none can take
+// it, it stays with the first choice until a server comes that has the state.
 func fit(v view, unit, chosen string) string {
 	if !v.servers[chosen].Follows[unit].Behind {
 		return chosen
@@ -203,8 +204,9 @@ func fit(v view, unit, chosen string) string {
 	return best
 }
 
-// subs are the units as the balancer sees them. It puts into wants what has to
-// be said anyhow: that an owner keeps a unit whose taker was lost, or does not come.
+// subs returns the partitions as the balancer's algorithm takes them. It writes into
+// wants the decisions that are independent of it: an owner keeps its partition if the
+// server that should take it was lost, is drained or does not come.
 func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
 	zone := hostsZone(v)
 	for _, unit := range v.units {
@@ -231,7 +233,7 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 		case !alive:
 			wants[unit] = owner
 			delete(s.moves, unit)
-		default: // on its way, or about to be taken by a server that lives
+		default: // moving, or about to be taken by a live server
 			p := s.moves[unit]
 			if p.to != want {
 				p = passage{want, now}
@@ -246,13 +248,13 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 				if owner != "" {
 					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", unit, "owner", owner, "to", want)
 					wants[unit] = owner
-					t.at = now // and is not sent there again at once
+					t.at = now // so that it is not sent there again at once
 					s.since[unit], sub.Since = t, now
 				}
 				delete(s.moves, unit)
 			}
 			if v.draining[want] && !v.draining[owner] && owner != "" {
-				sub.To, wants[unit] = "", owner // it was on the way to a server that is to own nothing now
+				sub.To, wants[unit] = "", owner // it was moving to a server that is drained now
 			}
 		}
 		subs = append(subs, sub)
@@ -260,7 +262,7 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 	return subs
 }
 
-// leader returns who decides now.
+// leader returns the id of the server whose balancer decides now; "": there is none.
 func (s *steward) leader(ctx context.Context) (string, error) {
 	o, ok, err := s.roster.cluster.Elected(ctx, s.work())
 	if err != nil || !ok {

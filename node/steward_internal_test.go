@@ -17,7 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
-// sight is what a steward sees, made by hand.
+// sight is the input of a balancer, made by hand.
 type sight struct {
 	view
 	now time.Time
@@ -51,14 +51,14 @@ func (s *sight) rate(unit string, rate float64) {
 	s.servers[s.owners[unit].Server].Owns[unit] = unitReport{Rate: rate}
 }
 
-// decide has the steward decide, and notes what it wants.
+// decide makes one decision of the balancer and records the desired owners.
 func (s *sight) decide() map[string]string {
 	d := s.s.decide(s.view, s.now)
 	maps.Copy(s.wants, d)
 	return d
 }
 
-// obey brings every unit to where it is wanted.
+// obey moves every partition to its desired owner.
 func (s *sight) obey() {
 	for unit, to := range s.wants {
 		if p, ok := s.servers[to]; ok && s.owners[unit].Server != to {
@@ -71,7 +71,7 @@ func (s *sight) obey() {
 	}
 }
 
-// settle decides and obeys, second after second, and returns the moves.
+// settle decides and obeys once a second for d, and returns the number of moves.
 func (s *sight) settle(d time.Duration) (moves int) {
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(time.Second) {
 		moves += len(s.decide())
@@ -104,7 +104,7 @@ func TestStewardSpreadsUnits(t *testing.T) {
 		t.Errorf("%d moves though nothing happened", moves)
 	}
 	s.lose("b")
-	if d := s.decide(); len(d) != 2 { // at once: nothing of theirs is scheduled until then
+	if d := s.decide(); len(d) != 2 { // at once: until then nothing of these partitions is scheduled
 		t.Fatalf("decided %v for the units of a server that is lost", d)
 	}
 	s.obey()
@@ -113,7 +113,8 @@ func TestStewardSpreadsUnits(t *testing.T) {
 	}
 }
 
-// TestStewardFollowsTheLoad: a hot unit is alone in the end, and noise moves nothing.
+// TestStewardFollowsTheLoad: a hot partition ends up alone on its server, and noise moves
+// nothing.
 func TestStewardFollowsTheLoad(t *testing.T) {
 	s := newSight(4, "a", "b")
 	s.settle(30 * time.Second)
@@ -129,7 +130,7 @@ func TestStewardFollowsTheLoad(t *testing.T) {
 	if n := s.owned(); n[s.owners[hot].Server] != 1 {
 		t.Errorf("the hot unit %s is not alone: %v", hot, s.owners)
 	}
-	for i := range 300 { // by a tenth to and fro
+	for i := range 300 { // the rates vary by a tenth
 		for unit := range s.owners {
 			rate := 10.0
 			if unit == hot {
@@ -165,9 +166,9 @@ func TestStewardDrains(t *testing.T) {
 	}
 }
 
-// TestStewardAndServersThatDoNotTake: a unit on its way to a server that does
-// not take it stays, or goes to another one; one on its way to a server that is
-// lost or drained meanwhile stays at once.
+// TestStewardAndServersThatDoNotTake: a partition that is moving to a server that does
+// not take it stays, or goes to another one. If that server is lost or drained meanwhile,
+// the partition stays at once.
 func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	begin := func() (s *sight, unit, to string) {
 		s = newSight(2, "a", "b")
@@ -176,7 +177,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		if s.owners[unit].Server == "a" {
 			to = "b"
 		}
-		s.wants[unit] = to // as a person asked for
+		s.wants[unit] = to // as an operator requested
 		return s, unit, to
 	}
 	s, unit, _ := begin()
@@ -185,7 +186,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		if to, ok := s.decide()[unit]; ok {
 			t.Fatalf("it is to go to %s while it is on its way", to)
 		}
-		s.wants["u1"] = s.owners["u1"].Server // what else the balancer would do is not the question
+		s.wants["u1"] = s.owners["u1"].Server // other decisions of the balancer do not matter here
 		s.now = s.now.Add(time.Second)
 	}
 	s.now = s.now.Add(time.Second)
@@ -193,7 +194,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		t.Errorf("after %v: %v, want it to stay with %s", stewardPatience, d, owner)
 	}
 
-	// The balancer wants it there, and takes back its decision for a while.
+	// The balancer has chosen the move, and withdraws it for a while.
 	s = newSight(2, "a")
 	s.settle(30 * time.Second)
 	s.join("b")
@@ -228,7 +229,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 
 	s, unit, _ = begin()
 	owner = s.owners[unit].Server
-	s.rate("u1", 1000)     // the other unit is the taker's
+	s.rate("u1", 1000)     // the taker has the other partition
 	delete(s.owners, unit) // its owner gave it up, and the taker does not come
 	if to, ok := s.decide()[unit]; ok {
 		t.Errorf("it is given to %s before its taker had time", to)
@@ -239,8 +240,8 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	}
 }
 
-// TestStewardWithholdsFromOlderServers: a server that does not understand apps that
-// are split owns nothing from the first of them on.
+// TestStewardWithholdsFromOlderServers: from the first split app on, a server that does
+// not understand split apps owns nothing.
 func TestStewardWithholdsFromOlderServers(t *testing.T) {
 	s := newSight(3, "a", "b", "old")
 	for id, p := range s.servers {
@@ -248,7 +249,7 @@ func TestStewardWithholdsFromOlderServers(t *testing.T) {
 		s.servers[id] = p
 	}
 	s.places = newPlaces()
-	s.places.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // it is to be in one
+	s.places.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
 	if s.settle(time.Minute); s.owned()["old"] != 1 {
 		t.Fatalf("before an app is split: %v", s.owned())
 	}
@@ -259,7 +260,8 @@ func TestStewardWithholdsFromOlderServers(t *testing.T) {
 	if s.draining["old"] {
 		t.Error("nobody has drained it")
 	}
-	// It was, and is together again: what its journals hold stays.
+	// An app that was split and merged again still counts, because the journals still
+	// hold the moves.
 	delete(s.places.wishes, "app")
 	s.places.had["app"] = map[string]bool{"u1": true}
 	if s.settle(time.Minute); s.owned()["old"] != 0 {
@@ -270,8 +272,8 @@ func TestStewardWithholdsFromOlderServers(t *testing.T) {
 	}
 }
 
-// TestStewardPassesOverThoseBehind: a unit without an owner goes to a server that
-// has its state, and not for ever to one that cannot take it.
+// TestStewardPassesOverThoseBehind: a partition without an owner goes to a server that
+// has its state, and does not wait for ever for one that cannot take it.
 func TestStewardPassesOverThoseBehind(t *testing.T) {
 	s := newSight(1, "a", "b", "c")
 	follows := func(id string, f followState) {
@@ -296,7 +298,7 @@ func TestStewardPassesOverThoseBehind(t *testing.T) {
 		most = id
 		n++
 	}
-	for range 5 { // it does not take it
+	for range 5 { // that server does not take it
 		s.now = s.now.Add(time.Second)
 		s.decide()
 	}
@@ -313,7 +315,7 @@ func TestStewardPassesOverThoseBehind(t *testing.T) {
 	}
 }
 
-// TestSeats: what servers say of themselves is what the balancer weighs.
+// TestSeats: the balancer uses what servers report of themselves.
 func TestSeats(t *testing.T) {
 	of := func(all map[string]presence, draining ...string) map[string]balance.Server {
 		v := view{servers: all, draining: map[string]bool{}}
@@ -345,8 +347,8 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// TestStewardWeighs: units are shared by what servers can do, those that are far
-// from the journal get less, and a unit goes to where its hosts are.
+// TestStewardWeighs: partitions are shared by the capacity of servers, servers far from
+// the journal get fewer, and a partition goes to the zone of its hosts.
 func TestStewardWeighs(t *testing.T) {
 	say := func(s *sight, id string, change func(*presence)) {
 		p := s.servers[id]
@@ -360,7 +362,7 @@ func TestStewardWeighs(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*presence) // of b
-		b      int             // of six units
+		b      int             // of six partitions
 	}{
 		"as strong":    {func(p *presence) { p.Capacity = 4 }, 3},
 		"near":         {func(p *presence) { p.Capacity, p.TripUs = 4, 10_000 }, 3},
@@ -378,8 +380,8 @@ func TestStewardWeighs(t *testing.T) {
 			t.Errorf("%s: %v, want %d for b", name, n, c.b)
 		}
 	}
-	// The unit of a server that is lost goes to where the hosts are, though another
-	// idle server comes first by its name.
+	// The partition of a lost server goes to the zone of the hosts, although another idle
+	// server comes first by its name.
 	for zone, to := range map[string]string{"z1": "a", "z2": "b", "": "a", "z9": "a"} {
 		s := newSight(2, "a", "b", "c", "d")
 		for id, zone := range map[string]string{"a": "z1", "b": "z2", "c": "z1", "d": "z1"} {

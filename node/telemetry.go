@@ -29,9 +29,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 )
 
-// telemetry is what a process tells about itself: metrics for whoever scrapes
-// /metrics, and traces for the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.
-// Without that variable there are no traces and they cost nothing.
+// telemetry is what a process reports about itself: metrics for readers of /metrics, and
+// traces for the collector that OTEL_EXPORTER_OTLP_ENDPOINT names. Without that variable,
+// or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, there are no traces and they cost nothing.
 type telemetry struct {
 	meter    metric.Meter
 	tracer   trace.Tracer
@@ -70,8 +70,8 @@ func newTelemetry(ctx context.Context, role string) (*telemetry, error) {
 	return t, nil
 }
 
-// unitMeter returns a meter for what belongs to one unit of a cluster: its
-// metrics have the unit as a label. They are gone after unregister.
+// unitMeter returns a meter for one partition of a cluster: its metrics have the
+// partition as the label unit, and end with unregister.
 func (t *telemetry) unitMeter(unit string) (_ metric.Meter, unregister func(), err error) {
 	labelled := &revocable{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"unit": unit}, t.registry)}
 	reader, err := promexport.New(promexport.WithRegisterer(labelled), promexport.WithoutScopeInfo(), promexport.WithoutTargetInfo())
@@ -81,11 +81,11 @@ func (t *telemetry) unitMeter(unit string) (_ metric.Meter, unregister func(), e
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	return meters.Meter("github.com/wheelworkhq/wheelwork"), func() {
 		labelled.revoke()
-		_ = meters.Shutdown(context.Background()) // a reader that is asked has nothing to send
+		_ = meters.Shutdown(context.Background()) // this reader only answers scrapes, and has nothing to send
 	}, nil
 }
 
-// revocable remembers what was registered, to take it back.
+// revocable records the registered collectors, so that revoke can unregister them.
 type revocable struct {
 	prometheus.Registerer
 	taken []prometheus.Collector
@@ -105,7 +105,7 @@ func (r *revocable) revoke() {
 	}
 }
 
-// Close sends what has not been sent.
+// Close sends all that is not sent yet, for quitPatience at most.
 func (t *telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), quitPatience)
 	defer cancel()
@@ -119,7 +119,7 @@ func (t *telemetry) Close() error {
 	return err
 }
 
-// serverOption makes each call a span, when traces are on.
+// serverOptions makes each call a span, when traces are on.
 func (t *telemetry) serverOptions() []grpc.ServerOption {
 	if _, off := t.provider.(noop.TracerProvider); off {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestProcessesSpeakTLS13 connects to a server that speaks no TLS newer than 1.2, and
-// to one of today.
+// TestProcessesSpeakTLS13 connects to a server that speaks no TLS newer than 1.2, and to
+// one that does.
 func TestProcessesSpeakTLS13(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

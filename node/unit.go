@@ -24,32 +24,34 @@ import (
 )
 
 const (
-	// catchUpEvery is how far behind a standby may be.
+	// catchUpEvery is how far behind the owner a standby may be.
 	catchUpEvery = 2 * time.Second
-	// standbyAgain is the pause after an attempt that etcd did not answer.
+	// standbyAgain is the pause after a request that etcd did not answer.
 	standbyAgain = time.Second
-	// checkpointEvery is how often a standby says where it is though nothing has
-	// changed: what it said may have gone with a lease.
+	// checkpointEvery is how often a standby reports its position even if that has not
+	// changed: an earlier report may have ended with a lease.
 	checkpointEvery = 10 * time.Second
-	// flushPatience is how long an owner that ends waits until etcd has what it
-	// accepted, beside the lease that the journal waits itself.
+	// flushPatience is how long an owner that ends waits until etcd has what it accepted,
+	// in addition to the lease for which the journal itself waits.
 	flushPatience = 5 * time.Second
-	// presenceEvery is how often a server tells of itself and of what it owns.
+	// presenceEvery is how often a server reports itself and what it owns.
 	presenceEvery = time.Second
 )
 
-// unit is a group of apps with one journal and one owner at a time, as this
-// server sees it: the server owns it and works, or it stands by, with its store
-// near the journal's end and the code of modules on its disk. A unit goes to and
-// fro between the two as long as the process lives.
+// unit is a partition, with one journal and one owner at a time, as this server sees it.
+// The server is either its owner, which serves it, or a standby, with its store near the
+// end of the journal and the code of modules on its disk. It changes between the two as
+// long as the process lives.
 //
-// A planned move: the owner sees that another server is wanted, and that this
-// one is ready, which is to say near the end of this very ownership. It hears
-// nothing new, brings what it heard to the journal, writes its store and gives
-// the ownership up. The other one takes it and replays the little that is left.
+// A planned move: the owner sees that another server is the desired owner, and that it is
+// ready, which means near the end of the journal of this very ownership. The owner then
+// takes nothing new, appends what it has taken to the journal, writes its store and gives
+// up the ownership. The other server takes it and replays the few records that are left.
 type unit struct {
 	name string
-	// maxHosts is with how many the unit tells nothing of them; negative: never.
+	// maxHosts is the number of hosts up to which the partition reports nothing of them,
+	// because each works for every partition. Negative: it never reports them, unless
+	// hosts are divided already.
 	maxHosts int
 	dir      func(...string) string
 	roster   *roster
@@ -59,22 +61,22 @@ type unit struct {
 	router   *router
 	log      *slog.Logger
 
-	shepherd atomic.Pointer[shepherd] // while the server owns the unit
+	shepherd atomic.Pointer[shepherd] // while the server owns the partition
 
-	rack    atomic.Pointer[rack] // of the services; nil while the server does not own the unit
-	applied atomic.Uint64        // by the store of a standby
-	behind  atomic.Bool          // the journal does not reach back to what is in that store
-	store   *store.Store         // of the goroutine of live
+	rack    atomic.Pointer[rack] // nil while the server does not own the partition
+	applied atomic.Uint64        // last record in the store of a standby
+	behind  atomic.Bool          // the journal does not reach back to the end of that store
+	store   *store.Store         // only for the goroutine of live
 	aside   aside                // likewise
 	standby *sched.Standby       // likewise; nil while there is none
 	reports atomic.Pointer[unitReport]
 }
 
-// live stands by and works, in turn, until ctx ends. An error means that the
+// live is in turn a standby and the owner, until ctx ends. An error means that the
 // process should end: the disk failed, or it holds what cannot be continued.
 func (u *unit) live(ctx context.Context) (err error) {
 	defer func() {
-		if u.store != nil { // nil: it was closed, and did not open again
+		if u.store != nil { // nil: it was closed, and could not be opened again
 			err = errors.Join(err, u.store.Close())
 		}
 	}()
@@ -103,19 +105,20 @@ func (u *unit) live(ctx context.Context) (err error) {
 	return nil
 }
 
-// standBy follows the journal until the unit is to be taken.
+// standBy follows the journal until this server should take the partition.
 func (u *unit) standBy(ctx context.Context) error {
 	tick := time.NewTicker(catchUpEvery)
 	defer tick.Stop()
-	var saidReady uint64 // the epoch for which this server has said that it is ready
-	var saidAt time.Time // when it said where it is
+	var saidReady uint64 // the epoch for which this server reported that it is ready
+	var saidAt time.Time // when it reported its position
 	caught := standbyState{}
-	said := "" // whom it follows
+	said := "" // the owner that it follows
 	for {
 		changed := u.roster.change()
 		s := u.roster.standing(u.name)
 		mine := s.want == u.conf.ID
-		if s.owner.Server == "" && mine && u.lacks(ctx) { // and the steward has another one take it, if there is one
+		// The balancer lets another server take the partition, if there is one.
+		if s.owner.Server == "" && mine && u.lacks(ctx) {
 			if !u.untilChange(ctx, changed, tick.C, s) {
 				return nil
 			}
@@ -124,10 +127,14 @@ func (u *unit) standBy(ctx context.Context) error {
 		if s.owner.Server == "" && mine {
 			return nil
 		}
-		if s.owner.Server == u.conf.ID && mine { // of this server's last process, or of its last ownership that has not gone yet
+		// Owned by the last process of this server, or by its last ownership, which has
+		// not ended yet.
+		if s.owner.Server == u.conf.ID && mine {
 			return nil
 		}
-		if s.owner.Server == u.conf.ID { // likewise, and another one is to have it, who would wait for as long as this process lives
+		// Likewise, but another server should own it, and would wait for as long as this
+		// process lives.
+		if s.owner.Server == u.conf.ID {
 			if err := u.roster.cluster.Release(ctx, u.name, s.owner.Epoch); err != nil {
 				u.log.Warn("a unit that this server does not serve could not be given up; it tries again", "error", err)
 			}
@@ -160,13 +167,13 @@ func (u *unit) standBy(ctx context.Context) error {
 	}
 }
 
-// lacks reports whether this server cannot work with what is on its disk: its
-// store does not reach to where the journal begins. What it says of where it is
-// keeps the journal from being trimmed further.
+// lacks reports whether this server cannot serve the partition from its disk, because the
+// journal does not reach back to its store. The position that it reports keeps the
+// journal from being trimmed further.
 func (u *unit) lacks(ctx context.Context) bool {
 	begins, err := u.roster.cluster.Begins(ctx, u.name)
 	if err != nil {
-		return true // nothing can be taken now either
+		return true // nothing can be taken now in any case
 	}
 	lacks := u.store.Applied()+1 < begins
 	if lacks && !u.behind.Swap(lacks) {
@@ -176,8 +183,8 @@ func (u *unit) lacks(ctx context.Context) bool {
 	return lacks
 }
 
-// untilChange waits until something is to be done: what happens to other units
-// is nothing to this one. It reports false when ctx has ended.
+// untilChange waits until there is something to do. Changes of other partitions do not
+// end the wait. It reports false when ctx has ended.
 func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was standing) bool {
 	for {
 		select {
@@ -194,13 +201,13 @@ func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-
 	}
 }
 
-// standbyState is how far a standby is.
+// standbyState is the progress of a standby.
 type standbyState struct {
 	applied uint64
-	missing []string // digests of modules that it has no code of
-	looked  bool     // which code is missing is known
-	whole   bool     // it has all records that there were when it looked
-	said    bool     // where it is, in etcd
+	missing []string // digests of modules without code
+	looked  bool     // missing is known
+	whole   bool     // it has all records that the journal had when it looked
+	said    bool     // its position is in etcd
 }
 
 func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
@@ -212,7 +219,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 		return is, ctx.Err()
 	}
 	if end != is.applied+1 || !is.looked {
-		// It is not to be trimmed away while it is read.
+		// This keeps the records from being trimmed while they are read.
 		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
 			u.log.Warn("a standby could not say where it is", "error", err)
 			return is, ctx.Err()
@@ -232,7 +239,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 	u.applied.Store(is.applied)
 	u.behind.Store(false)
 	is.missing = u.peers.fetch(ctx, u.conf.Modules, []string{owner.Address}, is.missing)
-	is.whole = true // what code is missing still is fetched by the owner that this server becomes
+	is.whole = true // the owner that this server becomes fetches the code that is still missing
 	if say {
 		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
 			u.log.Warn("a standby could not say where it is", "error", err)
@@ -243,12 +250,12 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 	return is, ctx.Err()
 }
 
-// follow brings the standby up to the end of the journal.
+// follow applies the journal to the standby, up to its end.
 func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 	if u.standby == nil {
 		cfg := u.conf
 		cfg.Journal = u.roster.cluster.View(ctx, u.name)
-		cfg.Logger, cfg.Meter = nil, nil // it happens all the time
+		cfg.Logger, cfg.Meter = nil, nil // catching up is too frequent to log
 		if u.standby, err = sched.Follow(cfg); err != nil {
 			return at, err
 		}
@@ -259,9 +266,9 @@ func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 	return at, err
 }
 
-// refill begins with the owner's state: the disk is new, or the server was away
-// for so long that the journal does not reach back to what is on it. What this
-// server said of where it is keeps the journal from being trimmed further.
+// refill replaces the store by the owner's: the disk is new, the store was set aside, or
+// the server was away for so long that the journal does not reach back to it. The
+// position that this server reported keeps the journal from being trimmed further.
 func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	if owner.Server == "" || owner.Server == u.conf.ID {
 		u.log.Warn("the state of a unit cannot be fetched while nobody owns it", "unit", u.name, "because", why)
@@ -293,8 +300,8 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	return ctx.Err()
 }
 
-// work serves the unit until ctx ends, the ownership is lost or the unit is
-// wanted elsewhere.
+// work serves the partition until ctx ends, the ownership is lost or another server
+// should own it.
 func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	start := time.Now()
 	defer func() { err = errors.Join(err, j.Close()) }()
@@ -314,7 +321,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !u.owns(ctx, j) { // it went while the journal was read
+		if !u.owns(ctx, j) { // the ownership ended while the journal was read
 			u.log.Info("a unit was taken by another server while its journal was read", "unit", u.name, "epoch", j.Epoch(), "error", err)
 			return nil
 		}
@@ -348,8 +355,8 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	select {
 	case err = <-ended:
 	case <-time.After(flushPatience):
-		// etcd does not answer. Closed, the journal gives up what it could not write
-		// by the end of a lease: whoever waits for it learns that nobody knows.
+		// etcd does not answer. A closed journal gives up what it could not write by the
+		// end of a lease: its waiters get an error saying that the outcome is unknown.
 		u.log.Warn("etcd does not take what is still to be written", "unit", u.name)
 		err = errors.Join(j.Close(), <-ended)
 	}
@@ -362,18 +369,18 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	if lost := j.Err(); lost == nil || !errors.Is(lost, journal.ErrFenced) {
 		return err
 	}
-	// What the journal did not take is not in the store; it begins again with what
-	// is there, as after a crash.
+	// Records that the journal did not take are not in the store. It is opened again as
+	// it is, as after a crash.
 	if err := u.store.Close(); err != nil {
 		return err
 	}
 	return u.openStore(ctx)
 }
 
-// owns reports whether an ownership still holds. The journal learns that it ended when its
-// lease is renewed or something is written, which may be later: a server that was cut off
-// while it read the journal finds the records of the next owner first. When etcd does not
-// answer, the server stands by and tries again.
+// owns reports whether an ownership still holds. The journal learns of its end when it
+// renews its lease or writes something, which may be later: a server that was cut off
+// while it read the journal first finds the records of the next owner. When etcd does not
+// answer, owns reports false: the server becomes a standby and tries again.
 func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
 	if j.Err() != nil {
 		return false
@@ -382,8 +389,8 @@ func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
 	return err == nil && ok && o.Server == u.conf.ID && o.Epoch == j.Epoch()
 }
 
-// serve returns the server of a unit that was taken, which goes on with what this
-// server holds as its standby.
+// serve returns the server of a partition that was taken. It continues from the state
+// that this server has as a standby, if it has one.
 func (u *unit) serve(conf sched.Config) (*sched.Server, error) {
 	if standby := u.standby; standby != nil {
 		u.standby = nil
@@ -392,8 +399,8 @@ func (u *unit) serve(conf sched.Config) (*sched.Server, error) {
 	return sched.New(conf)
 }
 
-// begin declares the apps that the unit holds, without which nobody may be
-// routed to it. It returns why it could not, "" when it did.
+// begin declares the apps that the partition holds; before that, no call may be routed to
+// it. It returns why it could not, or "".
 func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
 	for {
 		load, err := s.Load(ctx)
@@ -429,7 +436,7 @@ func (u *unit) report(l sched.Load, c crowdReport) {
 	u.reports.Store(r)
 }
 
-// untilOver waits until the server has to stop working, and says why.
+// untilOver waits until the server has to stop serving the partition, and returns why.
 func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
@@ -460,9 +467,9 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 	}
 }
 
-// deposed reports whether etcd has the ownership no more, though the lease goes on:
-// nobody sends anything to a unit without an owner, and so it would not learn it
-// from a write.
+// deposed reports whether etcd has the ownership no longer, although its lease continues.
+// The server would not learn that from a write: no call is sent to a partition without an
+// owner, so it has nothing to write.
 func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
 	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
 	defer cancel()
@@ -470,8 +477,8 @@ func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
 	return err == nil && (!ok || o.Epoch != j.Epoch())
 }
 
-// fetchMissing gets the code of modules that came to be after this server last
-// looked, from whoever has it.
+// fetchMissing fetches the code of modules that were added after this server last looked,
+// from any server that has it.
 func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
 	missing, err := s.Missing(ctx)
 	for err == nil && len(missing) > 0 {
@@ -487,12 +494,13 @@ func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
 	}
 }
 
-// rack holds the services of a unit while this server owns it.
+// rack holds the services of a partition while this server owns it, and counts the calls
+// that use them.
 type rack struct {
 	sched    *sched.Server
 	services map[string]any // by the service's name
-	gone     chan struct{}  // closed when the unit is served no more
-	clean    bool           // what was not answered by then was not done; valid when gone is closed
+	gone     chan struct{}  // closed when the partition is no longer served
+	clean    bool           // calls that were not answered by then were not carried out; valid when gone is closed
 
 	mu     sync.RWMutex
 	closed bool
@@ -505,8 +513,8 @@ func newRack(s *sched.Server) *rack {
 	return r
 }
 
-// enter notes a call that uses the unit; it reports false when there is nothing
-// to use any more. Who enters leaves.
+// enter counts a call that uses the partition. It reports false when the partition is no
+// longer served. After true the caller must call leave.
 func (r *rack) enter() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -518,8 +526,8 @@ func (r *rack) enter() bool {
 
 func (r *rack) leave() { r.calls.Done() }
 
-// close cuts what is under way and waits for it: nobody reads the unit's store
-// after that. clean says that the server ended in order.
+// close cuts off the open calls and waits for them: after that, no call reads the
+// partition's store. clean reports that the server ended in order.
 func (r *rack) close(clean bool) {
 	r.mu.Lock()
 	r.closed, r.clean = true, clean
@@ -528,18 +536,19 @@ func (r *rack) close(clean bool) {
 	r.calls.Wait()
 }
 
-// peers are the other servers, to be asked for the code of modules.
+// peers are the other servers: their connections, and how they are asked for code of
+// modules and for state.
 type peers struct {
-	token, caCert string // of members
-	key           string // of servers alone
+	token, caCert string // token of all processes of the installation
+	key           string // token of servers only
 	log           *slog.Logger
 
 	mu    sync.Mutex
 	conns map[[2]string]*grpc.ClientConn // by address and token, see conn
 }
 
-// state has something fetch state from a server, as a server. One of an older
-// version knows members only.
+// state calls fetch with a connection to a server, with the token of servers or, if the
+// server is of an older version and does not know that, with the token of all processes.
 func (p *peers) state(address string, fetch func(apiv1.BackupsClient) error) (err error) {
 	for _, token := range []string{p.key, p.token} {
 		conn, derr := dialMember(address, token, p.caCert)
@@ -555,8 +564,8 @@ func (p *peers) state(address string, fetch func(apiv1.BackupsClient) error) (er
 	return err
 }
 
-// fetch gets the code of modules from the first of some servers that has it. It
-// returns what is still missing.
+// fetch gets the code of modules from the first of several servers that has it. It
+// returns the digests that are still missing.
 func (p *peers) fetch(ctx context.Context, to *modules.Store, from, digests []string) []string {
 	digests = slices.Clone(digests)
 	for _, address := range from {

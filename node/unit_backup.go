@@ -19,12 +19,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// unitBackups serves copies of what a cluster keeps: of all units, whoever owns
-// them, or of one that this server owns.
+// unitBackups serves backups of a cluster: of all partitions, whichever servers own them,
+// or of one that this server owns.
 //
-// Each unit is copied at a moment of its own. That is as consistent as the cluster
-// itself: what concerns one unit never waits for another one, and what goes from
-// one to the other (an accepted command) is kept by the sender until the receiver
+// Each partition is copied at a moment of its own. That is as consistent as the cluster
+// itself: an operation on one partition never waits for another partition, and what goes
+// from one to another (an accepted command) is stored by the sender until the receiver
 // has it.
 type unitBackups struct {
 	apiv1.UnimplementedBackupsServer
@@ -32,7 +32,8 @@ type unitBackups struct {
 	log *slog.Logger
 }
 
-// Backup streams all of the cluster, with the ingress and the keys of this server.
+// Backup streams all partitions of the cluster, with the ingress and the keys of this
+// server.
 func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
 	s := &state{id: a.m.id, group: a.m.roster.group, dir: a.m.data, queue: a.m.queue, rows: a.m.roster.lasting}
 	for i, u := range a.m.units {
@@ -45,7 +46,7 @@ func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_Backup
 	return (&backupsAPI{log: a.log}).send(stream.Context(), s, stream.Send)
 }
 
-// FetchState streams one unit: what a standby begins with, or a part of a backup.
+// FetchState streams one partition: for the store of a standby, or as a part of a backup.
 func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
 	u := a.m.router.units[req.Group]
 	if u == nil {
@@ -63,9 +64,9 @@ func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Back
 	return (&backupsAPI{log: a.log}).send(stream.Context(), &state{id: a.m.id, group: req.Group, parts: []part{p}}, stream.Send)
 }
 
-// copyOf copies a unit with its modules, here or at its owner. While the unit is on
-// its way it waits a little, as calls do; once the copy has begun it cannot begin
-// again, and the backup ends when the unit goes.
+// copyOf copies a partition with its modules, here or from its owner. While the partition
+// is moving it waits a little, as calls do. A copy that has begun cannot begin again: if
+// the partition moves, the backup fails.
 func (a *unitBackups) copyOf(u *unit) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		begun := false
@@ -83,7 +84,7 @@ func (a *unitBackups) copyOf(u *unit) copyFunc {
 			}
 			select {
 			case <-changed:
-			case <-time.After(routePatience / 20): // the owner may know it earlier
+			case <-time.After(routePatience / 20): // the owner may learn of it earlier
 			case <-waiting.Done():
 				return err
 			}
@@ -120,8 +121,8 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 	})
 }
 
-// copyOwned copies the store of a unit while this server owns it: nothing that
-// gives the unit away waits for a copy.
+// copyOwned copies the store of a partition while this server owns it. It fails when the
+// partition leaves, so that no move waits for a copy.
 func copyOwned(u *unit, r *rack) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -143,9 +144,10 @@ func copyOwned(u *unit, r *rack) copyFunc {
 	}
 }
 
-// copyTold is copyOwned for a backup: when it is done, the cluster's table says of every
-// slot in the copy that came to the unit that it did. The table may be late otherwise,
-// and whoever makes the backup sees in it whether two copies have the same slot.
+// copyTold is copyOwned for a backup. When it returns, the cluster's table has the
+// placement of every slot in the copy that has moved to the partition. Otherwise the
+// table might be late, and the table shows the maker of the backup whether two copies
+// have the same slot.
 func copyTold(u *unit, r *rack) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
@@ -159,7 +161,7 @@ func copyTold(u *unit, r *rack) copyFunc {
 	}
 }
 
-// fetchPart copies a unit with its modules from the server that owns it.
+// fetchPart copies a partition with its modules from the server that owns it.
 func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address string, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -198,8 +200,8 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address stri
 	}
 }
 
-// unitsIn returns the names of the further units whose stores are in a data
-// directory, as they are counted.
+// unitsIn returns the names of the further partitions whose stores are in a data
+// directory, in the order of their numbers.
 func unitsIn(dir string) (names []string, err error) {
 	found, err := filepath.Glob(filepath.Join(dir, unitsDir, "*", "store"))
 	for _, f := range found {

@@ -26,8 +26,8 @@ func (w *several) serve(ctx context.Context, data, at string, log *slog.Logger, 
 	})
 }
 
-// damageableOfUnits are the files of a cluster's server on which the memory of its units
-// rests.
+// damageableOfUnits are the files of a cluster's server that hold the state of its
+// partitions.
 func damageableOfUnits() (all []string) {
 	for _, pattern := range damageable {
 		if strings.HasPrefix(pattern, "store/") {
@@ -37,11 +37,11 @@ func damageableOfUnits() (all []string) {
 	return append(all, "server-id", "form")
 }
 
-// shortUnitDamages is what is tried of them without WHEELWORK_LONG.
+// shortUnitDamages are the cases that run without WHEELWORK_LONG.
 var shortUnitDamages = regexp.MustCompile(`^a/(store/view/MANIFEST remove|units/main.1/store/(view/.*sst truncate|view/MANIFEST remove|history/.*seg (flip|remove)))$`)
 
-// TestDamagedFilesOfUnits is TestDamagedFiles for the server of a cluster, whose journals
-// are in etcd: what the journal has is there again, and what is missing is told.
+// TestDamagedFilesOfUnits is TestDamagedFiles for a cluster's server, whose journals are
+// in etcd: state that the journal has is restored, and missing state is reported.
 func TestDamagedFilesOfUnits(t *testing.T) {
 	w := newSeveral(t, 2, "a")
 	host := w.host("h", "a")
@@ -62,8 +62,8 @@ func TestDamagedFilesOfUnits(t *testing.T) {
 	}
 }
 
-// trimmed takes away all that the journals of the units have, as an owner does that has
-// all of it in its store. No server may run.
+// trimmed removes all records from the journals of the partitions, as an owner does that
+// has all of them in its store. No server may run.
 func (w *several) trimmed() {
 	w.t.Helper()
 	c, err := etcd.Connect(within(w.t), etcd.Config{Endpoints: []string{w.etcd.Client()}, Server: "trims", Address: "none"})
@@ -85,10 +85,10 @@ func (w *several) trimmed() {
 	}
 }
 
-// TestUnitIsMadeAgainOnlyWithProof: the journals do not reach back to what the snapshots
-// of a server include, so its stores are the only copies, and no start and no command
-// throws one away: `store rebuild` is refused; a damaged one is kept in the quarantine
-// until the server has the state from another one.
+// TestUnitIsMadeAgainOnlyWithProof: the journals do not reach back to the snapshots of a
+// server, so its stores are the only copies. No start and no command discards one: `store
+// rebuild` is refused, and a damaged store stays in quarantine until the server has the
+// state from another one.
 func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a", "b")
@@ -123,7 +123,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 		}), says
 	}
 
-	// A rebuild that would lose all.
+	// A rebuild would lose all records.
 	for _, unit := range []string{"", "units/main.1"} {
 		if r := reach("a", unit); r.Snapshot > 0 || r.View == 0 {
 			t.Fatalf("the store of %q has a snapshot already: %+v", unit, r)
@@ -144,7 +144,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A damaged view, while the other server is not there.
+	// A damaged projection, while the other server is down.
 	kept := filepath.Join(storeOf("b", "units/main.1"), "quarantine", "of-a-person", "file")
 	if err := errors.Join(os.Remove(filepath.Join(storeOf("b", "units/main.1"), "view", "MANIFEST")), os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,8 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The fetched state has a snapshot, so a rebuild loses nothing, and keeps the old view.
+	// The fetched state has a snapshot, so a rebuild loses nothing, and keeps the old
+	// projection.
 	before := reach("b", "units/main.1")
 	if before.Snapshot == 0 {
 		t.Fatal("the fetched state has no snapshot")

@@ -18,9 +18,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// TestOwnershipGoesDuringTheReplay: a server that lost a unit while it read the journal
-// finds the records of the next owner, before its own journal knows. It stands by then,
-// and does not end.
+// TestOwnershipGoesDuringTheReplay: a server that lost a partition while it read the
+// journal finds the records of the next owner before its own journal notices the loss. It
+// then becomes a standby, and does not end.
 func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

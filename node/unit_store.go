@@ -12,15 +12,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// This file opens the store of a unit. The journal of a unit is in etcd, and other
-// servers have the same state. So the view of a store is made again only when snapshots
-// and journal prove to hold all of it; a store without that proof goes to its
-// quarantine, and this server takes the state from the server that works.
+// This file opens the store of a partition in a cluster. The journal of the partition is
+// in etcd, and other servers have the same state. So a projection is rebuilt only if
+// snapshots and journal prove to hold all of it. A store without that proof goes into
+// quarantine, and this server fetches the state from the owner (ADR 40).
 
-// aside is a store that went to the quarantine without a request of a person.
+// aside is a store that was put into quarantine without a request of an operator.
 type aside struct {
 	place string // its directory; "": there is none
-	next  uint64 // what was in it came before this record
+	next  uint64 // all records in it come before this one
 }
 
 func (u *unit) openStore(ctx context.Context) error {
@@ -44,7 +44,8 @@ func (u *unit) openStore(ctx context.Context) error {
 	return nil
 }
 
-// span returns what the journal of the unit has. It waits until etcd answers.
+// span returns the range of records in the partition's journal. It waits until etcd
+// answers.
 func (u *unit) span(ctx context.Context) (store.Journal, error) {
 	for {
 		first, next, err := u.roster.cluster.Span(ctx, u.name)
@@ -58,12 +59,12 @@ func (u *unit) span(ctx context.Context) (store.Journal, error) {
 	}
 }
 
-// setAside keeps a store that cannot be made again from what is on this disk and in the
-// journal, and has the unit begin with an empty one.
+// setAside puts a store that cannot be rebuilt from this disk and the journal into
+// quarantine, and lets the partition begin with an empty one.
 func (u *unit) setAside(short *store.ShortJournalError) error {
 	dir := u.dir("store")
 	place, err := store.SetAside(dir, fmt.Sprintf("the view could not be used, and cannot be made again without a loss: %v", short))
-	if err != nil || place == "" { // a new server
+	if err != nil || place == "" { // there was no store: the server is new
 		return err
 	}
 	u.aside = aside{place: filepath.Join(dir, place), next: max(short.Next, short.View+1)}
@@ -73,8 +74,8 @@ func (u *unit) setAside(short *store.ShortJournalError) error {
 	return nil
 }
 
-// forgetAside removes the store that was set aside once this server has all that can
-// have been in it: the records up to one.
+// forgetAside removes the store in quarantine once this server has all records that it
+// can have held. applied is the last one that this server has.
 func (u *unit) forgetAside(applied uint64) {
 	a := u.aside
 	if a.place == "" || applied+1 < a.next {
@@ -86,23 +87,23 @@ func (u *unit) forgetAside(applied uint64) {
 	}
 }
 
-// rebuildRequest is the file in the directory of a unit's store that asks the next start
-// to make the view again: whether that loses something only the journal can say, which
-// is in etcd.
+// rebuildRequest is the file in the directory of a partition's store that asks the next
+// start to rebuild the projection. Whether that loses something shows only the journal,
+// which is in etcd.
 const rebuildRequest = "rebuild"
 
-// acceptsLoss is what that file says when the person accepts that records are lost.
+// acceptsLoss is the content of that file if the operator accepts that records are lost.
 const acceptsLoss = "accept-loss"
 
-// askRebuild has the server of a cluster that owns a data directory make the views of all
-// stores there again when it starts. It returns the names of the stores.
+// askRebuild asks the cluster's server of a data directory to rebuild the projections of
+// all stores there when it starts. It returns the names of the stores.
 func askRebuild(data string, acceptLoss bool) (asked []string, err error) {
 	text := ""
 	if acceptLoss {
 		text = acceptsLoss
 	}
 	stores := Stores(data)
-	for _, name := range stores.Names() { // all of them are closed and can be read, or none is asked
+	for _, name := range stores.Names() { // all of them are closed and can be read, or no request is written
 		if _, err := store.Look(stores.Dir(name)); err != nil {
 			return nil, err
 		}
@@ -116,8 +117,9 @@ func askRebuild(data string, acceptLoss bool) (asked []string, err error) {
 	return asked, nil
 }
 
-// rebuildAsked makes the view of the unit's store again when a person has asked for it
-// and nothing is lost, and forgets the request.
+// rebuildAsked rebuilds the projection of the partition's store if an operator has asked
+// for it, unless that loses records and the loss was not accepted. Then it removes the
+// request.
 func (u *unit) rebuildAsked(ctx context.Context) error {
 	request := filepath.Join(u.dir("store"), rebuildRequest)
 	text, err := os.ReadFile(request)

@@ -20,11 +20,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file asks other units: for the runs of one unit what another one has, and
-// for a caller what several of them make together.
+// This file sends requests to other partitions: for the runs of one partition what
+// another one has, and for a caller an answer that is merged from several.
 
-// again reports whether to ask once more after an error: the unit was not there,
-// or the job is on its way, and nothing was done. It waits a little before.
+// again reports whether to repeat a request after an error. It does so if the partition
+// or the job was moving and nothing was done. It waits a little before.
 func (r *router) again(ctx context.Context, err error, changed <-chan struct{}) bool {
 	if !moved(err) {
 		return false
@@ -32,14 +32,15 @@ func (r *router) again(ctx context.Context, err error, changed <-chan struct{}) 
 	select {
 	case <-changed:
 		return true
-	case <-time.After(routePatience / 100): // another server may know it earlier
+	case <-time.After(routePatience / 100): // another server may learn of it earlier
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// moved reports whether an error says that a job is in another unit now, or on its way.
+// moved reports whether an error says that a job is in another partition now, or is
+// moving.
 func moved(err error) bool {
 	var m *sched.MovedError
 	if errors.As(err, &m) {
@@ -49,7 +50,7 @@ func moved(err error) bool {
 	return ok && s.Code() == codes.Unavailable && strings.HasPrefix(s.Message(), sched.MovedText)
 }
 
-// ask has the owner of a unit do something: this server, or another one.
+// ask sends a request to the owner of a partition: this server, or another one.
 func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -59,7 +60,7 @@ func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResp
 		if err == nil || named(err) == "" {
 			return resp, err
 		}
-		select { // it has another owner than was known
+		select { // the owner is not the one that was known
 		case <-changed:
 		case <-time.After(routePatience / 100):
 		case <-ctx.Done():
@@ -85,9 +86,9 @@ func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 	return apiv1.NewMembershipClient(conn).Ask(ctx, req)
 }
 
-// asked answers for a unit of this server.
+// asked answers a request to a partition of this server.
 func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	ctx = sched.OffSlot(ctx) // the slot that the call is about is another unit's
+	ctx = sched.OffSlot(ctx) // the slot of the call in ctx is in another partition
 	resp, err := &apiv1.AskResponse{}, error(nil)
 	switch q := req.What.(type) {
 	case *apiv1.AskRequest_Get:
@@ -114,7 +115,7 @@ func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskRe
 	return resp, nil
 }
 
-// askedCall answers one of the calls that are put together from units.
+// askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, rack *rack, q *apiv1.AskedCall) ([]byte, error) {
 	if routings[q.GetMethod()] != byUnits {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
@@ -135,7 +136,7 @@ func askedCall(ctx context.Context, rack *rack, q *apiv1.AskedCall) ([]byte, err
 	return proto.Marshal(resp.(proto.Message))
 }
 
-// callUnit has a unit answer a call of a caller.
+// callUnit makes a call to one partition.
 func (r *router) callUnit(ctx context.Context, unit, app, method string, req, resp proto.Message) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
@@ -148,14 +149,14 @@ func (r *router) callUnit(ctx context.Context, unit, app, method string, req, re
 	return proto.Unmarshal(a.Answer, resp)
 }
 
-// remote is what the runs of one unit ask of others.
+// remote makes the requests of one partition's runs to other partitions.
 type remote struct {
 	r    *router
 	unit string
 }
 
-// owned returns a context that ends when this server does not own the unit any
-// more: what its runs ask must not hold up who owns it next.
+// owned returns a context that ends when this server no longer owns the partition:
+// requests of its runs must not hold up the next owner.
 func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	rack := x.r.units[x.unit].rack.Load()
@@ -173,7 +174,7 @@ func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, cancel
 }
 
-// Run implements [sched.Remote]. Of an app that is in one unit there is nothing elsewhere.
+// Run implements [sched.Remote]. No other partition has runs of an app that is not split.
 func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	if !x.r.roster.isSplit(app) {
 		return nil, nil
@@ -195,7 +196,7 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 	return nil, nil
 }
 
-// home asks the unit where an app began.
+// home sends a request to the primary partition of an app.
 func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	unit, ok := x.r.roster.unitOf(app)
 	if !ok || unit == x.unit {
@@ -225,7 +226,7 @@ func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteE
 	return err
 }
 
-// Enqueue implements [sched.Remote]. The run has one id however often it is asked for.
+// Enqueue implements [sched.Remote]. The run has one id however often it is requested.
 func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
@@ -245,12 +246,12 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 	}
 }
 
-// unitOfLog returns the unit that has the lines of a run: where its job is, or
+// unitOfLog returns the partition that has the log of a run: that of its job, or the one
 // where the run ended before the job moved.
 func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadLogRequest) (string, error) {
 	id, err := job.ParseRunID(q.GetId())
 	if err != nil {
-		return unit, nil // the service says so
+		return unit, nil // the service reports the invalid id
 	}
 	units := append([]string{unit}, r.roster.unitsOfApp(app)...)
 	for i, at := range units {
@@ -302,7 +303,7 @@ func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetA
 		case err != nil:
 			return nil, err
 		}
-		if all == nil { // home is the first one
+		if all == nil { // the primary partition is the first one
 			all = part
 		} else {
 			all.Jobs += part.Jobs
@@ -315,7 +316,7 @@ func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetA
 	return all, nil
 }
 
-// uniteApps makes one app of those of one name.
+// uniteApps merges apps of the same name.
 func uniteApps(apps []*apiv1.App) []*apiv1.App {
 	byName := map[string]*apiv1.App{}
 	var names []string
@@ -365,7 +366,7 @@ func (r *router) uniteOverview(ctx context.Context, app, method string, q *apiv1
 	return all, nil
 }
 
-// uniteMinutes adds minutes to those of the same start. Both are by start.
+// uniteMinutes adds minutes to those in all with the same start.
 func uniteMinutes(all *apiv1.Overview, minutes []*apiv1.Minute) {
 	at := map[int64]*apiv1.Minute{}
 	for _, m := range all.Minutes {
@@ -391,8 +392,8 @@ func pageOf(size int32) int {
 	return int(min(size, maxPage))
 }
 
-// uniteJobs merges lists by name. The token of a page is the last name of it, as
-// that of a unit's own page is.
+// uniteJobs merges lists by name. The token of a page is the last name on it, as in the
+// list of one partition.
 func (r *router) uniteJobs(ctx context.Context, app, method string, q *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
 	var pages []*apiv1.ListJobsResponse
 	for _, unit := range r.roster.unitsOfApp(app) {
@@ -405,8 +406,8 @@ func (r *router) uniteJobs(ctx context.Context, app, method string, q *apiv1.Lis
 	return mergeJobs(pages, pageOf(q.PageSize))
 }
 
-// mergeJobs makes one page. It ends where the first of the pages ends that has
-// more behind it: what comes after is not known of all.
+// mergeJobs merges pages into one. The page ends at the first last name of those pages
+// that have more behind them: beyond it the merged list would not be complete.
 func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsResponse, error) {
 	all := &apiv1.ListJobsResponse{}
 	last, more := "", false
@@ -424,7 +425,7 @@ func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsRespon
 		}
 	}
 	slices.SortStableFunc(all.Jobs, func(a, b *apiv1.Job) int { return strings.Compare(a.Name, b.Name) })
-	all.Jobs = slices.CompactFunc(all.Jobs, func(a, b *apiv1.Job) bool { return a.Name == b.Name }) // one that moved meanwhile
+	all.Jobs = slices.CompactFunc(all.Jobs, func(a, b *apiv1.Job) bool { return a.Name == b.Name }) // a job that moved meanwhile is in two
 	if more {
 		n, _ := slices.BinarySearchFunc(all.Jobs, last+"\x00", func(j *apiv1.Job, name string) int { return strings.Compare(j.Name, name) })
 		all.Jobs = all.Jobs[:n]
@@ -443,8 +444,8 @@ func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsRespon
 	return all, nil
 }
 
-// unitTokens are where the lists of units go on; a unit that is not named has
-// come to its end. As text it begins with unitsToken.
+// unitTokens says where the lists of partitions continue. The list of a partition that is
+// missing has ended. As text it begins with unitsToken.
 type unitTokens map[string]string
 
 const unitsToken = "units."
@@ -457,8 +458,8 @@ func (t unitTokens) String() string {
 	return unitsToken + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseUnitTokens reads where lists go on. "": at the beginning, of all units; a
-// token of one unit, from before the app was split, is home's.
+// parseUnitTokens reads where lists continue. "": at the beginning, in all partitions. A
+// token of one partition, from before the app was split, is the primary partition's.
 func parseUnitTokens(s string, units []string) (unitTokens, error) {
 	t := unitTokens{}
 	if s == "" {
@@ -486,7 +487,7 @@ func parseUnitTokens(s string, units []string) (unitTokens, error) {
 	return t, nil
 }
 
-// uniteRuns makes one page of those of the units.
+// uniteRuns merges the pages of the partitions into one.
 func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	units := r.roster.unitsOfApp(app)
 	from, err := parseUnitTokens(q.PageToken, units)
@@ -500,9 +501,9 @@ func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.Lis
 	})
 }
 
-// mergeRuns gives each unit a part of a page, and sorts the page: the newest
-// first, as far as the pages of units reach. Pages that are too large together are
-// asked for again with fewer runs, as a token stands at the end of a page only.
+// mergeRuns requests an equal share of a page from each partition and sorts the page: the
+// newest first, as far as the shares reach. If the shares are too large together, it
+// requests them again with fewer runs, because a token refers to the end of a share.
 func mergeRuns(units []string, from unitTokens, size int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (*apiv1.ListRunsResponse, error) {
 	for each := max(size/len(from), 1); ; {
 		pages, next, fit, err := runPages(units, from, each, ask)
@@ -520,9 +521,9 @@ func mergeRuns(units []string, from unitTokens, size int, ask func(unit, token s
 	}
 }
 
-// runPages asks units for so many runs each. It ends early, and fit is false, when their
-// pages are larger together than one may be. Of pages with one run those that fit are
-// taken; the list of another unit stays where it was.
+// runPages requests so many runs from each partition. It ends early, with fit false, when
+// their pages together are larger than one page may be. With one run from each it takes
+// those that fit; the lists of the other partitions stay where they were.
 func runPages(units []string, from unitTokens, each int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (pages []*apiv1.ListRunsResponse, next unitTokens, fit bool, err error) {
 	next = unitTokens{}
 	room := sched.Page{}
@@ -549,13 +550,13 @@ func runPages(units []string, from unitTokens, each int, ask func(unit, token st
 	return pages, next, true, nil
 }
 
-// joinRuns makes one page of those of units, whose lists go on at next.
+// joinRuns merges pages of partitions into one; the lists continue at next.
 func joinRuns(pages []*apiv1.ListRunsResponse, next unitTokens) *apiv1.ListRunsResponse {
 	all := &apiv1.ListRunsResponse{NextPageToken: next.String()}
 	seen := map[string]bool{}
 	for _, page := range pages {
 		for _, run := range page.Runs {
-			if !seen[run.Id] { // one that moved meanwhile is in two
+			if !seen[run.Id] { // a run that moved meanwhile is in two
 				seen[run.Id] = true
 				all.Runs = append(all.Runs, run)
 			}
@@ -568,7 +569,7 @@ func joinRuns(pages []*apiv1.ListRunsResponse, next unitTokens) *apiv1.ListRunsR
 	return all
 }
 
-// rank has live runs come before those that have ended, as in the list of one unit.
+// rank puts live runs before those that have ended, as in the list of one partition.
 func rank(r *apiv1.Run) int {
 	if job.State(r.State).Terminal() {
 		return 1
@@ -576,7 +577,7 @@ func rank(r *apiv1.Run) int {
 	return 0
 }
 
-// uniteBulk does a page of each unit.
+// uniteBulk processes a page of each partition.
 func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
 	units := r.roster.unitsOfApp(app)
 	from, err := parseUnitTokens(q.PageToken, units)
@@ -607,7 +608,8 @@ func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.Bul
 	return all, nil
 }
 
-// conn returns a connection to another server, as one, which is kept.
+// conn returns a connection to another server, with the token of servers. It is shared,
+// and stays open until Close.
 func (p *peers) conn(address string) (grpc.ClientConnInterface, error) {
 	return p.kept(address, p.key)
 }
@@ -630,7 +632,7 @@ func (p *peers) kept(address, token string) (grpc.ClientConnInterface, error) {
 	return c, nil
 }
 
-// Close ends the connections that are kept.
+// Close closes the shared connections.
 func (p *peers) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

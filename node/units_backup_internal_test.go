@@ -22,8 +22,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// TestPlacesStay: a backup of several units is made only if what was in one of them
-// when it began is there still at its end; what came to be meanwhile is told.
+// TestPlacesStay: a backup of several partitions succeeds only if nothing that was in one
+// of them at its beginning has moved by its end. Apps that were added meanwhile are
+// included.
 func TestPlacesStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		after map[string]string
@@ -33,7 +34,8 @@ func TestPlacesStay(t *testing.T) {
 		"an app comes":    {map[string]string{"app/a": "main", "app/b": "main.1", "app/c": "main"}, true},
 		"an app moves":    {map[string]string{"app/a": "main.1", "app/b": "main.1"}, false},
 		"an app goes":     {map[string]string{"app/a": "main"}, false},
-		// What is to be has no part in what is copied. A slot has, wherever it was before.
+		// A desired placement does not affect the copies. The move of a slot does, even
+		// if it is the first.
 		"an app is to be split":           {map[string]string{"app/a": "main", "app/b": "main.1", "split/a": "{}"}, true},
 		"a slot moves for the first time": {map[string]string{"app/a": "main", "app/b": "main.1", "had/a/main.1": "1", "slot/a/3": "main.1 1"}, false},
 	} {
@@ -73,7 +75,7 @@ func TestPlacesStay(t *testing.T) {
 			continue
 		}
 		_, split := c.after["split/a"]
-		if bytes.Contains(made.Bytes(), []byte("form 2\n")) != split { // older programs are to refuse it
+		if bytes.Contains(made.Bytes(), []byte("form 2\n")) != split { // older programs must refuse such a backup
 			t.Errorf("%s: that an app is split is told: %v", name, !split)
 		}
 		x := &restore{}
@@ -87,13 +89,13 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// unitDoor is a server that owns a unit, or did.
+// unitDoor is a server that owns a partition, or did.
 type unitDoor struct {
 	apiv1.UnimplementedBackupsServer
 	mu    sync.Mutex
 	asked int
 	give  func(send func(*apiv1.BackupChunk) error) error
-	met   chan struct{} // closed at the first question
+	met   chan struct{} // closed at the first request
 }
 
 func (d *unitDoor) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
@@ -105,9 +107,9 @@ func (d *unitDoor) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_F
 	return d.give(stream.Send)
 }
 
-// TestCopyFollowsItsUnit: a unit that has gone on from where the copy looks for it
-// is copied at its next owner; one that goes while it is copied ends the copy; and a
-// server that would leave out the code of modules is not believed.
+// TestCopyFollowsItsUnit: a partition that has moved before its copy begins is copied at
+// its next owner. If it moves during the copy, the copy fails. An answer of a server that
+// leaves out the code of modules is refused.
 func TestCopyFollowsItsUnit(t *testing.T) {
 	whole := func(modules, cut bool) func(func(*apiv1.BackupChunk) error) error {
 		return func(send func(*apiv1.BackupChunk) error) error {

@@ -26,7 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// beside starts an etcd beside the servers, and returns its URL.
+// beside starts an etcd outside the servers, and returns its URL.
 func beside(t *testing.T) string {
 	t.Helper()
 	at := ports(t, 2)
@@ -38,8 +38,8 @@ func beside(t *testing.T) string {
 	return m.Client()
 }
 
-// aged makes an etcd's revisions higher than those of a cluster that has just begun
-// on another one, as after some minutes of work.
+// aged raises the revisions of an etcd above those of a cluster that has just begun on
+// another one, as some minutes of work do.
 func aged(t *testing.T, endpoint string) {
 	t.Helper()
 	c, err := etcd.Connect(within(t), etcd.Config{Endpoints: []string{endpoint}, Prefix: "another/", Server: "s"})
@@ -54,7 +54,7 @@ func aged(t *testing.T, endpoint string) {
 	}
 }
 
-// placesOf returns the unit of each app, as a server tells.
+// placesOf returns the partition of each app, as a server reports it.
 func placesOf(t *testing.T, p *process, apps []string) map[string]string {
 	t.Helper()
 	conn, ctx := dial(t, p, "a-shared-secret-of-this-test")
@@ -69,9 +69,10 @@ func placesOf(t *testing.T, p *process, apps []string) map[string]string {
 	return at
 }
 
-// TestBackupOfCluster: a backup of a cluster that any server makes has all units,
-// whoever owns them, with all that was acknowledged before it; and what is restored
-// becomes a cluster again, with every app where it was, which other servers join.
+// TestBackupOfCluster: a backup that any server of a cluster makes has all partitions,
+// whichever servers own them, with all that was acknowledged before it. A restored
+// directory becomes a cluster again, with every app in its partition, and other servers
+// join it.
 func TestBackupOfCluster(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -106,7 +107,8 @@ func TestBackupOfCluster(t *testing.T) {
 		}
 		keys[app] = a.RunID
 	}
-	// Both servers own some: the one that is asked has to ask the other.
+	// Both servers own some partitions: the one that makes the backup must fetch from the
+	// other.
 	conn, ctx := dial(t, one, adminToken)
 	for end := within(t); ; {
 		st, err := apiv1.NewMembershipClient(conn).GetCluster(ctx, &apiv1.GetClusterRequest{})
@@ -143,13 +145,14 @@ func TestBackupOfCluster(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if try == 20 || !errors.Is(err, sdk.ErrUnavailable) { // a unit is on its way
+			if try == 20 || !errors.Is(err, sdk.ErrUnavailable) { // a partition is moving
 				t.Fatal(err)
 			}
 			<-time.After(100 * time.Millisecond)
 		}
 	}
-	// What hosts and servers share does not open the state: it is for servers.
+	// The token that hosts and servers share does not give access to the state; only that
+	// of servers does.
 	shared, asMember := dial(t, one, "a-shared-secret-of-this-test")
 	stolen, err := apiv1.NewBackupsClient(shared).FetchState(asMember, &apiv1.FetchStateRequest{Group: "main"})
 	if err == nil {
@@ -168,7 +171,7 @@ func TestBackupOfCluster(t *testing.T) {
 			t.Fatalf("%d: %+v, %v", i, res, err)
 		}
 	}
-	// The directory of a server that is stopped has all of it as well.
+	// The directory of a stopped server has all of it as well.
 	var offline bytes.Buffer
 	if _, err := node.Backup(within(t), w.data(0), nil, &offline); err != nil {
 		t.Fatal(err)
@@ -215,7 +218,7 @@ func TestBackupOfCluster(t *testing.T) {
 				t.Errorf("run %s of %s: %v, %v", id, app, r, err)
 			}
 		}
-		// The host has heard higher numbers from the etcd before, and comes all the same.
+		// The host knows higher epochs from the old etcd, and connects all the same.
 		for _, app := range apps[2:] {
 			a, err := ca.Trigger(within(t), sdk.Trigger{App: app, Job: "hello"})
 			if err != nil {
@@ -231,8 +234,8 @@ func TestBackupOfCluster(t *testing.T) {
 	if now := placesOf(t, again, apps); !maps.Equal(now, places) {
 		t.Errorf("the apps are in %v, and were in %v", now, places)
 	}
-	// Another server joins with an empty directory, gets all of the units' state,
-	// and goes on alone.
+	// Another server joins with an empty directory, gets the state of all partitions, and
+	// continues alone.
 	third, _ := w.server(3)
 	joined := w.works(third)
 	conn, ctx = dial(t, again, adminToken)
@@ -260,7 +263,7 @@ func TestBackupOfCluster(t *testing.T) {
 	whole(joined)
 }
 
-// codeIn counts the modules whose code is in a data directory, in each unit.
+// codeIn counts the modules whose code is in a data directory, in all partitions.
 func codeIn(t *testing.T, dir string) (n int) {
 	t.Helper()
 	for _, unit := range []string{".", "units/main.1", "units/main.2", "units/main.3"} {
@@ -281,8 +284,8 @@ func codeIn(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// TestUnitsThatDoNotFit: a backup whose units are not those that it names is
-// refused, though every sum in it is right.
+// TestUnitsThatDoNotFit: a backup whose partitions differ from those that it names is
+// refused, even if all checksums are right.
 func TestUnitsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	p := dev(t, node.DevConfig{Data: filepath.Join(t.TempDir(), "a")})
@@ -302,7 +305,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 		units  int
 		named  []unit
 		copies []string
-		want   string // "": it is one
+		want   string // "": it is accepted
 	}{
 		"as it should be":   {2, []unit{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
 		"no names":          {2, nil, []string{"main.1"}, "does not say"},
@@ -382,7 +385,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// filesOf reads a backup.
+// filesOf returns the files of a backup.
 func filesOf(t *testing.T, b []byte) (backup.Info, map[string][]byte) {
 	t.Helper()
 	r, err := backup.NewReader(bytes.NewReader(b))

@@ -18,8 +18,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// executable is how much memory of the process holds machine code that is in no
-// file: what modules were compiled to.
+// executable returns how many bytes of the process's memory hold machine code that is in
+// no file, which is that of compiled modules.
 func executable(t *testing.T) (bytes uint64) {
 	t.Helper()
 	runtime.GC() // the engine frees code when nothing refers to it
@@ -46,7 +46,7 @@ func executable(t *testing.T) (bytes uint64) {
 	return bytes
 }
 
-// said waits for a line of the log.
+// said is a log handler that signals each occurrence of a line.
 type said struct {
 	slog.Handler
 	line string
@@ -59,7 +59,7 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == s.line {
 		select {
 		case s.came <- struct{}{}:
-		default: // it came before
+		default: // it was signalled before
 		}
 	}
 	return nil
@@ -67,9 +67,9 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 
 func (s said) WithAttrs([]slog.Attr) slog.Handler { return s }
 
-// TestCollectedModulesGiveTheirMemoryBack has a host load modules that are
-// collected one after the other, and wants their machine code and their bytes to
-// be gone from the host, and what is pushed again to be loaded again.
+// TestCollectedModulesGiveTheirMemoryBack: a host loads modules that are collected one
+// after the other. Their machine code and their bytes must be gone from the host, and a
+// module that is pushed again must be loaded again.
 func TestCollectedModulesGiveTheirMemoryBack(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"args", "count", "exit", "files", "host", "init", "memory", "random"}
@@ -88,7 +88,7 @@ func TestCollectedModulesGiveTheirMemoryBack(t *testing.T) {
 		if err := push(t, ctx, conn, name, "1", code); err != nil {
 			t.Fatal(err)
 		}
-		for { // the host loads what is pushed
+		for { // until the host has loaded the pushed module
 			r, err := mods.GetRollout(ctx, &apiv1.GetRolloutRequest{Name: name, Version: "1"})
 			if err != nil {
 				t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestListsTellOfDamagedHistory: a list passes over a block of the history that was
-// damaged while the server works, and the client is told so.
+// TestListsTellOfDamagedHistory: a list skips a block of the history that was damaged
+// while the server works, and reports that to the client.
 func TestListsTellOfDamagedHistory(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
@@ -28,7 +28,7 @@ func TestListsTellOfDamagedHistory(t *testing.T) {
 		}
 		return runs, told
 	}
-	// Each list has what has ended before it written as a block.
+	// Each list writes the runs that ended before it as a block.
 	l.fill(t, c, "default", 3)
 	if runs, told := list(c); runs != 3 || told != 0 {
 		t.Fatalf("%d runs, and %d blocks cannot be read", runs, told)

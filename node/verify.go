@@ -13,14 +13,15 @@ import (
 )
 
 // ClosedStores are the stores in the data directory of a stopped server: its own, and
-// those of units of a cluster. They are read when a part of one is asked for.
+// those of the further partitions of a cluster. A store is read when a part of it is
+// first verified.
 type ClosedStores struct {
 	data  string
 	names []string // of their directories: "", or units/NAME
 	read  map[string][]store.Part
 }
 
-// partNames are those of [store.Verify].
+// partNames are the names of the parts that [store.Verify] returns.
 var partNames = []string{"view", "snapshots", "history", "keys", "logs"}
 
 // Stores finds the stores in a directory. There may be none.
@@ -39,16 +40,16 @@ func Stores(data string) *ClosedStores {
 	return c
 }
 
-// Names are those of the stores: "" is that of a server alone, or of the first unit of a
-// cluster, units/NAME that of a further unit.
+// Names returns the names of the stores: "" is that of a standalone server, or of the
+// first partition of a cluster, units/NAME that of a further partition.
 func (c *ClosedStores) Names() []string { return c.names }
 
-// Dir is the directory of a store.
+// Dir returns the directory of a store.
 func (c *ClosedStores) Dir(name string) string {
 	return filepath.Join(c.data, filepath.FromSlash(name), "store")
 }
 
-// Parts names what [ClosedStores.Verify] reads.
+// Parts returns the names of what [ClosedStores.Verify] reads.
 func (c *ClosedStores) Parts() (parts []string) {
 	for _, name := range c.names {
 		for _, part := range partNames {
@@ -58,8 +59,8 @@ func (c *ClosedStores) Parts() (parts []string) {
 	return parts
 }
 
-// Verify reads a part of a store and changes nothing. Of a server alone the view is also
-// compared with the journal.
+// Verify reads a part of a store and changes nothing. For a standalone server it also
+// compares the projection, which is the part view, with the journal.
 func (c *ClosedStores) Verify(part string) (store.Part, error) {
 	name := strings.TrimSuffix(path.Dir(part), ".")
 	parts, ok := c.read[name]
@@ -80,7 +81,7 @@ func (c *ClosedStores) Verify(part string) (store.Part, error) {
 
 func (c *ClosedStores) verify(name string) ([]store.Part, error) {
 	parts, reach, err := store.Verify(c.Dir(name))
-	if err != nil || name != "" { // the journals of units are in etcd
+	if err != nil || name != "" { // the journals of further partitions are in etcd
 		return parts, err
 	}
 	report, err := mq.Verify(filepath.Join(c.data, "journal"), nil)

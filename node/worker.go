@@ -17,28 +17,29 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// HostConfig is for a process that is a host.
+// HostConfig configures a process that is a host.
 type HostConfig struct {
 	Data       string // default "wheelwork-host"
 	Nameserver string // host:port, or several with commas; this or Server
 	Server     string // host:port, without a nameserver
 	TokenFile  string // the token of the installation's hosts; this or Token
 	Token      string
-	CACert     string // to check servers by; "": no TLS
+	CACert     string // to verify servers; "": no TLS
 	Name       string // default: the machine's name
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
-	// MaxSleeping bounds the tasks whose handlers sleep and hold no slot. Default: 16 for
-	// each slot; negative: none.
+	// MaxSleeping bounds the tasks whose handlers sleep and hold no execution slot.
+	// Default: 16 for each slot; negative: none.
 	MaxSleeping int
-	// Dirs are directories by the names under which grants speak of them. Every app
-	// that the host serves can be granted them.
+	// Dirs maps the names that grants use to directories. Every app that the host serves
+	// can be granted them.
 	Dirs map[string]string
-	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
+	// TrustedKeys are the keys of the operator: the host runs only modules that one of
+	// them has signed. Default: what each app asks for.
 	TrustedKeys []string
-	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
+	ModuleBytes int64 // bytes of the cache of modules; default 1 GiB
+	// CompiledBytes bounds the compiled modules that are kept on disk. Default 2 GiB.
 	CompiledBytes int64
 	// GuestBytes bounds the memory of all guests together. Default: three quarters of
 	// what the process may have, which is known on Linux; elsewhere there is no bound.
@@ -49,7 +50,7 @@ type HostConfig struct {
 	Ready      func(Ready)
 }
 
-// checkDirs finds a mistake before a task does.
+// checkDirs finds a mistake at the start, before a task meets it.
 func checkDirs(dirs map[string]string) error {
 	for name, path := range dirs {
 		info, err := os.Stat(path)
@@ -84,7 +85,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	if cfg.Server != "" { // a mistake in it would otherwise be tried for ever
+	if cfg.Server != "" { // the host would retry a wrong address for ever
 		if err := checkPeer(cfg.Server, cfg.CACert); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	var open closers
 	open.add(closeFunc(d.close))
-	removeReady(cfg.ReadyFile) // of a process that was killed
+	removeReady(cfg.ReadyFile) // left by a process that was killed
 	started := false
 	defer func() {
 		if !started {
@@ -130,7 +131,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	open.add(h)
 	r := newRoles(ctx)
 	r.run("memory", giveBack)
-	started = true // finish closes it
+	started = true // finish closes open
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
 	err = r.wait(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
@@ -140,7 +141,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	})
 }
 
-// viaNames connects to the servers that a nameserver names to the host with an id.
+// viaNames connects a host to the servers that the nameserver names. id is the host's.
 func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token string, log *slog.Logger) connect {
 	owner := func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
 		req := &apiv1.WatchRequest{Host: cfg.Name, HostId: id, Apps: cfg.Apps, Unit: unit}
@@ -165,7 +166,7 @@ func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token s
 	}
 }
 
-// ofUnit is a connection on which everything is about one unit.
+// ofUnit is a connection on which all calls are about one partition.
 type ofUnit struct {
 	grpc.ClientConnInterface
 	unit string
