@@ -121,6 +121,7 @@ func (c *connections) admit(conn net.Conn) *connection {
 	a := &connection{Conn: conn, of: c, address: addressOf(conn.RemoteAddr()), since: time.Now()}
 	c.mu.Lock()
 	c.total++
+	room := true
 	var leaving []*connection
 	if c.limits.proxied(a.address) { // the clients of a proxy are counted by their own addresses
 		a.shown.Store(true)
@@ -135,18 +136,22 @@ func (c *connections) admit(conn net.Conn) *connection {
 		if last := c.take(c.unknown.Front()); last != nil {
 			leaving = append(leaving, last)
 		} else if !a.address.IsLoopback() || c.open >= c.limits.Connections+loopbackReserve {
-			c.mu.Unlock()
-			conn.Close() //nolint:errcheck // there is no room for it
-			return nil
+			room = false
 		}
 	}
-	c.open++
-	if !a.shown.Load() {
-		c.add(a)
+	if room {
+		c.open++
+		if !a.shown.Load() {
+			c.add(a)
+		}
 	}
 	c.mu.Unlock()
 	for _, l := range leaving {
 		l.Conn.Close() //nolint:errcheck // it makes room
+	}
+	if !room {
+		conn.Close() //nolint:errcheck // the client sees the end of the connection
+		return nil
 	}
 	return a
 }

@@ -228,6 +228,17 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	} else if a.Close(); full.open != 6 { //nolint:errcheck // a test's
 		t.Errorf("%d connections are open, want 6", full.open)
 	}
+	over := newConnections(nil, Limits{Unknown: 1, Connections: 6}.withDefaults(), logger(nil))
+	for range 6 {
+		over.admit(&far{address: "192.0.2.1"}).identified()
+	}
+	over.admit(&far{address: "127.0.0.1"}) // takes the reserve
+	older, newer := &far{address: "192.0.2.3"}, &far{address: "192.0.2.3"}
+	over.admit(older)
+	time.Sleep(firstRequest)
+	if over.admit(newer) != nil || !newer.closed || !older.closed || over.open != 6 {
+		t.Errorf("%d connections are counted, and of two that are not: closed %v, %v", over.open, older.closed, newer.closed)
+	}
 	proxies := newConnections(nil, Limits{Unknown: 1, TrustedProxies: limits.TrustedProxies}.withDefaults(), logger(nil))
 	a, b := &far{address: "10.9.1.1"}, &far{address: "10.9.1.1"}
 	proxies.admit(a)
