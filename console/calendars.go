@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 const (
@@ -35,7 +35,7 @@ type dated struct {
 // newDated looks at the days from today on, in UTC.
 func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
 	d := dated{Calendar: m}
-	c, err := job.CompileCalendar(m)
+	c, err := schedule.CompileCalendar(m)
 	if err != nil {
 		return d, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 const queuedRun = "01QUED0000000000000000000D"
@@ -129,7 +130,7 @@ func (f *fakeAPI) ListCalendars(context.Context, *apiv1.ListCalendarsRequest) (*
 
 func (f *fakeAPI) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
 	c := proto.CloneOf(r.Calendar)
-	if _, err := job.CompileCalendar(c); err != nil {
+	if _, err := schedule.CompileCalendar(c); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	f.mu.Lock()

@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 type jobsView struct {
@@ -91,18 +92,18 @@ func (c *console) jobPage(v *visit) error {
 }
 
 // calendars fetches the calendars that a schedule names.
-func (c *console) calendars(v *visit, s *apiv1.Schedule) (job.Calendars, error) {
-	found := map[string]*job.Calendar{}
+func (c *console) calendars(v *visit, s *apiv1.Schedule) (schedule.Calendars, error) {
+	found := map[string]*schedule.Calendar{}
 	for _, name := range slices.Concat(s.GetInclude(), s.GetExclude()) {
 		answer, err := c.dates.GetCalendar(v.ctx, &apiv1.GetCalendarRequest{App: v.app, Name: name})
 		if err != nil {
 			return nil, err
 		}
-		if found[name], err = job.CompileCalendar(answer); err != nil {
+		if found[name], err = schedule.CompileCalendar(answer); err != nil {
 			return nil, err
 		}
 	}
-	return func(name string) *job.Calendar { return found[name] }, nil
+	return func(name string) *schedule.Calendar { return found[name] }, nil
 }
 
 // definition writes a job in the format that `wheelwork job apply` reads. It omits the

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // maxForm bounds the bodies of routes without a limit of their own: forms with texts.
@@ -65,7 +65,7 @@ func (c *console) login(w http.ResponseWriter, r *http.Request) {
 
 func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next string) {
 	token = strings.TrimSpace(token)
-	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: job.DefaultApp})
+	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: naming.DefaultApp})
 	switch code := status.Code(err); {
 	case !printable(token) || code == codes.Unauthenticated:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})

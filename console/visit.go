@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // visit is one request of a signed-in browser.
@@ -33,7 +33,7 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 		}
 		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
 		if v.app == "" {
-			v.app = job.DefaultApp
+			v.app = naming.DefaultApp
 		}
 		if err := page(v); err != nil {
 			c.fail(v, err)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // words describes values in one language.
@@ -66,8 +66,8 @@ func (w words) cron(j *apiv1.Job) string {
 // they are the times that it would have if it were resumed now. For a job with a limited
 // number of planned times it returns only the next one, because the console does not know
 // how many times it has planned.
-func upcoming(j *apiv1.Job, calendars job.Calendars, now time.Time, n int) []time.Time {
-	plan, err := job.NewPlan(j, calendars)
+func upcoming(j *apiv1.Job, calendars schedule.Calendars, now time.Time, n int) []time.Time {
+	plan, err := schedule.NewPlan(j, calendars)
 	if err != nil || j.GetNextAt() == nil && !j.GetPaused() {
 		return nil
 	}

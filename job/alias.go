@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // This file defines aliases. An alias is a name that a definition uses instead of a
@@ -45,7 +47,7 @@ func CheckCanary(c *apiv1.Canary) error {
 	if c.Window == "" {
 		c.Window = "10m"
 	}
-	if err := CheckName("canary.version", c.Version); err != nil {
+	if err := naming.Check("canary.version", c.Version); err != nil {
 		return err
 	}
 	window, err := time.ParseDuration(c.Window)
@@ -164,7 +166,7 @@ func LoadTally(row *apiv1.TallyRow) *Tally {
 }
 
 // CanaryWindow is the window of a canary that [CheckCanary] has accepted.
-func CanaryWindow(c *apiv1.Canary) time.Duration { return duration(c.GetWindow()) }
+func CanaryWindow(c *apiv1.Canary) time.Duration { return schedule.Duration(c.GetWindow()) }
 
 // JudgeCanary returns the reason why a canary must be rolled back, from the attempts in
 // its window, or "" if the canary continues.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // Limits of an HTTPCall.
@@ -40,7 +41,7 @@ func checkBuiltin(h *apiv1.Handler) error {
 	case h.Name == "builtin:exec" && h.Command == "":
 		return errors.New("handler.command is missing: write the name under which the hosts' operator allows the command")
 	case h.Name == "builtin:exec":
-		return CheckName("handler.command", h.Command)
+		return naming.Check("handler.command", h.Command)
 	case h.Name == "builtin:http":
 		return checkHTTP(h.Http)
 	}
@@ -131,9 +132,9 @@ func checkURL(text string) error {
 	return nil
 }
 
-// isHeader reports whether name is a token of RFC 9110, of at most maxName bytes.
+// isHeader reports whether name is a token of RFC 9110, of at most MaxName bytes.
 func isHeader(name string) bool {
-	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+	return name != "" && len(name) <= naming.MaxName && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // MaxUpstream bounds the jobs that one job depends on.
@@ -79,7 +81,7 @@ func checkDependency(d *apiv1.Job) error {
 		return fmt.Errorf("dependency.need: %q is neither all nor any", m.Need)
 	}
 	for i, name := range m.Jobs {
-		if err := CheckName("dependency.jobs", name); err != nil {
+		if err := naming.Check("dependency.jobs", name); err != nil {
 			return err
 		}
 		if name == d.Name {
@@ -100,7 +102,7 @@ func CheckRate(r *apiv1.Rate) error {
 	case r.Max < 1 || r.Max > 1_000_000:
 		return fmt.Errorf("rate.max is %d, it must be 1 to 1000000", r.Max)
 	}
-	return interval("rate.per", r.Per)
+	return schedule.CheckInterval("rate.per", r.Per)
 }
 
 // RateOf reads a rate that [CheckRate] has accepted: the number of starts in a period, by
@@ -109,7 +111,7 @@ func RateOf(r *apiv1.Rate) (starts int32, per time.Duration) {
 	if r.GetMax() == 0 {
 		return 0, 0
 	}
-	if v := duration(r.Per); v > 0 {
+	if v := schedule.Duration(r.Per); v > 0 {
 		return r.Max, v
 	}
 	return r.Max, time.Second
@@ -128,7 +130,7 @@ func checkPolicies(d *apiv1.Job) error {
 		}
 	}
 	if d.Deadline != "" {
-		if err := interval("deadline", d.Deadline); err != nil {
+		if err := schedule.CheckInterval("deadline", d.Deadline); err != nil {
 			return err
 		}
 	}

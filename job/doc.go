@@ -8,6 +8,6 @@
 // machine and at every time. Apply returns effects to the caller, which performs them
 // when the record is durable.
 //
-// The decisions themselves are pure functions too: [Validate], [Plan], [Settle],
-// [Backoff]. They take the time as an argument.
+// The decisions themselves are pure functions too: [Validate], [schedule.Plan],
+// [Settle], [Policy.Backoff]. They take the time as an argument.
 package job

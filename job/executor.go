@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // Executor is what executes a handler that is in no module. The definition names no
@@ -52,11 +53,11 @@ func ParseExecutor(handler string) (Executor, error) {
 	case kind == Builtin && !slices.Contains(builtins, name):
 		return Executor{}, fmt.Errorf("%q is not built in: there are builtin:%s", handler, strings.Join(builtins, " and builtin:"))
 	}
-	if err := CheckName("the name in "+kind+":NAME", e.Name); err != nil {
+	if err := naming.Check("the name in "+kind+":NAME", e.Name); err != nil {
 		return Executor{}, err
 	}
 	if kind == Plugin {
-		if err := CheckName("the handler in plugin:NAME/HANDLER", e.Handler); err != nil {
+		if err := naming.Check("the handler in plugin:NAME/HANDLER", e.Handler); err != nil {
 			return Executor{}, err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // This file is the expression language of workflows: references to the results of earlier
@@ -531,7 +533,7 @@ func readTemplate(text string, secrets bool) (template, []*reference, error) {
 			inner, p.json = strings.TrimSpace(strings.TrimSuffix(rest, ")")), true
 		}
 		if name, ok := strings.CutPrefix(inner, secretRoot); ok && secrets {
-			if err := CheckName("the secret in ${"+inner+"}", name); err != nil {
+			if err := naming.Check("the secret in ${"+inner+"}", name); err != nil {
 				return nil, nil, err
 			}
 			p.secret = name

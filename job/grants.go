@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // maxGrants bounds the entries of each capability.
@@ -61,12 +62,12 @@ func CheckGrants(g *apiv1.Grants) error {
 		}
 	}
 	for _, b := range g.GetKv() {
-		if err := CheckName("kv: bucket", b.GetName()); err != nil {
+		if err := naming.Check("kv: bucket", b.GetName()); err != nil {
 			return err
 		}
 	}
 	for _, name := range g.GetSecrets() {
-		if err := CheckName("secrets: secret", name); err != nil {
+		if err := naming.Check("secrets: secret", name); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ const HTTPModule = "builtin:http"
 // CheckGranted checks the name to which g is granted, together with g.
 func CheckGranted(module string, g *apiv1.Grants) error {
 	if module != HTTPModule {
-		return CheckName("module", module)
+		return naming.Check("module", module)
 	}
 	switch {
 	case len(g.GetKv())+len(g.GetEnqueue())+len(g.GetFiles()) > 0:
@@ -174,12 +175,12 @@ func checkTarget(target string) error {
 	}
 	app, name, ok := strings.Cut(target, "/")
 	if !ok {
-		app, name = DefaultApp, target
+		app, name = naming.DefaultApp, target
 	}
-	if err := CheckName("app", app); err != nil {
+	if err := naming.Check("app", app); err != nil {
 		return err
 	}
-	return CheckName("job", name)
+	return naming.Check("job", name)
 }
 
 func checkFile(f *apiv1.FileGrant) error {
@@ -189,7 +190,7 @@ func checkFile(f *apiv1.FileGrant) error {
 	case f.Bytes < 0:
 		return fmt.Errorf("mount %s: the quota is negative", f.Mount)
 	case f.Dir != "":
-		return CheckName("directory", f.Dir)
+		return naming.Check("directory", f.Dir)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // Job is a definition with the results of its schedule and of its runs. There may be a
@@ -74,7 +75,7 @@ func (j *Job) tidy() {
 	}
 }
 
-// Name returns the name of the job, which is unique in the app and has at most [maxName]
+// Name returns the name of the job, which is unique in the app and has at most [naming.MaxName]
 // bytes.
 func (j *Job) Name() string { return j.text[:j.nameLen] }
 
@@ -142,7 +143,7 @@ func (j *Job) Nodes() []string { return j.kind.shape.Nodes }
 func (j *Job) Labels() map[string]string { return j.kind.shape.Labels }
 
 // Misfire returns the misfire policy of the job.
-func (j *Job) Misfire() Misfire { return j.kind.shape.Misfire }
+func (j *Job) Misfire() schedule.Misfire { return j.kind.shape.Misfire }
 
 // LastEndMs returns when the last run of the job ended, in Unix milliseconds; 0: none
 // has.

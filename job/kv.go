@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // Limits of the state that a slot holds for handlers.
@@ -38,7 +39,7 @@ func SlotOfValue(bucket, key string) uint8 {
 
 // CheckKey refuses a bucket or a key that is not valid.
 func CheckKey(bucket, key string) error {
-	if err := CheckName("bucket", bucket); err != nil {
+	if err := naming.Check("bucket", bucket); err != nil {
 		return err
 	}
 	switch {

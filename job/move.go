@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // This file moves a slot of a split app from one partition to another. A record freezes
@@ -195,7 +196,7 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 		if err := proto.Unmarshal(row.Own, &apiv1.Job{}); err != nil {
 			return fx, err
 		}
-		if CheckName("name", item.Name) != nil || SlotOf(item.Name) != s.Index || s.Jobs.Get(item.Name) != nil {
+		if naming.Check("name", item.Name) != nil || SlotOf(item.Name) != s.Index || s.Jobs.Get(item.Name) != nil {
 			return fx, errRow
 		}
 		j, err := s.LoadJob(item.Name, row)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // Limits of a definition.
@@ -17,7 +18,6 @@ const (
 	MaxTimeout     = 30 * 24 * time.Hour
 	MaxInput       = 64 << 10 // bytes
 	MaxRetries     = 100
-	MaxInterval    = 366 * 24 * time.Hour
 
 	// MaxLost bounds how often a run is dispatched again because its host was lost: a
 	// task that kills its hosts must not bring down all of them.
@@ -85,7 +85,7 @@ func (p *Policy) Fanout() string {
 
 // PolicyOf reads the policy of a definition that [Validate] has accepted.
 func PolicyOf(d *apiv1.Job) Policy {
-	p := Policy{Timeout: duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}
+	p := Policy{Timeout: schedule.Duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}
 	p.Workflow = d.GetWorkflow() != nil
 	p.Input = d.GetInput() != "" || len(d.GetInputBytes()) > 0
 	if p.Timeout == 0 && !p.Workflow {
@@ -94,18 +94,18 @@ func PolicyOf(d *apiv1.Job) Policy {
 	if r := d.GetRetry(); r != nil {
 		p.Retries = r.GetMax()
 		p.Fixed = r.GetBackoff() == "fixed"
-		if v := duration(r.GetFirst()); v > 0 {
+		if v := schedule.Duration(r.GetFirst()); v > 0 {
 			p.First = v
 		}
-		if v := duration(r.GetLimit()); v > 0 {
+		if v := schedule.Duration(r.GetLimit()); v > 0 {
 			p.Limit = v
 		}
 	}
 	p.Jitter = d.GetRetry().GetJitter()
 	if !d.GetPaused() {
-		p.DelayAfter = duration(d.GetSchedule().GetDelay())
+		p.DelayAfter = schedule.Duration(d.GetSchedule().GetDelay())
 	}
-	p.Deadline, p.Priority = duration(d.GetDeadline()), d.GetPriority()
+	p.Deadline, p.Priority = schedule.Duration(d.GetDeadline()), d.GetPriority()
 	p.Overlap, p.Limited = overlaps[d.GetOverlap().GetPolicy()], d.GetOverlap().GetLimit()
 	p.Rate, p.RatePer = RateOf(d.GetRate())
 	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
@@ -125,14 +125,6 @@ func encodeRouting(r *apiv1.Routing) []byte {
 		panic("job: a validated routing does not encode: " + err.Error())
 	}
 	return b
-}
-
-func duration(s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0
-	}
-	return d
 }
 
 // Backoff returns the wait before retry n (1 is the first).
@@ -189,7 +181,7 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 	if tried := r.Attempt - r.Lost; tried <= r.Policy.Retries {
 		wait := shortened(r.Policy.Backoff(tried), r.Policy.Jitter, r.ID, tried)
 		if retryAfter > 0 {
-			wait = min(retryAfter, MaxInterval)
+			wait = min(retryAfter, schedule.MaxInterval)
 		}
 		return Verdict{State: Waiting, RetryIn: wait}
 	}

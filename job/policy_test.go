@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 func TestSettle(t *testing.T) {
@@ -65,9 +66,9 @@ func TestBackoff(t *testing.T) {
 	if got := fixed.Backoff(50); got != 3*time.Second {
 		t.Errorf("fixed: %s", got)
 	}
-	long := Policy{First: MaxInterval, Limit: MaxInterval}
+	long := Policy{First: schedule.MaxInterval, Limit: schedule.MaxInterval}
 	for n := range int32(200) {
-		if got := long.Backoff(n); got != MaxInterval {
+		if got := long.Backoff(n); got != schedule.MaxInterval {
 			t.Fatalf("retry %d of a long back-off: %s", n, got)
 		}
 	}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"maps"
 
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // spec is a definition in as little memory as possible. A million jobs have a million
@@ -28,7 +31,7 @@ type Shape struct {
 	Handler    *apiv1.Handler // nil: a workflow
 	Fanout     *apiv1.Fanout  // nil: no fan-out
 	Digest     string         // of the module's version
-	Misfire    Misfire
+	Misfire    schedule.Misfire
 	Dependency *Dependency
 	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
@@ -110,7 +113,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 		clear(s.shapes) // jobs and runs still hold the shapes in use
 	}
 	sh := &Shape{
-		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
+		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
 		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {
@@ -132,8 +135,8 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 // loadDefinition restores the name and the definition of a job from its row. It decodes
 // as little as possible, because a restart does this a million times.
 func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
-	if len(name) > maxName {
-		return fmt.Errorf("decode job: its name has %d bytes, the limit is %d", len(name), maxName)
+	if len(name) > naming.MaxName {
+		return fmt.Errorf("decode job: its name has %d bytes, the limit is %d", len(name), naming.MaxName)
 	}
 	if row.Definition != nil { // written by an older version
 		d := &apiv1.Job{}

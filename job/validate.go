@@ -11,45 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
-
-// DefaultApp is the app of a definition that names none.
-const DefaultApp = "default"
 
 // MainHandler is the entry of a module that names none.
 const MainHandler = "main"
-
-// maxName bounds a name, in bytes.
-const maxName = 128
-
-// isName reports whether s consists of letters, digits, '.', '_' and '-', and begins with
-// a letter or a digit. It runs for each command.
-func isName(s string) bool {
-	if s == "" || len(s) > maxName {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case i > 0 && (c == '.' || c == '_' || c == '-'):
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// CheckName refuses an invalid name of an app, a job or a module. The message begins with
-// what, the kind of name.
-func CheckName(what, name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%s is missing", what)
-	case !isName(name):
-		return fmt.Errorf("%s %q is not a name: use letters, digits, '.', '_' and '-', at most 128, and begin with a letter or a digit", what, name)
-	}
-	return nil
-}
 
 // Validate fills in the defaults of a definition and returns an error if it is invalid.
 // It changes d. The caller checks whether the module exists.
@@ -58,15 +25,15 @@ func Validate(d *apiv1.Job) error {
 		return fmt.Errorf("the job is missing")
 	}
 	if d.App == "" {
-		d.App = DefaultApp
+		d.App = naming.DefaultApp
 	}
-	if err := CheckName("app", d.App); err != nil {
+	if err := naming.Check("app", d.App); err != nil {
 		return err
 	}
-	if err := CheckName("name", d.Name); err != nil {
+	if err := naming.Check("name", d.Name); err != nil {
 		return err
 	}
-	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, schedule.Check, schedule.CheckMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
 		if err := check(d); err != nil {
 			return fmt.Errorf("job %s: %w", d.Name, err)
 		}
@@ -146,10 +113,10 @@ func ParseModule(ref string) (name, version string, err error) {
 	if !ok || name == "" || version == "" {
 		return "", "", fmt.Errorf("%q is not name@version", ref)
 	}
-	if err := CheckName("module name", name); err != nil {
+	if err := naming.Check("module name", name); err != nil {
 		return "", "", err
 	}
-	if err := CheckName("module version", version); err != nil {
+	if err := naming.Check("module version", version); err != nil {
 		return "", "", err
 	}
 	return name, version, nil
@@ -225,7 +192,7 @@ func checkRetry(d *apiv1.Job) error {
 			continue
 		}
 		v, err := time.ParseDuration(f.value)
-		if err != nil || v <= 0 || v > MaxInterval {
+		if err != nil || v <= 0 || v > schedule.MaxInterval {
 			return fmt.Errorf("%s: %q is not a duration above zero: write it as 500ms, 30s, 5m or 1h30m", f.name, f.value)
 		}
 	}

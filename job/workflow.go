@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // Limits of a workflow.
@@ -177,7 +178,7 @@ func (g *Graph) ancestors() []nodeSet {
 
 // read parses the fields of a node except after. The references are not bound yet.
 func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
-	if err := CheckName("job", m.Job); err != nil {
+	if err := naming.Check("job", m.Job); err != nil {
 		return nil, err
 	}
 	n.name, n.job, n.optional = m.Name, m.Job, m.Optional

@@ -6,16 +6,17 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
-	"github.com/wheelworkhq/wheelwork/job"
 
 	"google.golang.org/grpc"
+
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // sample gives a newcomer an example: it pushes a module and applies a job with it,
 // unless the app has jobs already.
 func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger) error {
 	jobs := apiv1.NewJobsClient(conn)
-	list, err := jobs.ListJobs(ctx, &apiv1.ListJobsRequest{App: job.DefaultApp, PageSize: 1})
+	list, err := jobs.ListJobs(ctx, &apiv1.ListJobsRequest{App: naming.DefaultApp, PageSize: 1})
 	if err != nil || len(list.Jobs) > 0 {
 		return err
 	}
@@ -23,7 +24,7 @@ func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	head := &apiv1.PushModuleRequest_Head{App: job.DefaultApp, Name: "greet", Version: "1"}
+	head := &apiv1.PushModuleRequest_Head{App: naming.DefaultApp, Name: "greet", Version: "1"}
 	if err := push.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger
 		return err
 	}
 	_, err = jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
-		App: job.DefaultApp, Name: "greet", Description: "The sample job: a module of a few kilobytes, written in C. Delete it when you have your own.",
+		App: naming.DefaultApp, Name: "greet", Description: "The sample job: a module of a few kilobytes, written in C. Delete it when you have your own.",
 		Handler:  &apiv1.Handler{Module: "greet@1"},
 		Schedule: &apiv1.Schedule{Cron: "*/5 * * * * *"},
 		Input:    "newcomer", Timeout: "10s",

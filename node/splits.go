@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
@@ -198,7 +199,7 @@ func distinct(all []string) []string {
 
 // SplitApp spreads an app over partitions, or leaves that to the balancer.
 func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
-	app := cmp.Or(req.App, job.DefaultApp)
+	app := cmp.Or(req.App, naming.DefaultApp)
 	return s.wish(ctx, app, func(v *view, a *balance.App) (wish, error) {
 		if req.Auto {
 			return wish{Units: v.seatsOf(app)}, nil
@@ -225,7 +226,7 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 
 // MergeApp moves all slots of an app to its primary partition.
 func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
-	return s.wish(ctx, cmp.Or(req.App, job.DefaultApp), func(_ *view, a *balance.App) (wish, error) {
+	return s.wish(ctx, cmp.Or(req.App, naming.DefaultApp), func(_ *view, a *balance.App) (wish, error) {
 		return wish{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
 	})
 }
@@ -255,7 +256,7 @@ func (s *membership) wish(ctx context.Context, app string, f func(*view, *balanc
 }
 
 func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *balance.App) (wish, error)) (*apiv1.ClusterStatus, error) {
-	if err := job.CheckName("app", app); err != nil {
+	if err := naming.Check("app", app); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	r := s.m.roster

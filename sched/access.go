@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 type accessAPI struct {
@@ -20,7 +21,7 @@ type accessAPI struct {
 
 func (a *accessAPI) PutGrants(ctx context.Context, req *apiv1.PutGrantsRequest) (*apiv1.ModuleGrants, error) {
 	m := &apiv1.ModuleGrants{App: appOf(req.GetGrants().GetApp()), Module: req.GetGrants().GetModule(), Grants: proto.CloneOf(req.GetGrants().GetGrants())}
-	if err := errors.Join(job.CheckName("app", m.App), job.CheckGranted(m.Module, m.Grants), job.CheckGrants(m.Grants)); err != nil {
+	if err := errors.Join(naming.Check("app", m.App), job.CheckGranted(m.Module, m.Grants), job.CheckGrants(m.Grants)); err != nil {
 		return nil, invalid(err)
 	}
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.ModuleGrants, error)) {
@@ -42,7 +43,7 @@ func (a *accessAPI) PutGrants(ctx context.Context, req *apiv1.PutGrantsRequest) 
 
 func (a *accessAPI) GetGrants(ctx context.Context, req *apiv1.GetGrantsRequest) (*apiv1.ModuleGrants, error) {
 	app := appOf(req.App)
-	if err := errors.Join(job.CheckName("app", app), job.CheckGranted(req.Module, nil)); err != nil {
+	if err := errors.Join(naming.Check("app", app), job.CheckGranted(req.Module, nil)); err != nil {
 		return nil, invalid(err)
 	}
 	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.ModuleGrants, error) {

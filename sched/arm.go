@@ -7,6 +7,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
@@ -220,7 +221,7 @@ func (l *loop) arm() {
 
 // armedRuns returns the runs for the due times of a job. Each has the next planned time,
 // which for a run that covers missed times is not the time right after its own.
-func armedRuns(name string, due job.Due) []*apiv1.Armed_Run {
+func armedRuns(name string, due schedule.Due) []*apiv1.Armed_Run {
 	runs := make([]*apiv1.Armed_Run, len(due.Runs))
 	for i, o := range due.Runs {
 		runs[i] = &apiv1.Armed_Run{Job: name, PlannedMs: o.At.UnixMilli(), Covers: o.Covers}
@@ -236,7 +237,7 @@ func armedRuns(name string, due job.Due) []*apiv1.Armed_Run {
 }
 
 // missed records one ended run for all missed times that the misfire policy drops.
-func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
+func (l *loop) missed(j *job.Job, plan schedule.Plan, due schedule.Due) {
 	m := due.Missed
 	next := due.Next
 	if len(due.Runs) > 0 {

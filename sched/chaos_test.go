@@ -21,6 +21,8 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
@@ -92,7 +94,7 @@ type simJob struct {
 // span is an interval in which a schedule did not change. It planned the times from first
 // to end.
 type span struct {
-	plan       job.Plan
+	plan       schedule.Plan
 	life       int
 	set        time.Time
 	first, end time.Time // first is zero if nothing was planned; end is zero while the span is open
@@ -102,7 +104,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{
 		t: t, r: rand.New(rand.NewPCG(seed, 0)), w: newWorld(t), ledger: &ledger{},
 		acked: map[string]string{}, ended: map[string]*apiv1.Run{},
-		calendar: &apiv1.Calendar{App: job.DefaultApp, Name: "holidays", Dates: []string{"1999-12-24"}},
+		calendar: &apiv1.Calendar{App: naming.DefaultApp, Name: "holidays", Dates: []string{"1999-12-24"}},
 	}
 	s.ledger.do = behave(seed)
 	s.w.random = rand.NewChaCha8([32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), seed)))
@@ -309,8 +311,8 @@ func (s *sim) begin(j *simJob) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	plan, err := job.NewPlan(job.Definition(got), func(string) *job.Calendar {
-		c, err := job.CompileCalendar(proto.CloneOf(s.calendar))
+	plan, err := schedule.NewPlan(job.Definition(got), func(string) *schedule.Calendar {
+		c, err := schedule.CompileCalendar(proto.CloneOf(s.calendar))
 		if err != nil {
 			s.t.Fatal(err)
 		}

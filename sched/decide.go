@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // This file turns commands into records. Every function runs on the loop. Callers have
@@ -140,7 +141,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	}
 	next, ok := l.first(plan, def)
 	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule {
-		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, job.ErrNoTime)
+		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, schedule.ErrNoTime)
 	}
 	if _, delay := plan.AfterEnd(l.now); delay && j != nil && j.Scheduled(l.nowMs) > 0 {
 		return put, nil // the end of the live run plans the next one
@@ -154,7 +155,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 // first returns the first future planned time of a schedule that is set now. It leaves out
 // times that were given up in advance, because they were skipped by request or their run was
 // cancelled, and times that had a run before the clock was set back (ADR 36).
-func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
+func (l *loop) first(plan schedule.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
 	j := l.job(def.App, def.Name)
 	for ok && j != nil && (j.GaveUp(next.UnixMilli()) || l.plannedBefore(j, next)) {
@@ -164,7 +165,7 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 }
 
 // behind returns the planned time after one that was given up in advance.
-func behind(plan job.Plan, at time.Time) (time.Time, bool) {
+func behind(plan schedule.Plan, at time.Time) (time.Time, bool) {
 	if next, ok := plan.AfterEnd(at); ok {
 		return next, true
 	}
@@ -413,7 +414,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 const maxPlans = 10_000
 
 // planOf returns the parsed schedule of a job.
-func (l *loop) planOf(j *job.Job) (job.Plan, error) {
+func (l *loop) planOf(j *job.Job) (schedule.Plan, error) {
 	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
@@ -423,11 +424,11 @@ func (l *loop) planOf(j *job.Job) (job.Plan, error) {
 // plan parses the schedule of a definition. Results are cached, because a million jobs have
 // few different schedules. The cache key is the encoded schedule. It includes the name of the
 // job if the planned times depend on that, and the version of the calendars if they are used.
-func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
+func (l *loop) plan(def *apiv1.Job) (schedule.Plan, error) {
 	s := def.GetSchedule()
 	fields, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
 	if err != nil {
-		return job.Plan{}, err
+		return schedule.Plan{}, err
 	}
 	k := string(fields)
 	if strings.ContainsAny(s.GetCron(), "Hh") || s.GetJitter() != "" { // depends on a hash of the job's name
@@ -439,7 +440,7 @@ func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
 	if p, ok := l.plans[k]; ok {
 		return p, nil
 	}
-	p, err := job.NewPlan(def, func(name string) *job.Calendar { return l.calendar(def.App, name) })
+	p, err := schedule.NewPlan(def, func(name string) *schedule.Calendar { return l.calendar(def.App, name) })
 	if err != nil {
 		return p, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 type appsAPI struct {
@@ -45,7 +46,7 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 		return nil, status.Error(codes.InvalidArgument, "the app is missing")
 	}
 	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom), Weight: req.App.Weight, RequireSigned: req.App.RequireSigned, TrustedKeys: req.App.TrustedKeys}
-	if err := job.CheckName("name", m.Name); err != nil {
+	if err := naming.Check("name", m.Name); err != nil {
 		return nil, invalid(err)
 	}
 	if len(m.Description) > 4096 {

@@ -13,6 +13,8 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // maxCalendars bounds the calendars of an app.
@@ -33,13 +35,13 @@ func (a *calendarsAPI) PutCalendar(ctx context.Context, req *apiv1.PutCalendarRe
 	}
 	c := proto.CloneOf(req.Calendar)
 	c.App = appOf(c.App)
-	if err := job.CheckName("app", c.App); err != nil {
+	if err := naming.Check("app", c.App); err != nil {
 		return nil, invalid(err)
 	}
-	if err := job.CheckName("name", c.Name); err != nil {
+	if err := naming.Check("name", c.Name); err != nil {
 		return nil, invalid(err)
 	}
-	compiled, err := job.CompileCalendar(c)
+	compiled, err := schedule.CompileCalendar(c)
 	if err != nil {
 		return nil, invalid(fmt.Errorf("calendar %s: %w", c.Name, err))
 	}
@@ -93,7 +95,7 @@ func (l *loop) calendarMessage(app, name string) *apiv1.Calendar {
 }
 
 // calendar returns a compiled calendar; nil: there is none.
-func (l *loop) calendar(app, name string) *job.Calendar {
+func (l *loop) calendar(app, name string) *schedule.Calendar {
 	k := jobKey{app, name}
 	if c := l.calendars[k]; c != nil {
 		return c
@@ -102,7 +104,7 @@ func (l *loop) calendar(app, name string) *job.Calendar {
 	if m == nil {
 		return nil
 	}
-	c, err := job.CompileCalendar(proto.CloneOf(m))
+	c, err := schedule.CompileCalendar(proto.CloneOf(m))
 	if err != nil { // it was valid when it was put
 		l.cfg.Logger.Error("a calendar cannot be read any more", "app", app, "calendar", name, "error", err)
 		return nil
@@ -130,7 +132,7 @@ func (l *loop) naming(app, name string) []*job.Job {
 }
 
 // putCalendar records a calendar, and reschedules the jobs that name it.
-func (l *loop) putCalendar(c *apiv1.Calendar, compiled *job.Calendar) (*apiv1.Calendar, error) {
+func (l *loop) putCalendar(c *apiv1.Calendar, compiled *schedule.Calendar) (*apiv1.Calendar, error) {
 	if err := l.refuse(); err != nil {
 		return nil, err
 	}

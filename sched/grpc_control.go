@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // This file has calls for operators: to skip planned times, to fill in past ones, to change
@@ -62,7 +63,7 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	}
 	b := &backfilling{a: a, app: app, req: req, resp: &apiv1.BackfillJobResponse{}, traceParent: TraceParent(ctx)}
 	var err error
-	if b.of, err = ask(ctx, a.s.loop, func(l *loop) (schedule, error) { return l.scheduleOf(app, req.Name) }); err != nil {
+	if b.of, err = ask(ctx, a.s.loop, func(l *loop) (jobSchedule, error) { return l.scheduleOf(app, req.Name) }); err != nil {
 		return nil, err
 	}
 	// Future times are left to the schedule, and so are times that it has not decided yet.
@@ -80,36 +81,36 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	return b.resp, nil
 }
 
-// schedule is a copy of the schedule of a job, with which a call computes planned times
+// jobSchedule is a copy of the schedule of a job, with which a call computes planned times
 // outside the loop: there may be ten thousand.
-type schedule struct {
+type jobSchedule struct {
 	job       *job.Job
 	text      string
-	calendars []*job.Calendar
-	plan      job.Plan
+	calendars []*schedule.Calendar
+	plan      schedule.Plan
 	nextMs    int64
 	now       time.Time
 }
 
-func (l *loop) scheduleOf(app, name string) (schedule, error) {
+func (l *loop) scheduleOf(app, name string) (jobSchedule, error) {
 	j := l.job(app, name)
 	if j == nil {
-		return schedule{}, noJob(app, name)
+		return jobSchedule{}, noJob(app, name)
 	}
 	plan, err := l.planOf(j)
 	if err != nil {
-		return schedule{}, invalid(err)
+		return jobSchedule{}, invalid(err)
 	}
 	if j.NextMs > 0 { // a fixed rate counts from the planned times of the job
 		plan = plan.Anchor(time.UnixMilli(l.ahead.next(j)))
 	}
-	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
+	return jobSchedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
 }
 
 // calendarsOf returns the compiled calendars that the schedule of a job names. The entry of a
 // calendar that does not exist is nil.
-func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
-	var of []*job.Calendar
+func (l *loop) calendarsOf(j *job.Job) []*schedule.Calendar {
+	var of []*schedule.Calendar
 	for _, name := range j.Calendars() {
 		of = append(of, l.calendar(j.Slot().App, name))
 	}
@@ -117,7 +118,7 @@ func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
 }
 
 // holds fails if the job was deleted, or has another schedule or other calendars now.
-func (s *schedule) holds(l *loop, app, name string) error {
+func (s *jobSchedule) holds(l *loop, app, name string) error {
 	j := l.job(app, name)
 	switch {
 	case j == nil:
@@ -169,7 +170,7 @@ type backfilling struct {
 	a           *jobsAPI
 	app         string
 	req         *apiv1.BackfillJobRequest
-	of          schedule
+	of          jobSchedule
 	resp        *apiv1.BackfillJobResponse
 	traceParent string
 }

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // guestAPI serves the calls of handlers (ADR 18). Each call is fenced: see loop.caller.
@@ -157,7 +158,7 @@ func (l *loop) deleteEntry(app string, req *apiv1.GuestDeleteEntryRequest) error
 }
 
 // maxDelay bounds the delay with which a handler may enqueue a run.
-const maxDelay = job.MaxInterval
+const maxDelay = schedule.MaxInterval
 
 // Enqueue derives the id of a run without a key from the calling run and the sequence, so
 // that a repeated call has the same run. The loop finds such a run if it is live or has just

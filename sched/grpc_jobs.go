@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // The gRPC services turn messages into commands, and results into messages. They check what
@@ -30,7 +31,7 @@ func pageSize(n int32) int {
 	return int(min(n, maxPage))
 }
 
-func appOf(app string) string { return cmp.Or(app, job.DefaultApp) }
+func appOf(app string) string { return cmp.Or(app, naming.DefaultApp) }
 
 func invalid(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
 

@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
@@ -110,7 +111,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 
 func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {
 	m := &apiv1.Module{App: appOf(head.App), Name: head.Name, Version: head.Version, Manifest: head.Manifest}
-	if err := job.CheckName("app", m.App); err != nil {
+	if err := naming.Check("app", m.App); err != nil {
 		return nil, invalid(err)
 	}
 	if _, _, err := job.ParseModule(head.Name + "@" + head.Version); err != nil {
@@ -394,7 +395,7 @@ func (a *modulesAPI) SetAlias(ctx context.Context, req *apiv1.SetAliasRequest) (
 	req = proto.CloneOf(req)
 	req.App = appOf(req.App)
 	for _, n := range []struct{ what, name string }{{"app", req.App}, {"module", req.Module}, {"alias", req.Name}} {
-		if err := job.CheckName(n.what, n.name); err != nil {
+		if err := naming.Check(n.what, n.name); err != nil {
 			return nil, invalid(err)
 		}
 	}
@@ -405,7 +406,7 @@ func (a *modulesAPI) SetAlias(ctx context.Context, req *apiv1.SetAliasRequest) (
 		return nil, status.Error(codes.InvalidArgument, "the request both sets a canary and ends it: choose one")
 	}
 	if req.Version != "" {
-		if err := job.CheckName("version", req.Version); err != nil {
+		if err := naming.Check("version", req.Version); err != nil {
 			return nil, invalid(err)
 		}
 	}

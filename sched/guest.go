@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -314,7 +315,7 @@ func checkAppLimits(m *apiv1.App) error {
 		return errors.New("enqueue_from has more than 100 apps")
 	}
 	for _, app := range m.EnqueueFrom {
-		if err := job.CheckName("enqueue_from: app", app); err != nil {
+		if err := naming.Check("enqueue_from: app", app); err != nil {
 			return err
 		}
 	}

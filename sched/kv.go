@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // noEntry and conflict are the errors of all calls about values, from handlers and from
@@ -116,7 +117,7 @@ func valueMessage(app, bucket, key string, row *apiv1.ValueRow) *apiv1.Value {
 }
 
 func checkEntry(app, bucket, key string) error {
-	if err := job.CheckName("app", app); err != nil {
+	if err := naming.Check("app", app); err != nil {
 		return invalid(err)
 	}
 	if err := job.CheckKey(bucket, key); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/sched/wheel/alarm"
 )
@@ -62,7 +63,7 @@ type loop struct {
 	wheel  *timers
 	// sweepAt is the number of timers at which half of them may be stale.
 	sweepAt int
-	plans   map[string]job.Plan
+	plans   map[string]schedule.Plan
 	arming  []*job.Job // whose timers have fired, and that are not armed yet
 	coming  []*job.Run // whose timers have fired in this turn
 	late    lateness
@@ -102,9 +103,9 @@ type loop struct {
 	ahead  setBack
 	// planned has, by calendar, the jobs whose schedule names it. Entries may be stale.
 	planned   map[jobKey][]*job.Job
-	calendars map[jobKey]*job.Calendar // compiled
-	calendarN int                      // counts the changes of calendars
-	granted   map[*job.Shape]grants    // the grants of modules in the form that tasks carry
+	calendars map[jobKey]*schedule.Calendar // compiled
+	calendarN int                           // counts the changes of calendars
+	granted   map[*job.Shape]grants         // the grants of modules in the form that tasks carry
 
 	// suspects are the canaries of which an attempt has failed since they were judged last.
 	suspects []jobKey
@@ -163,9 +164,9 @@ func newLoop(cfg *Config) (*loop, error) {
 	l := &loop{
 		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
-		apps: map[string]*app{}, plans: map[string]job.Plan{},
+		apps: map[string]*app{}, plans: map[string]schedule.Plan{},
 		overlapQueues: map[jobKey]*overlapQueue{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{},
-		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
+		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*schedule.Calendar{}, granted: map[*job.Shape]grants{},
 		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}
 	l.view.init(cfg.StatsBatch)

@@ -19,6 +19,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // The layout of a sealed secret, with sizes in bytes; see docs/formats/secrets.md:
@@ -110,7 +111,7 @@ func secretMessage(app string, row *apiv1.SecretRow) *apiv1.Secret {
 // SetSecret seals the value before it passes it to the loop.
 func (a *secretsAPI) SetSecret(ctx context.Context, req *apiv1.SetSecretRequest) (*apiv1.Secret, error) {
 	app := appOf(req.App)
-	if err := errors.Join(job.CheckName("app", app), job.CheckName("name", req.Name)); err != nil {
+	if err := errors.Join(naming.Check("app", app), naming.Check("name", req.Name)); err != nil {
 		return nil, invalid(err)
 	}
 	value, err := oneValue("value", req.Value, req.ValueBytes)

@@ -17,6 +17,8 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
 // A split app has its slots in several partitions, each with a [Server] of this package.
@@ -305,7 +307,7 @@ func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64
 // Take creates a slot from the content that another partition has exported for a move. It
 // returns when the slot is durable; if the slot has arrived before, it does nothing.
 func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, items []*apiv1.SlotItem) error {
-	if job.CheckName("app", app) != nil || slot >= job.Slots || slot == job.ModuleSlot || move == 0 {
+	if naming.Check("app", app) != nil || slot >= job.Slots || slot == job.ModuleSlot || move == 0 {
 		return status.Errorf(codes.InvalidArgument, "slot %d of app %q does not move", slot, app)
 	}
 	if err := job.CheckItems(app, slot, items); err != nil {
@@ -500,7 +502,7 @@ func (s *Server) State(ctx context.Context, app string) (*apiv1.AppState, error)
 // has. The caller has put the code of its modules on this server's disk. Copy fails if
 // this is the primary partition, or if a later state was copied before.
 func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
-	if job.CheckName("app", st.GetApp()) != nil || st.Home == "" {
+	if naming.Check("app", st.GetApp()) != nil || st.Home == "" {
 		return status.Errorf(codes.InvalidArgument, "a copy of the app %q of the unit %q: neither may be empty", st.GetApp(), st.GetHome())
 	}
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) { return struct{}{}, l.copyApp(st) })
@@ -582,7 +584,7 @@ func (l *loop) copyCalendars(m *job.Slot, to []*apiv1.Calendar) error {
 		if proto.Equal(have, c) {
 			continue
 		}
-		compiled, err := job.CompileCalendar(c)
+		compiled, err := schedule.CompileCalendar(c)
 		if err != nil {
 			return invalid(err)
 		}

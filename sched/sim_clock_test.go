@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -25,7 +26,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
 		apps: map[string]*app{}, wheel: newTimers(now.UnixMilli()), sweepAt: leastSweep,
-		plans: map[string]job.Plan{}, rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, overlapQueues: map[jobKey]*overlapQueue{}, hub: newHub(),
+		plans: map[string]schedule.Plan{}, rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, overlapQueues: map[jobKey]*overlapQueue{}, hub: newHub(),
 	}
 	l.setNow(now)
 	a = &app{name: "a"}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 func (c *cli) cronCommand() *cobra.Command {

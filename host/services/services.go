@@ -28,6 +28,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -269,7 +270,7 @@ func (s *Services) Enqueue(ctx context.Context, t *runtime.Task, sub runtime.Sub
 		return "", err
 	}
 	for _, name := range []string{sub.App, sub.Job} {
-		if name != "" && job.CheckName("name", name) != nil {
+		if name != "" && naming.Check("name", name) != nil {
 			return "", fmt.Errorf("%w: %q is not the name of an app or a job", runtime.ErrNotGranted, name)
 		}
 	}

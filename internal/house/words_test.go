@@ -51,7 +51,7 @@ func TestNothingPutOff(t *testing.T) {
 // TestPureRooms checks the rooms that must be deterministic, now and when a journal is
 // replayed: their callers pass in the time.
 func TestPureRooms(t *testing.T) {
-	pure := []string{"job", "sched/cron", "sched/wheel"}
+	pure := []string{"job", "job/schedule", "sched/wheel"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 	for _, s := range sources(t) {
 		if s.isTest() || !slices.Contains(pure, s.room()) {

@@ -5,7 +5,7 @@ import (
 	"log"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // berlin parses an expression whose times are those of Berlin.

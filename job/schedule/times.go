@@ -1,9 +1,9 @@
-package job
+package schedule
 
 import (
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // times are the times of one kind of schedule, in whole milliseconds, before the bounds

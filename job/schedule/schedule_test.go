@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 func instant(t testing.TB, s string) time.Time {
@@ -263,7 +263,7 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 		{&apiv1.Schedule{Daily: &apiv1.Daily{Days: []string{"monday"}}}, "write mon, tue"},
 	} {
 		d := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Schedule: c.s}
-		err := Validate(d)
+		err := Check(d)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: %v\n want it to say %q", c.s, err, c.want)
 		}
@@ -275,7 +275,7 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("a calendar that is not there: %v", err)
 	}
 	empty := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Schedule: &apiv1.Schedule{}}
-	if err := Validate(empty); err != nil || empty.Schedule != nil {
+	if err := Check(empty); err != nil || empty.Schedule != nil {
 		t.Errorf("an empty schedule: %v, left as %v", err, empty.Schedule)
 	}
 }
@@ -624,7 +624,7 @@ func FuzzSchedule(f *testing.F) {
 			s.Daily = &apiv1.Daily{From: dailyFrom, Until: dailyUntil, Every: dailyEvery}
 		}
 		d := &apiv1.Job{Name: "x", Schedule: s}
-		if err := checkSchedule(d); err != nil {
+		if err := Check(d); err != nil {
 			if _, err := NewPlan(d, nil); err == nil {
 				t.Fatal("NewPlan takes what is refused")
 			}

@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 func TestCalendar(t *testing.T) {
@@ -18,7 +19,7 @@ func TestCalendar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"2026-02-28/2026-03-01", "2026-10-01/2026-10-03"}; !slices.Equal(c.Dates, want) || c.App != DefaultApp {
+	if want := []string{"2026-02-28/2026-03-01", "2026-10-01/2026-10-03"}; !slices.Equal(c.Dates, want) || c.App != naming.DefaultApp {
 		t.Errorf("the calendar has become %v, want the dates %v", c, want)
 	}
 	// Compare each day with the text of the calendar.

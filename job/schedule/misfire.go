@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ type Misfire struct {
 // fills in the defaults.
 func MisfireOf(d *apiv1.Job) Misfire {
 	m := d.GetMisfire()
-	f := Misfire{Policy: MisfirePolicy(m.GetPolicy()), Max: int64(m.GetMax()), Window: duration(m.GetWindow()), Threshold: duration(m.GetThreshold())}
+	f := Misfire{Policy: MisfirePolicy(m.GetPolicy()), Max: int64(m.GetMax()), Window: Duration(m.GetWindow()), Threshold: Duration(m.GetThreshold())}
 	if f.Policy == "" {
 		f.Policy = MisfireFireOnce
 	}
@@ -56,7 +56,7 @@ func MisfireOf(d *apiv1.Job) Misfire {
 	return f
 }
 
-func checkMisfire(d *apiv1.Job) error {
+func CheckMisfire(d *apiv1.Job) error {
 	m := d.Misfire
 	if m == nil {
 		return nil
@@ -73,10 +73,10 @@ func checkMisfire(d *apiv1.Job) error {
 	default:
 		return fmt.Errorf("misfire.policy: %q is not a policy: write fire_once, skip or fire_all", m.Policy)
 	}
-	if _, err := lasts("misfire.window", m.Window, time.Second, MaxInterval); err != nil {
+	if _, err := ParseDuration("misfire.window", m.Window, time.Second, MaxInterval); err != nil {
 		return err
 	}
-	if _, err := lasts("misfire.threshold", m.Threshold, 0, MaxInterval); err != nil {
+	if _, err := ParseDuration("misfire.threshold", m.Threshold, 0, MaxInterval); err != nil {
 		return err
 	}
 	if d.Schedule == nil {

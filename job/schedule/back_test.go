@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"testing"
@@ -39,11 +39,6 @@ func TestBack(t *testing.T) {
 		"from a set time": {&apiv1.Schedule{Every: "5s", From: "2026-01-01T00:00:00Z"}, time.Hour, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			slot := NewSlot("a", SlotOf("j"))
-			slot.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{App: "a", Name: "j", Schedule: x.s}}}}, nil)
-			if got := slot.Jobs.Get("j").GoesOn(); got != x.goesOn {
-				t.Errorf("the bytes of the schedule say that it goes on: %v", got)
-			}
 			p := planWith(t, x.s)
 			at, used := next, map[int64]bool{}
 			for round := range 5 { // five steps back, with 200 planned times between them

@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"fmt"
@@ -234,7 +234,7 @@ func TestMisfireOf(t *testing.T) {
 		{&apiv1.Misfire{Policy: "fire_all", Max: 7, Window: "1h"}, Misfire{MisfireFireAll, 7, time.Hour, time.Minute}},
 	} {
 		d := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Schedule: &apiv1.Schedule{Every: "1s"}, Misfire: c.m}
-		if err := Validate(d); err != nil {
+		if err := CheckMisfire(d); err != nil {
 			t.Errorf("%v: %v", c.m, err)
 		}
 		if got := MisfireOf(d); got != c.want {
@@ -259,12 +259,12 @@ func TestMisfireSaysWhatIsWrong(t *testing.T) {
 		{&apiv1.Misfire{Threshold: "9000h"}, "the longest is 366 days"},
 	} {
 		d := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Schedule: &apiv1.Schedule{Every: "1s"}, Misfire: c.m}
-		if err := Validate(d); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := CheckMisfire(d); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v\n want it to say %q", c.m, err, c.want)
 		}
 	}
 	d := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Misfire: &apiv1.Misfire{}}
-	if err := Validate(d); err == nil || !strings.Contains(err.Error(), "without a schedule") {
+	if err := CheckMisfire(d); err == nil || !strings.Contains(err.Error(), "without a schedule") {
 		t.Errorf("a misfire without a schedule: %v", err)
 	}
 }

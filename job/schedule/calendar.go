@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // Limits of a calendar.
@@ -41,12 +42,12 @@ func CompileCalendar(c *apiv1.Calendar) (*Calendar, error) {
 		return nil, fmt.Errorf("the calendar is missing")
 	}
 	if c.App == "" {
-		c.App = DefaultApp
+		c.App = naming.DefaultApp
 	}
-	if err := CheckName("app", c.App); err != nil {
+	if err := naming.Check("app", c.App); err != nil {
 		return nil, err
 	}
-	if err := CheckName("name", c.Name); err != nil {
+	if err := naming.Check("name", c.Name); err != nil {
 		return nil, err
 	}
 	if len(c.Description) > 4096 {

@@ -1,4 +1,4 @@
-package job
+package schedule
 
 import (
 	"crypto/sha256"
@@ -11,12 +11,14 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/sched/cron"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // Limits of a schedule.
 const (
 	MinInterval  = 10 * time.Millisecond
+	MaxInterval  = 366 * 24 * time.Hour
 	MaxJitter    = 24 * time.Hour // a jitter is shorter than this
 	MaxCalendars = 32             // calendars in include, and as many in exclude
 )
@@ -85,9 +87,9 @@ func find(calendars Calendars, field string, names []string) ([]*Calendar, error
 	return found, nil
 }
 
-// checkSchedule checks everything except that the calendars exist. It drops an empty
+// Check checks everything except that the calendars exist. It drops an empty
 // schedule.
-func checkSchedule(d *apiv1.Job) error {
+func Check(d *apiv1.Job) error {
 	s := d.Schedule
 	if s == nil {
 		return nil
@@ -172,7 +174,7 @@ func checkCalendars(field string, names []string) error {
 		return fmt.Errorf("schedule.%s names %d calendars, the limit is %d: put their dates into one", field, len(names), MaxCalendars)
 	}
 	for i, name := range names {
-		if err := CheckName("schedule."+field, name); err != nil {
+		if err := naming.Check("schedule."+field, name); err != nil {
 			return err
 		}
 		if slices.Contains(names[:i], name) {
@@ -199,7 +201,7 @@ func readPlan(d *apiv1.Job, on dates) (Plan, error) {
 	if !p.until.IsZero() && !p.until.After(p.from) {
 		return p, fmt.Errorf("schedule.until %s is not after schedule.from %s: write a later time", s.Until, s.From)
 	}
-	jitter, err := lasts("schedule.jitter", s.Jitter, 0, MaxJitter-time.Millisecond)
+	jitter, err := ParseDuration("schedule.jitter", s.Jitter, 0, MaxJitter-time.Millisecond)
 	if err != nil {
 		return p, err
 	}
@@ -215,14 +217,14 @@ func (p *Plan) readKind(d *apiv1.Job, on dates) (err error) {
 		p.times, err = readCron(d, p.location, on)
 	case s.Every != "":
 		var step time.Duration
-		step, err = lasts("schedule.every", s.Every, MinInterval, MaxInterval)
+		step, err = ParseDuration("schedule.every", s.Every, MinInterval, MaxInterval)
 		e := every{step: step.Milliseconds(), dates: on, loc: p.location}
 		if !p.from.IsZero() {
 			e.anchor, e.anchored = p.from.UnixMilli(), true
 		}
 		p.times = e
 	case s.Delay != "":
-		p.delay, err = lasts("schedule.delay", s.Delay, MinInterval, MaxInterval)
+		p.delay, err = ParseDuration("schedule.delay", s.Delay, MinInterval, MaxInterval)
 	case s.At != "":
 		p.at, err = moment("schedule.at", s.At)
 		if s.Zone == "" {
@@ -233,7 +235,7 @@ func (p *Plan) readKind(d *apiv1.Job, on dates) (err error) {
 			p.times = never{}
 		}
 	case s.After != "":
-		p.after, err = lasts("schedule.after", s.After, time.Millisecond, MaxInterval)
+		p.after, err = ParseDuration("schedule.after", s.After, time.Millisecond, MaxInterval)
 	case s.Daily != nil:
 		p.times, err = readDaily(s.Daily, p.location, on)
 	}
@@ -270,7 +272,7 @@ func readDaily(s *apiv1.Daily, loc *time.Location, on dates) (times, error) {
 	}
 	step := dayLength
 	if s.Every != "" {
-		if step, err = lasts("schedule.daily.every", s.Every, MinInterval, dayLength); err != nil {
+		if step, err = ParseDuration("schedule.daily.every", s.Every, MinInterval, dayLength); err != nil {
 			return nil, err
 		}
 	}
@@ -312,8 +314,8 @@ func moment(field, s string) (time.Time, error) {
 	return time.UnixMilli(ceilMilli(t)).In(t.Location()), nil
 }
 
-// lasts reads a duration, which must be whole milliseconds; "" is 0.
-func lasts(field, s string, shortest, longest time.Duration) (time.Duration, error) {
+// ParseDuration reads a duration, which must be whole milliseconds; "" is 0.
+func ParseDuration(field, s string, shortest, longest time.Duration) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
 	}
@@ -331,9 +333,9 @@ func lasts(field, s string, shortest, longest time.Duration) (time.Duration, err
 	return v, nil
 }
 
-// interval checks a duration outside a schedule.
-func interval(field, s string) error {
-	_, err := lasts(field, s, MinInterval, MaxInterval)
+// CheckInterval checks a duration outside a schedule.
+func CheckInterval(field, s string) error {
+	_, err := ParseDuration(field, s, MinInterval, MaxInterval)
 	return err
 }
 
@@ -484,4 +486,13 @@ func (p Plan) count(from, to time.Time) int64 {
 		return 0
 	}
 	return p.times.Count(from, to)
+}
+
+// Duration reads a duration of a checked definition; 0 if there is none.
+func Duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0
+	}
+	return d
 }
