@@ -15,22 +15,21 @@ import (
 	"time"
 )
 
-// nowLine is the first line of time.Now. In a program whose clock is wrong it goes
-// on, on the same line, so the product has no clock that could be set, and the
-// program is otherwise what a release is.
+// nowLine is the first line of time.Now. In a program with a wrong clock the shift is
+// appended to the same line. So the product needs no adjustable clock, and the rest of
+// the program is the same as in a release.
 const nowLine = "\tsec, nsec, mono := runtimeNow()\n"
 
-// offsets are by how many seconds clocks are wrong.
+// offsets holds the errors of the wrong clocks, in seconds.
 var offsets = []int{-2, 2}
 
 // programWithClock links the command with a clock that is wrong by some seconds.
 //
-// To build it the usual way, with `go build -overlay`, compiles everything that
-// imports time anew, which takes minutes. But what they use of the package stays as
-// it was: only the code of one function that is never inlined differs. So the
-// package alone is compiled, its object gets the fingerprint of the one that it
-// stands for, and the program is linked from what the usual build has left in the
-// cache. TestClock says whether the result is what it should be.
+// The usual way, `go build -overlay`, would recompile every package that imports time,
+// which takes minutes. Those packages need no new code: only the code of one function
+// changes, and that function is never inlined. So this function compiles only the package
+// time, gives the object the fingerprint of the original, and links the program from the
+// objects that the usual build has left in the cache. TestClock checks the result.
 func programWithClock(t *testing.T, seconds int) string {
 	t.Helper()
 	binaries.Lock()
@@ -95,8 +94,9 @@ func movedTime(t *testing.T, dir string, seconds int) string {
 	return output1(t, "go", "list", "-export", "-overlay", write(t, dir, "overlay.json", string(list)), "-f", "{{.Export}}", "time")
 }
 
-// takeFingerprint has an object say that it offers what another one offers: it is
-// in the eight bytes behind the mark of the Go object.
+// takeFingerprint gives an object the fingerprint of another one. The linker then accepts
+// it in place of the other one. The fingerprint is in the eight bytes after the magic of
+// a Go object.
 func takeFingerprint(object, of []byte) error {
 	mark := []byte("\x00go120ld")
 	to, from := bytes.Index(object, mark), bytes.Index(of, mark)
@@ -116,7 +116,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// output1 runs a command and returns what it says.
+// output1 runs a command and returns its standard output.
 func output1(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	var said bytes.Buffer
@@ -129,8 +129,8 @@ func output1(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// setClock starts a server or a host anew with a clock that is wrong by two
-// seconds, or right again.
+// setClock restarts a server or a host with a clock that is wrong by two seconds, or with
+// a correct one.
 func setClock(c *cluster, rnd *rand.Rand) {
 	p := c.servers[rnd.IntN(len(c.servers))]
 	if rnd.IntN(2) == 0 {
@@ -149,7 +149,7 @@ func setClock(c *cluster, rnd *rand.Rand) {
 	c.t.Logf("the clock of %s is wrong by %d s", p.name, wrong)
 }
 
-// TestClock shows that the clocks which are to be wrong are, and by how much.
+// TestClock checks that the wrong clocks are wrong by the intended number of seconds.
 func TestClock(t *testing.T) {
 	formOf(t)
 	programs := map[int]string{0: program(t)}
@@ -169,7 +169,7 @@ func TestClock(t *testing.T) {
 		if err != nil || len(next) != 1 {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		// The next second of the wrong clock, asked for between before and after.
+		// The next second of the wrong clock, computed between before and after.
 		off := time.Duration(seconds) * time.Second
 		if next[0].Before(before.Add(off).Truncate(time.Second)) || next[0].After(after.Add(off+time.Second)) {
 			t.Errorf("with the clock wrong by %d s the next second is %v, asked for from %v to %v", seconds, next[0], before, after)

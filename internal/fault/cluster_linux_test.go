@@ -22,12 +22,12 @@ import (
 
 const (
 	adminToken = "ww_the-administrators-token-of-this-test"
-	lease      = 3 * time.Second  // of a server that works
-	hostLease  = 10 * time.Second // of a host's runs
+	lease      = 3 * time.Second  // of a server's ownership
+	hostLease  = 10 * time.Second // for the runs of a host
 	group      = "main"
 )
 
-// memberEnv makes this test's binary a member of etcd, as a process of its own.
+// memberEnv makes this test binary run as a member of etcd, in a process of its own.
 const memberEnv = "WHEELWORK_FAULT_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -54,13 +54,13 @@ func member(config string) error {
 	if err != nil {
 		return err
 	}
-	return <-m.Failed() // it is ended by a signal
+	return <-m.Failed() // a signal ends it
 }
 
-// An etcd that the cluster may stand on.
+// etcdKind is an etcd that the cluster can use.
 type etcdKind struct {
 	name string
-	// command returns how a member is started.
+	// command returns the command that starts a member.
 	command func(c etcd.MemberConfig) (binary string, args, env []string, err error)
 }
 
@@ -83,50 +83,50 @@ var debian = etcdKind{"debian", func(c etcd.MemberConfig) (string, []string, []s
 	}, []string{"ETCD_UNSUPPORTED_ARCH=" + os.Getenv("ETCD_UNSUPPORTED_ARCH")}, err
 }}
 
-// cluster is all parts of an installation, and every way between two of them.
-// Nobody reaches another part but over a link.
+// cluster holds all parts of an installation and every link between two of them. The
+// parts reach each other only over links.
 type cluster struct {
 	t       *testing.T
 	dir     string
 	members []*part // of etcd
 	names   *part
-	namesAt string // its address
+	namesAt string // the address of the nameserver
 	servers []*part
 	hosts   []*part
 
-	within     []memberWithin  // the members of etcd in servers; none: they are processes of their own
-	peers      []*link         // to each member, from the other ones
+	within     []memberWithin  // the members of etcd inside servers; empty: members are processes of their own
+	peers      []*link         // to each member, from the other members
 	etcdOf     [][]*link       // from a server to each member
 	namesOf    map[*part]*link // from a server or a host
 	front      []*link         // to each server, from hosts and other servers
 	clients    []*link         // to each server, from producers
-	byFront    sync.Map        // the producers' *link by the address that the server tells
+	byFront    sync.Map        // the producers' *link by the address that the server advertises
 	begun      sync.Map        // the *part of each server that was started
 	wire       *wire
 	orders     *orders
-	units      *units         // whose epochs are whose; nil: each app is in one unit
-	binary     string         // of its processes, while nothing else is said
+	units      *units         // the partition of each epoch; nil: each app stays in one partition
+	binary     string         // of its processes, unless the part has another one
 	tokens     []string       // flags of nameserver and servers
-	beside     sync.WaitGroup // faults that go on beside others
+	beside     sync.WaitGroup // faults that continue while other faults happen
 	service    *service
-	watch      *etcd.Cluster // for who owns what
+	watch      *etcd.Cluster // reads the owners
 	watchLinks []*link
-	// noSmallDisk says why the first server's disk cannot be filled; "": it can.
+	// noSmallDisk is the reason why the first server's disk cannot be filled; "": it can.
 	noSmallDisk string
 }
 
-// shape is what a cluster is made of.
+// shape describes the parts of a cluster.
 type shape struct {
 	etcd                    etcdKind
 	members, servers, hosts int
 	slots                   int // of each host
 	binary                  string
-	older                   bool // the program does not know all flags of this one
-	units                   int  // 0: as many as there are by default
-	within                  bool // each server has a member of etcd in it, and members is not looked at
-	// calls are further addresses that handlers may call.
+	older                   bool // binary does not know all flags of this version
+	units                   int  // 0: the default number of partitions
+	within                  bool // each server contains a member of etcd; members is ignored
+	// calls holds further addresses that handlers may call.
 	calls []string
-	// smallDisk asks that the first server's disk can be filled.
+	// smallDisk gives the first server a disk that the test can fill.
 	smallDisk bool
 }
 
@@ -173,7 +173,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	return c
 }
 
-// addServer starts one more server, which knows the nameserver at an address.
+// addServer starts one more server. names is the address of the nameserver.
 func (c *cluster) addServer(s shape, names string) *part {
 	t, i := c.t, len(c.servers)
 	t.Helper()
@@ -229,7 +229,7 @@ func (c *cluster) part(name, binary string, args ...string) *part {
 	return p
 }
 
-// tend ends the part with the test.
+// tend ends the part together with the test.
 func (c *cluster) tend(p *part) {
 	c.t.Cleanup(func() {
 		p.mu.Lock()
@@ -274,7 +274,7 @@ func (c *cluster) startEtcd(s shape) {
 	c.watchEtcd(urls)
 }
 
-// watchEtcd connects the test with the members of etcd.
+// watchEtcd connects the test to the members of etcd.
 func (c *cluster) watchEtcd(urls []string) {
 	t := c.t
 	t.Helper()
@@ -294,14 +294,14 @@ func (c *cluster) watchEtcd(urls []string) {
 	t.Cleanup(func() { c.watch.Close() }) //nolint:errcheck // it only looks
 }
 
-// owner is a server that works: it owns something.
+// owner is a server that owns a partition.
 type owner struct {
 	server int
 	epoch  uint64
 }
 
-// owners returns the servers that work, as etcd knows them, by what they own:
-// the group's journal, or where servers share the work also that of its other units.
+// owners returns the owner of each partition according to etcd: of the cluster's first
+// journal and of up to five more.
 func (c *cluster) owners() (all []owner) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
@@ -321,10 +321,10 @@ func (c *cluster) owners() (all []owner) {
 	return all
 }
 
-// hasOwner says whether somebody works.
+// hasOwner reports whether any partition has an owner.
 func (c *cluster) hasOwner() bool { return len(c.owners()) > 0 }
 
-// worker returns the number of a server that works; the first one when nobody does.
+// worker returns the number of a server that owns a partition, or 0 when none does.
 func (c *cluster) worker(rnd *rand.Rand) int {
 	luck := rnd.Uint64()
 	all := c.owners()
@@ -334,7 +334,8 @@ func (c *cluster) worker(rnd *rand.Rand) int {
 	return all[luck%uint64(len(all))].server
 }
 
-// standby returns the number of a server that does not work, if there is one.
+// standby returns the number of a server that owns nothing, or of any server when all own
+// something.
 func (c *cluster) standby(rnd *rand.Rand) int {
 	luck := rnd.IntN(len(c.servers))
 	all := c.owners()
@@ -347,8 +348,8 @@ func (c *cluster) standby(rnd *rand.Rand) int {
 	return luck
 }
 
-// dial returns a client, once there is a server. Its connections go over the
-// producers' links, whoever told it the address of a server.
+// dial returns a client as soon as a server answers. All connections go over the
+// producers' links, wherever the client got the address of the server.
 func (c *cluster) dial(retry time.Duration) *sdk.Client {
 	c.t.Helper()
 	var urls []string
@@ -377,15 +378,15 @@ func (c *cluster) dial(retry time.Duration) *sdk.Client {
 	}
 }
 
-// binaries are the programs of this checkout, each built once: the usual one, and
-// those whose clocks are wrong, by how many seconds.
+// binaries holds the programs of this checkout, each built once: the usual one, and those
+// with wrong clocks by the error in seconds.
 var binaries struct {
 	sync.Mutex
 	dir, plain string
 	shifted    map[int]string
 }
 
-// makeDir returns the directory of the programs; binaries must be locked.
+// makeDir returns the directory of the programs. The caller holds the lock of binaries.
 func makeDir(t *testing.T) string {
 	t.Helper()
 	if binaries.dir == "" {
@@ -397,7 +398,7 @@ func makeDir(t *testing.T) string {
 	return binaries.dir
 }
 
-// build builds the command; binaries must be locked.
+// build builds the command. The caller holds the lock of binaries.
 func build(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(makeDir(t), name)

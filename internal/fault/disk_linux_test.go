@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// smallDisk mounts a disk for one server's data, that can be filled.
+// smallDisk mounts a small disk for the data of one server. It returns the reason when it
+// cannot.
 func smallDisk(t *testing.T, dir string) (missing string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -29,11 +30,11 @@ func smallDisk(t *testing.T, dir string) (missing string) {
 	return ""
 }
 
-// fillDisk leaves no room on the small disk for a while, when its server works.
-// If another one does, the others are ended first.
+// fillDisk fills the small disk for a while when its server owns a partition. If another
+// server does, fillDisk first stops the other servers until the first one has taken over.
 func fillDisk(c *cluster, rnd *rand.Rand) {
 	p := c.servers[0]
-	// mine says that nobody else works.
+	// mine reports whether the first server owns everything that has an owner.
 	mine := func() bool {
 		all := c.owners()
 		return len(all) > 0 && !slices.ContainsFunc(all, func(o owner) bool { return o.server != 0 })

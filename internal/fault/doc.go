@@ -1,19 +1,21 @@
-// Package fault holds the tests that take a cluster of real processes apart:
-// three servers, three hosts, a nameserver and three members of etcd on loopback, while
-// producers order and schedules fire. Processes are killed, stopped for longer than
-// their lease, and cut off from each other, servers with a member of etcd in them also
-// from each other's members; disks are lost, filled up and slowed down;
-// clocks are wrong. In the end [github.com/wheelworkhq/wheelwork/internal/history]
-// says which promise was broken. The package owns no code.
+// Package fault holds the tests that take a cluster of real processes apart: three
+// servers, three hosts, a nameserver and three members of etcd on loopback, while
+// producers send orders and schedules fire. The tests kill processes, stop them for
+// longer than their lease and cut them off from each other. Servers that contain a member
+// of etcd are also cut off from each other's members. Disks are lost, filled and slowed
+// down, and clocks are wrong. At the end
+// [github.com/wheelworkhq/wheelwork/internal/history] reports the broken promises. The
+// package owns no production code.
 //
-// They take minutes and a machine of their own, so they want to be asked:
+// The tests take minutes and need a machine of their own, so they run only on request:
 //
 //	WHEELWORK_FAULTS=short go test ./internal/fault -count=1 -v
 //	WHEELWORK_FAULTS=long go test ./internal/fault -count=1 -v -timeout 2h
 //
-// The short form does each kind of fault once, half of them to an etcd that is
-// the one of journal/etcd, half to Debian's; the long form does all to both, again and
-// again (WHEELWORK_ROUNDS, default 5), and adds the clocks. The seed, which says what
-// happens to whom and for how long, is logged, and WHEELWORK_SEED repeats it, as far
-// as the machine's timing allows. WHEELWORK_ONLY=KIND does one kind alone.
+// The short form does each kind of fault once: half of them to a cluster with the etcd of
+// journal/etcd, half to a cluster with Debian's. The long form does all of them to both,
+// several times (WHEELWORK_ROUNDS, default 5), and adds those that take too long for the
+// short form. The tests log the seed, which decides the part, the moment and the duration
+// of each fault. WHEELWORK_SEED repeats it, as far as the machine's timing allows.
+// WHEELWORK_ONLY=KIND runs one kind alone.
 package fault

@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// fault is something that goes wrong. What it breaks it mends before it returns, or
-// it leaves that to those who look after the parts.
+// fault is something that goes wrong. It repairs the damage before it returns, or leaves
+// the repair to the code that supervises the parts.
 type fault struct {
 	name string
 	do   func(c *cluster, rnd *rand.Rand)
-	// needs says what is missing for it; "": nothing.
+	// needs returns what the fault lacks on this machine; "": nothing.
 	needs func(c *cluster) string
-	// long says that it takes too long for the short form.
+	// long reports that the fault takes too long for the short form.
 	long bool
 }
 
-// awhile is longer than a lease, so that somebody else takes over meanwhile.
+// awhile is longer than a lease, so that another server takes over.
 func awhile(rnd *rand.Rand) time.Duration {
 	return lease + 700*time.Millisecond + time.Duration(rnd.IntN(1000))*time.Millisecond
 }
@@ -79,7 +79,8 @@ func all(links []*link, how cut, who string, d time.Duration) {
 	}
 }
 
-// burden orders runs that last, and returns them and a host that has some.
+// burden orders runs that last for seconds. It returns them, and a host that executes
+// some of them.
 func (c *cluster) burden() (*part, []runName) {
 	c.t.Helper()
 	client := c.dial(time.Minute)
@@ -115,8 +116,8 @@ var faults = []fault{
 	{name: "kill a host", do: func(c *cluster, rnd *rand.Rand) { kill(c.host(rnd), rnd) }},
 	{name: "stop a host", do: func(c *cluster, rnd *rand.Rand) { stop(c.host(rnd), awhile(rnd)) }},
 	{name: "cut a host off for longer than its runs are kept for it", do: func(c *cluster, rnd *rand.Rand) {
-		// It takes so long that the others go on meanwhile. What the host has done is
-		// late when it comes back: its runs are with other ones.
+		// The cut lasts so long that other faults happen in the meantime. When the host
+		// returns, its results are late: other hosts have its runs.
 		p, _ := c.burden()
 		c.beside.Go(func() { all(c.front, loud, p.name, hostLease+2*time.Second) })
 		wait(moment(rnd))
@@ -152,8 +153,8 @@ var faults = []fault{
 	{name: "kill a member of etcd", do: func(c *cluster, rnd *rand.Rand) { kill(c.members[rnd.IntN(len(c.members))], rnd) }},
 	{name: "stop a member of etcd", do: func(c *cluster, rnd *rand.Rand) { stop(c.members[rnd.IntN(len(c.members))], awhile(rnd)) }},
 	{name: "cut a member of etcd from the others", do: func(c *cluster, rnd *rand.Rand) {
-		// Its peers' way to it is one link, its way to them is theirs: what it sends
-		// gets through, and no answer.
+		// The peers reach this member over one link; the member reaches them over theirs.
+		// So its messages arrive, and no answer returns.
 		c.peers[rnd.IntN(len(c.peers))].during(either(rnd), "", awhile(rnd))
 	}},
 	{name: "kill every member of etcd", do: func(c *cluster, rnd *rand.Rand) {
@@ -205,8 +206,8 @@ func needStrace(*cluster) string {
 	return ""
 }
 
-// slow makes every sync of some processes take a tenth of a second more. It is
-// strace that does it, which also makes their other calls a little slower.
+// slow makes every sync of some processes take a tenth of a second longer. It uses
+// strace, which also slows their other system calls a little.
 func slow(c *cluster, d time.Duration, parts ...*part) {
 	var watching sync.WaitGroup
 	for _, p := range parts {
@@ -230,7 +231,7 @@ func slow(c *cluster, d time.Duration, parts ...*part) {
 	watching.Wait()
 }
 
-// The form of the suite.
+// envFaults names the environment variable with the form of the suite.
 const envFaults = "WHEELWORK_FAULTS"
 
 func formOf(t *testing.T) (long bool) {
@@ -258,8 +259,8 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// TestFaults lets one thing after the other go wrong while producers order and
-// schedules fire, and then asks whether every promise was kept.
+// TestFaults causes one fault after another while producers send orders and schedules
+// fire, and then checks that every promise was kept.
 func TestFaults(t *testing.T) {
 	long := formOf(t)
 	seed := seedOf(t)
@@ -283,7 +284,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// roundsOf returns how often the long form does everything.
+// roundsOf returns how often the long form repeats everything.
 func roundsOf(t *testing.T) int {
 	t.Helper()
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("WHEELWORK_ROUNDS"), "5"))
@@ -293,7 +294,7 @@ func roundsOf(t *testing.T) int {
 	return rounds
 }
 
-// planOf returns which faults go to each of n clusters, in which order.
+// planOf returns the faults for each of n clusters, in their order.
 func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 	t.Helper()
 	some := faults
@@ -324,7 +325,7 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 	return plan
 }
 
-// play is the life of one cluster.
+// play runs one cluster from its start to the final check.
 func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t, shape{etcd: kind, members: 3, servers: 3, hosts: 3, slots: 32, binary: binary, smallDisk: true})
@@ -375,8 +376,7 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 	}
 }
 
-// works waits until the cluster does what it is there for: an order of a new
-// client comes to its end. It returns how long that took.
+// works waits until an order of a new client succeeds. It returns how long that took.
 func (c *cluster) works(o *orders, after string) time.Duration {
 	c.t.Helper()
 	begin := time.Now()

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// link is a way between two parts of a cluster: who dials its address comes out
-// at another one. It can be cut.
+// link is the way between two parts of a cluster: it forwards connections from its
+// address to another address. It can be cut.
 type link struct {
 	ln  net.Listener
 	to  string
-	tap func() *tap // what listens to a connection; nil: nobody
-	// from names the part that dialled a connection; nil: only the bytes tell.
+	tap func() *tap // observes a connection; nil: no observer
+	// from names the part that dialled a connection; nil: only the bytes show it.
 	from func(net.Conn) string
 
 	mu    sync.Mutex
 	moved *sync.Cond
-	cut   map[string]cut // by who dials; "": everybody
+	cut   map[string]cut // by the part that dials; "": all parts
 	conns map[*connection]bool
 }
 
@@ -26,14 +26,14 @@ type cut int
 
 const (
 	whole  cut = iota
-	silent     // nothing comes through and nobody is told, as when packets are dropped
+	silent     // nothing comes through and no error is reported, as when packets are dropped
 	loud       // connections break and new ones are refused
 )
 
-// connection is one that came in, and what it leads to.
+// connection is an incoming connection and the outgoing one that it is forwarded to.
 type connection struct {
 	in, out net.Conn // out is nil until it is made
-	who     string   // the part that dialled, as far as it is known
+	who     string   // the part that dialled; "": not known yet
 }
 
 func newLink(t testing.TB, to string, tap func() *tap) *link {
@@ -68,7 +68,7 @@ func newLinkFrom(t testing.TB, to string, tap func() *tap, from func(net.Conn) s
 
 func (l *link) address() string { return l.ln.Addr().String() }
 
-// sever cuts the link for one who dials it, or, with "", for all.
+// sever cuts the link for one part that dials it, or for all parts with "".
 func (l *link) sever(how cut, who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,8 +83,8 @@ func (l *link) sever(how cut, who string) {
 	l.moved.Broadcast()
 }
 
-// heal takes a cut back. What was held back comes through, as far as the two
-// ends still want it.
+// heal takes a cut back. Bytes that were held back then come through if both ends are
+// still connected.
 func (l *link) heal(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *link) heal(who string) {
 	l.moved.Broadcast()
 }
 
-// close ends both sides; the link's mu must be held.
+// close ends both sides. The caller holds the link's mu.
 func (c *connection) close() {
 	c.in.Close() //nolint:errcheck // it is cut
 	if c.out != nil {
@@ -100,8 +100,8 @@ func (c *connection) close() {
 	}
 }
 
-// pass waits while the link is silent for a connection. It reports false when
-// the connection is to break.
+// pass waits while the link is silent for a connection. It returns false when the
+// connection must break.
 func (l *link) pass(c *connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,12 +14,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// withoutStarts is the last commit whose hosts tell no starts, and whose servers recall nothing.
+// withoutStarts is the last commit whose hosts do not report starts and whose servers do
+// not recall tasks.
 const withoutStarts = "ffe8ffdc7085"
 
-// TestHostsOfAnotherVersion: hosts and servers on both sides of the change of the Work protocol
-// in which hosts tell starts execute each other's runs, those that wait and those that
-// sleep included. It takes a minute to build the older program.
+// TestHostsOfAnotherVersion runs hosts and servers of different versions together, from
+// both sides of the change of the Work protocol in which hosts report starts. They
+// execute each other's runs, including runs that wait and runs that sleep. Building the
+// older program takes a minute.
 func TestHostsOfAnotherVersion(t *testing.T) {
 	if !formOf(t) {
 		t.Skip("builds an older program, in the long form only")
@@ -27,7 +29,7 @@ func TestHostsOfAnotherVersion(t *testing.T) {
 	old, current := olderProgram(t, withoutStarts), program(t)
 	for name, c := range map[string]struct {
 		server, host string
-		states       []string // that runs on a host have, beside their ends
+		states       []string // the states that live runs may have
 	}{
 		"older host":   {current, old, []string{"queued", "running"}},
 		"older server": {old, current, []string{"queued", "running"}},
@@ -89,7 +91,8 @@ func TestHostsOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// pair starts a server and a host of four slots, and returns a client of the server.
+// pair starts a server and a host with four execution slots, and returns a client of the
+// server.
 func pair(t *testing.T, server, host string) *sdk.Client {
 	t.Helper()
 	dir, at := t.TempDir(), freeAddress(t)

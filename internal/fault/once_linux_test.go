@@ -19,12 +19,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// ledger notes outside the cluster which runs brought which input. Handlers call it.
+// ledger records outside the cluster which runs came with which input. Handlers call it.
 type ledger struct {
 	address string
 	mu      sync.Mutex
-	runs    map[string]map[string]bool // by input: the ids of the runs
-	calls   map[string]int             // by run and attempt: how often it was executed
+	runs    map[string]map[string]bool // run ids by input
+	calls   map[string]int             // number of executions by run and attempt
 }
 
 func newLedger(t *testing.T) *ledger {
@@ -85,9 +85,9 @@ func (l *ledger) doubled() (all []string) {
 	return all
 }
 
-// TestOrderlyStops ends servers with SIGTERM, one after the other and under load, while
-// clients send triggers without a key, each once, over HTTP: an acknowledged trigger is
-// one run, and no trigger is two.
+// TestOrderlyStops ends servers with SIGTERM, one after another and under load, while
+// clients send triggers without a key, each once, over HTTP. Each acknowledged trigger
+// has one run, and no trigger has two.
 func TestOrderlyStops(t *testing.T) {
 	stops := 8
 	if formOf(t) {
@@ -118,10 +118,10 @@ func TestOrderlyStops(t *testing.T) {
 	t.Logf("%d stops, %d acknowledged triggers", stops, total)
 }
 
-// noteApps are those whose runs tell a ledger. Nothing else is in them.
+// noteApps are the apps whose runs call a ledger. They contain nothing else.
 var noteApps = []string{"note-a", "note-b", "note-c", "note-d"}
 
-// defineNotes defines a job in each of these apps that tells a ledger.
+// defineNotes defines in each of these apps a job that calls a ledger.
 func defineNotes(t *testing.T, client *sdk.Client, seen *ledger) {
 	t.Helper()
 	for _, app := range noteApps {
@@ -134,9 +134,9 @@ func defineNotes(t *testing.T, client *sdk.Client, seen *ledger) {
 	}
 }
 
-// triggerNotes has producers send triggers of these jobs without a key, each once, with a
-// pause behind each, until the function that it returns is called, which returns the
-// inputs of those that were acknowledged.
+// triggerNotes starts producers that trigger these jobs without a key, each trigger once,
+// and pause after each trigger. The returned function stops them and returns the inputs
+// of the acknowledged triggers.
 func (c *cluster) triggerNotes(producers int, pause time.Duration) (acknowledged func() []string) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	var producing sync.WaitGroup
@@ -162,8 +162,8 @@ func (c *cluster) triggerNotes(producers int, pause time.Duration) (acknowledged
 	}
 }
 
-// settle waits for the runs of all acknowledged triggers and returns their number. No
-// trigger may be two runs.
+// settle waits for the runs of all acknowledged triggers and returns their number. It
+// fails the test when an input came with two runs.
 func (l *ledger) settle(t *testing.T, acknowledged []string) int {
 	t.Helper()
 	for _, input := range acknowledged {
@@ -175,7 +175,7 @@ func (l *ledger) settle(t *testing.T, acknowledged []string) int {
 	return len(acknowledged)
 }
 
-// triggerOnce sends one request, and reports whether it was acknowledged.
+// triggerOnce sends one request and reports whether it was acknowledged.
 func (c *cluster) triggerOnce(address, app, input string) bool {
 	body, err := json.Marshal(map[string]string{"input": input})
 	if err != nil {

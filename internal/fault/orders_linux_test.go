@@ -20,16 +20,16 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// orders is what producers know: what they asked for, and what they were told.
+// orders holds the knowledge of the producers: their requests and the answers.
 type orders struct {
-	apps      []string // of which runs are ordered
-	jobs      []string // which next orders, APP/JOB; none: those of defineJobs
+	apps      []string // the apps whose runs are ordered
+	jobs      []string // the jobs that next orders, as APP/JOB; empty: those of defineJobs
 	schedules []history.Schedule
 
 	mu        sync.Mutex
 	rnd       *rand.Rand
-	all       []*history.Order // a job is APP/JOB
-	open      []int            // that nobody has acknowledged and nobody asks for now
+	all       []*history.Order // each job is APP/JOB
+	open      []int            // neither acknowledged nor being sent
 	acked     []int
 	sightings []history.Run
 }
@@ -38,8 +38,8 @@ func newOrders(seed uint64) *orders {
 	return &orders{apps: apps, schedules: schedules(), rnd: rand.New(rand.NewPCG(seed, 2))}
 }
 
-// next returns what to ask for: an order that nobody has acknowledged, at times
-// one that was acknowledged before, mostly a new one.
+// next returns the order to send next: an unacknowledged one, sometimes an acknowledged
+// one again, otherwise a new one.
 func (o *orders) next() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,14 +64,14 @@ func (o *orders) next() int {
 	return o.addLocked(o.apps[o.rnd.IntN(len(o.apps))] + "/" + job)
 }
 
-// add returns a new order of a job, APP/JOB.
+// add creates an order of a job, APP/JOB.
 func (o *orders) add(job string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.addLocked(job)
 }
 
-// any returns a new order of one of an app's jobs, and the app.
+// any creates an order of a job in one of the apps, and returns the order and the app.
 func (o *orders) any(job string) (i int, app string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,8 +84,8 @@ func (o *orders) addLocked(job string) int {
 	return len(o.all) - 1
 }
 
-// ask asks for an order once. What the client says is certain, or unknown: then
-// the order stays open.
+// ask sends an order once. The client's answer is certain, or the outcome is unknown.
+// Then the order stays open.
 func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err error) {
 	o.mu.Lock()
 	order := o.all[i]
@@ -107,10 +107,10 @@ func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err
 	return a.RunID, nil
 }
 
-// runName is which run is meant.
+// runName identifies a run.
 type runName struct{ app, id string }
 
-// someRun returns a run that was acknowledged and its app; "" when there is none.
+// someRun returns an acknowledged run and its app; "" when there is none.
 func (o *orders) someRun() (app, run string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,7 +122,7 @@ func (o *orders) someRun() (app, run string) {
 	return app, order.Answers[0]
 }
 
-// jobs of the tests. The service says how long each takes.
+// defineJobs defines the jobs of the tests. The service decides how long each takes.
 func defineJobs(t *testing.T, c *sdk.Client, s *service) {
 	t.Helper()
 	at := s.addresses()
@@ -154,15 +154,15 @@ func defineJobs(t *testing.T, c *sdk.Client, s *service) {
 	}
 }
 
-// heldJob is a job whose runs last until the gate opens. There is one for each
-// door of the service.
+// heldJob names a job whose runs last until the gate opens. There is one for each address
+// of the service.
 func heldJob(i int) string { return fmt.Sprint("held-", i) }
 
-// apps are those that the tests order of. Where servers share the work, they
-// are with different ones.
+// apps are the apps that the tests order from. In a cluster whose servers share the work,
+// they have different owners.
 var apps = []string{"default", "mail", "pay", "stock"}
 
-// schedules are the jobs that nobody orders.
+// schedules returns the jobs that no producer triggers.
 func schedules() (all []history.Schedule) {
 	for _, app := range apps {
 		for _, job := range []string{"/tick", "/tock"} {
@@ -172,8 +172,8 @@ func schedules() (all []history.Schedule) {
 	return all
 }
 
-// produce orders until ctx ends, at a pace that leaves the machine time for the
-// faults. An error that is no absence fails the test.
+// produce sends orders until ctx ends, at a pace that leaves the machine time for the
+// faults. It fails the test on an error that an absent part does not explain.
 func (o *orders) produce(ctx context.Context, t *testing.T, c *sdk.Client, pause time.Duration) {
 	for ctx.Err() == nil {
 		_, err := o.ask(ctx, c, o.next())
@@ -184,13 +184,13 @@ func (o *orders) produce(ctx context.Context, t *testing.T, c *sdk.Client, pause
 	}
 }
 
-// mayFail says whether an error is what a part of a cluster may answer while
-// another one is away.
+// mayFail reports whether a part of a cluster may return the error while another part is
+// away.
 func mayFail(err error) bool {
 	return errors.Is(err, sdk.ErrUnavailable) || errors.Is(err, sdk.ErrUnknown) || errors.Is(err, sdk.ErrExhausted) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// look asks for runs and notes those that have ended, until ctx ends.
+// look reads runs and records what it sees, until ctx ends.
 func (o *orders) look(ctx context.Context, c *sdk.Client) {
 	for ctx.Err() == nil {
 		if app, id := o.someRun(); id != "" {
@@ -209,7 +209,7 @@ func (o *orders) look(ctx context.Context, c *sdk.Client) {
 func recordOf(r *sdk.Run) history.Run {
 	rec := history.Run{ID: r.GetId(), Job: r.GetApp() + "/" + r.GetJob(), State: r.GetState(), Code: r.GetCode(), Attempt: int(r.GetAttempt()), Output: r.GetOutput(), Covers: r.GetCovers()}
 	if r.GetState() == sdk.Succeeded {
-		rec.Code = "" // that of an attempt before
+		rec.Code = "" // the code of an earlier attempt
 	}
 	if r.GetTrigger() == "schedule" {
 		rec.Planned = r.GetPlannedAt().AsTime().Truncate(time.Millisecond)
@@ -217,8 +217,8 @@ func recordOf(r *sdk.Run) history.Run {
 	return rec
 }
 
-// settle has every order acknowledged, ends the schedules, waits until no run is
-// live, and reads the list.
+// settle gets every order acknowledged, pauses the schedules, waits until no run is live,
+// and reads the list of runs.
 func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -283,8 +283,8 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	return runs
 }
 
-// judge compares all that was seen. No attempt of the jobs named once may have
-// been executed twice.
+// judge checks everything that was observed. The attempts of the jobs named in once must
+// not have been executed twice.
 func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once ...string) {
 	t.Helper()
 	dispatches, err := c.wire.heard()
@@ -298,7 +298,8 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once ...str
 	}
 	h := &history.History{
 		Executions: c.service.executions(), Dispatches: dispatches, Sightings: o.sightings, Runs: runs, Schedules: o.schedules,
-		// The runs of a host that was lost more than five times, each in the middle of an attempt.
+		// The code of a run whose hosts were lost more than five times, each in the
+		// middle of an attempt.
 		Reasons: []string{"host_lost"}, Once: once,
 	}
 	for _, a := range o.all {
@@ -333,7 +334,7 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once ...str
 	c.twice(h.Executions, dispatches)
 }
 
-// twice tells which attempts were executed more than once.
+// twice logs the attempts that were executed more than once.
 func (c *cluster) twice(all []history.Execution, sent []history.Dispatch) {
 	seen := map[history.Execution]int{}
 	for _, e := range all {

@@ -18,13 +18,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// memberWithin is a member of etcd in a server, and the ways to it.
+// memberWithin is a member of etcd inside a server, and the links to it.
 type memberWithin struct {
 	listen, listenPeer string
 	client, peer       *link // from servers, and from the other members
 }
 
-// planWithin gives each server a member of etcd.
+// planWithin plans a member of etcd for each server.
 func (c *cluster) planWithin(s shape) {
 	for range s.servers {
 		m := memberWithin{listen: freeAddress(c.t), listenPeer: freeAddress(c.t)}
@@ -33,8 +33,8 @@ func (c *cluster) planWithin(s shape) {
 	}
 }
 
-// memberFlags are those of the server with a number. All that others are told of its
-// member is the addresses of the links.
+// memberFlags returns the flags of server number i for its member. Other servers learn
+// only the addresses of the links.
 func (c *cluster) memberFlags(i int) []string {
 	var peers []string
 	for _, m := range c.within {
@@ -47,7 +47,7 @@ func (c *cluster) memberFlags(i int) []string {
 	}
 }
 
-// watchWithin connects the test with the members in the servers, over ways of its own.
+// watchWithin connects the test to the members in the servers, over links of its own.
 func (c *cluster) watchWithin() {
 	var urls []string
 	for _, m := range c.within {
@@ -57,7 +57,7 @@ func (c *cluster) watchWithin() {
 	c.watchEtcd(urls)
 }
 
-// dialler is diallerOf where links have to know who dials them; nil elsewhere.
+// dialler returns diallerOf when links must know the server that dials; nil otherwise.
 func (c *cluster) dialler() func(net.Conn) string {
 	if len(c.within) == 0 {
 		return nil
@@ -65,9 +65,9 @@ func (c *cluster) dialler() func(net.Conn) string {
 	return c.diallerOf
 }
 
-// diallerOf names the server whose process dialled a connection; "": another process.
-// The kernel knows: /proc/net/tcp has the socket of each port, /proc/PID/fd those of a
-// process.
+// diallerOf names the server whose process dialled a connection; "": another process. It
+// asks the kernel: /proc/net/tcp has the socket of each port, and /proc/PID/fd has the
+// sockets of a process.
 func (c *cluster) diallerOf(in net.Conn) string {
 	socket, err := socketOf(in.RemoteAddr().(*net.TCPAddr).Port, in.LocalAddr().(*net.TCPAddr).Port)
 	if err != nil || socket == "" {
@@ -87,7 +87,7 @@ func (c *cluster) diallerOf(in net.Conn) string {
 	return ""
 }
 
-// socketOf returns the inode of the socket that has a connection on loopback.
+// socketOf returns the inode of the socket of a loopback connection.
 func socketOf(from, to int) (string, error) {
 	f, err := os.Open("/proc/net/tcp")
 	if err != nil {
@@ -103,7 +103,7 @@ func socketOf(from, to int) (string, error) {
 	return "", nil
 }
 
-// processes are the servers that were started so far.
+// processes returns the servers that were started so far.
 func (c *cluster) processes() (all []*part) {
 	c.begun.Range(func(p, _ any) bool {
 		all = append(all, p.(*part))
@@ -112,13 +112,13 @@ func (c *cluster) processes() (all []*part) {
 	return all
 }
 
-// way is a link as one part goes it; "": as all do.
+// way is a link as used by one part; "": by all parts.
 type way struct {
 	l   *link
 	who string
 }
 
-// ways are cut and healed together.
+// ways are links that are cut and healed together.
 type ways []way
 
 func (w *ways) add(who string, links ...*link) {
@@ -139,7 +139,8 @@ func (w ways) heal() {
 	}
 }
 
-// between has the ways between a server and the others, those from it and those to it.
+// between returns the links between a server and the other servers: from it if out, to it
+// if in.
 func (c *cluster) between(i int, links func(j int) []*link, out, in bool) (w ways) {
 	for j := range c.servers {
 		if j == i {
@@ -155,13 +156,13 @@ func (c *cluster) between(i int, links func(j int) []*link, out, in bool) (w way
 	return w
 }
 
-// aroundServer has all ways between a server with its member and the other servers.
+// aroundServer returns all links between a server with its member and the other servers.
 func (c *cluster) aroundServer(i int) ways {
 	return c.between(i, func(j int) []*link { return []*link{c.within[j].client, c.within[j].peer, c.front[j]} }, true, true)
 }
 
-// aroundMember has the ways between a member of etcd and the other members. Its server
-// reaches the others, and is reached.
+// aroundMember returns the links between a member of etcd and the other members. The
+// server that contains it still reaches the other members and is reached.
 func (c *cluster) aroundMember(i int, out, in bool) ways {
 	return c.between(i, func(j int) []*link { return []*link{c.within[j].peer} }, out, in)
 }
@@ -190,22 +191,22 @@ func (c *cluster) leading() (leader int) {
 	return leader
 }
 
-// partition is one that the test makes.
+// partition is a network partition that the test makes.
 type partition struct {
 	name string
 	how  cut
-	// ways returns what is cut.
+	// ways returns the links to cut. i is the affected server.
 	ways func(c *cluster, i int) ways
-	// of returns the server that it is about.
+	// of returns the affected server.
 	of func(c *cluster, rnd *rand.Rand) int
-	// replaced says that the others have to own what that server had.
+	// replaced requires that other servers take over what the affected server owned.
 	replaced bool
-	// elects says that another member than that server's has to lead etcd.
+	// elects requires that another server's member becomes the leader of etcd.
 	elects bool
-	// stands says that nothing new is accepted meanwhile.
+	// stands means that the cluster accepts nothing new in the meantime.
 	stands bool
-	// hosts says that hosts do not reach a server either: such a host may execute what
-	// another one does as well, and one of the results counts.
+	// hosts means that hosts cannot reach a server either. Such a host may execute an
+	// attempt that another host executes as well; one of the results counts.
 	hosts bool
 }
 
@@ -248,14 +249,14 @@ var longPartitions = []partition{
 	{name: "every server is alone", how: silent, of: working, ways: eachAlone, stands: true},
 }
 
-// goesOnWithin is how long after the end of a partition all has to go on. The machine may
-// be busy with other work.
+// goesOnWithin bounds the time from the end of a partition until everything works again.
+// It allows for other work on the machine.
 const goesOnWithin = 30 * time.Second
 
 // TestPartitions cuts servers, and the members of etcd in them, off from each other for
 // longer than a lease, while producers order with and without keys and schedules fire.
-// Nothing that was acknowledged is lost, no trigger is two runs, and no attempt is executed
-// twice while hosts reach all servers.
+// Nothing acknowledged is lost, no trigger has two runs, and no attempt is executed twice
+// while hosts reach all servers.
 func TestPartitions(t *testing.T) {
 	plan := shortPartitions
 	if formOf(t) {
@@ -315,8 +316,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// undergo makes a partition that lasts for longer than a lease. The cluster goes on
-// meanwhile, and all of it goes on soon after the end.
+// undergo makes a partition that lasts for longer than a lease. It checks that the
+// cluster works in the meantime, and that all of it works soon after the end.
 func (c *cluster) undergo(p partition, rnd *rand.Rand, client *sdk.Client) {
 	c.t.Helper()
 	i := p.of(c, rnd)
@@ -356,7 +357,7 @@ func (c *cluster) undergo(p partition, rnd *rand.Rand, client *sdk.Client) {
 		healed.Sub(begin).Round(time.Millisecond), pause.Round(time.Millisecond), c.service.longest().Round(time.Millisecond), again.Round(time.Millisecond))
 }
 
-// seen is how many servers the cluster knows and calls up; 0 when it cannot be asked.
+// seen returns how many servers the cluster reports as up; 0 when the call fails.
 func (c *cluster) seen(client *sdk.Client) (n int) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// part is a process of the cluster with its directory: it is started, killed and
-// started again. One that ends by itself is started again after a moment, as a
+// part is a process of the cluster with its directory. It is started, killed and
+// restarted. When the process ends by itself, the part restarts it after 300 ms, as a
 // supervisor does.
 type part struct {
 	t      testing.TB
@@ -26,16 +26,16 @@ type part struct {
 	binary string
 	args   []string
 	env    []string
-	dir    string // what it keeps; "": nothing
+	dir    string // its data; "": none
 	keep   []string
-	ready  string // its ready file; "": it has none
-	own    bool   // the product's: what it says is looked at
+	ready  string // its ready file; "": none
+	own    bool   // a process of the product: its output is checked for panics and races
 
 	mu    sync.Mutex
 	life  *life
-	want  bool // it shall run
-	wrong int  // its clock, by so many seconds
-	again int  // how often it was started because it had ended by itself
+	want  bool // it should run
+	wrong int  // the error of its clock, in seconds
+	again int  // number of restarts because it had ended by itself
 	why   []string
 }
 
@@ -44,15 +44,15 @@ type life struct {
 	cmd  *exec.Cmd
 	says *output
 	done chan struct{}
-	err  error // after done
+	err  error // set before done is closed
 }
 
-// output is what a process has said of late.
+// output holds the recent output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf []byte
 	bad string // the first line of a panic or of a race
-	why []byte // what came with that line and behind it, up to whyKept
+	why []byte // the output from that line on, up to whyKept bytes
 }
 
 const whyKept = 16 << 10
@@ -69,7 +69,7 @@ func (o *output) Write(p []byte) (int, error) {
 			}
 		}
 	}
-	if o.why != nil { // what it was at: the goroutine that is told first
+	if o.why != nil { // the stack of the first goroutine shows the cause
 		o.why = append(o.why, p[:min(len(p), whyKept-len(o.why))]...)
 	}
 	if o.buf = append(o.buf, p...); len(o.buf) > 2*kept {
@@ -108,12 +108,12 @@ func (p *part) startLocked() {
 	p.life = l
 	go func() {
 		l.err = l.cmd.Wait()
-		p.ended(l) // before: who waited for the end may start the next life at once, and want it
+		p.ended(l) // before done closes: a waiter may start the next life at once
 		close(l.done)
 	}()
 }
 
-// ended starts a process that ended by itself again.
+// ended restarts a process that ended by itself.
 func (p *part) ended(l *life) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *part) ended(l *life) {
 	})
 }
 
-// end ends the process with a signal, and returns when it is gone.
+// end ends the process with a signal and waits until it is gone.
 func (p *part) end(s syscall.Signal) {
 	p.mu.Lock()
 	p.want = false
@@ -164,7 +164,7 @@ func (p *part) send(l *life, s syscall.Signal) {
 	}
 }
 
-// signal sends a signal to the process, if it runs.
+// signal sends a signal to the process if it runs.
 func (p *part) signal(s syscall.Signal) {
 	p.mu.Lock()
 	l := p.life
@@ -183,15 +183,15 @@ func (p *part) pid() int {
 	return p.life.cmd.Process.Pid
 }
 
-// isReady says whether this life of the process has written its ready file.
+// isReady reports whether this life of the process has written its ready file.
 func (p *part) isReady() bool {
 	var says struct{ PID int }
 	raw, err := os.ReadFile(p.ready)
 	return err == nil && json.Unmarshal(raw, &says) == nil && says.PID != 0 && says.PID == p.pid()
 }
 
-// wipe loses what the process keeps, but for the files that an operator gave it.
-// The process must not run.
+// wipe deletes the process's data, except for the files that an operator provided. The
+// process must not run.
 func (p *part) wipe() {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
@@ -207,12 +207,12 @@ func (p *part) wipe() {
 	}
 }
 
-// given are the ports that tests have.
+// given holds the addresses that tests already use.
 var given sync.Map
 
-// freeAddress returns a loopback address that nobody listens on. It is below the
-// ports that the kernel gives to outgoing connections, so that it stays free
-// while its process is dead.
+// freeAddress returns a loopback address without a listener. Its port is below the range
+// that the kernel gives to outgoing connections, so it stays free while its process is
+// dead.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for port := 10_000 + os.Getpid()%10_000; port < 32_000; port++ {
@@ -229,11 +229,11 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// wait lets time pass: how long a fault lasts, or the pause between two questions.
+// wait sleeps for the duration of a fault, or between two polls.
 func wait(d time.Duration) { <-time.After(d) }
 
-// until waits for something that other processes do, and reports how long it
-// took. If it does not come, but says what there is instead.
+// until waits for a condition that other processes bring about, and returns how long it
+// took. On a timeout, but describes the current state.
 func until(t testing.TB, what string, limit time.Duration, is func() bool, but ...func() string) time.Duration {
 	t.Helper()
 	begin := time.Now()

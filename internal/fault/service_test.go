@@ -16,27 +16,27 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/history"
 )
 
-// service is what handlers call. It is outside of the cluster, so it remembers
-// every execution, whatever becomes of the cluster.
+// service is the service that handlers call. It is outside the cluster, so it remembers
+// every execution, whatever happens to the cluster.
 type service struct {
-	doors []net.Listener // a host has at most 64 calls under way to one
+	doors []net.Listener // a host has at most 64 concurrent calls to each
 
 	mu    sync.Mutex
 	calls []history.Execution
-	now   map[string]int // executions under way, by job
-	done  map[string]int // that came to their end
+	now   map[string]int // current executions, by job
+	done  map[string]int // finished executions, by job
 	gate  chan struct{}  // "/held" answers when it is closed
-	begun []time.Time    // of each call
-	jobs  []string       // of each call, with its app
-	last  time.Time      // when a short call came to its end
-	pause time.Duration  // the longest time without one, see longest
+	begun []time.Time    // the start of each call
+	jobs  []string       // the job of each call, with its app
+	last  time.Time      // when the last short call finished
+	pause time.Duration  // the longest time in which no short call finished, see longest
 }
 
 func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{now: map[string]int{}, done: map[string]int{}, gate: make(chan struct{}), last: time.Now()}
 	server := &http.Server{Handler: s}
-	for range 10 { // one host can have five hundred calls under way
+	for range 10 { // so one host can have five hundred concurrent calls
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -55,8 +55,9 @@ func (s *service) addresses() (all []string) {
 	return all
 }
 
-// ServeHTTP works as the path says: "/quick" at once, "/slow" for seconds, "/brief" for less than one,
-// "/flaky" fails the first attempts of some runs, "/held" until the gate opens.
+// ServeHTTP takes as long as the path says: "/quick" at most 19 ms, "/brief" less than a
+// second, "/slow" seconds, "/held" until the gate opens. "/flaky" fails the first
+// attempts of some runs.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, job := r.Header.Get("Wheelwork-Run"), r.URL.Path
 	number, err := strconv.Atoi(r.Header.Get("Wheelwork-Attempt"))
@@ -82,7 +83,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not this time", http.StatusServiceUnavailable)
 	default:
 		s.done[job]++
-		if job != "/slow" && job != "/held" { // those go on whatever happens to servers
+		if job != "/slow" && job != "/held" { // those do not depend on servers
 			s.pause, s.last = max(s.pause, time.Since(s.last)), time.Now()
 		}
 		s.calls[i].Token = fmt.Sprintf("%s/%d/%d", run, number, i)
@@ -90,7 +91,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// work reports whether the work came to its end.
+// work waits for the duration of the job. It returns false when the caller has gone.
 func (s *service) work(ctx context.Context, job, run string) bool {
 	d := time.Duration(luck(run)%20) * time.Millisecond
 	switch job {
@@ -113,7 +114,7 @@ func (s *service) work(ctx context.Context, job, run string) bool {
 	}
 }
 
-// luck is a number that belongs to a run.
+// luck is a number derived from a run's id.
 func luck(run string) uint32 {
 	h := fnv.New32a()
 	io.WriteString(h, run) //nolint:errcheck // it cannot fail
@@ -138,8 +139,8 @@ func (s *service) ended(job string) int {
 	return s.done[job]
 }
 
-// longest returns the longest time in which no short call came to its end,
-// since it was asked last.
+// longest returns the longest time in which no short call finished, since the previous
+// call of longest.
 func (s *service) longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +149,7 @@ func (s *service) longest() time.Duration {
 	return d
 }
 
-// told says when an attempt was executed.
+// told describes when an attempt was executed and what it was answered.
 func (s *service) told(run string, attempt int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +162,8 @@ func (s *service) told(run string, attempt int) string {
 	return strings.Join(all, ", ")
 }
 
-// gap returns the longest time without the begin of a call of a job, APP/JOB,
-// between two moments.
+// gap returns the longest time between two moments in which no call of a job, APP/JOB,
+// began.
 func (s *service) gap(job string, from, to time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +176,7 @@ func (s *service) gap(job string, from, to time.Time) time.Duration {
 	return max(most, to.Sub(last))
 }
 
-// first returns when a call of a job, APP/JOB, began first after a moment.
+// first returns when the first call of a job, APP/JOB, began after a moment.
 func (s *service) first(job string, after time.Time) (begun time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

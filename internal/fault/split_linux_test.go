@@ -21,8 +21,8 @@ import (
 // hot is the app that is split.
 const hot = "hot"
 
-// defineHot defines jobs of the app in all of its slots, some of them with a
-// schedule, and returns which are ordered and which fire by themselves.
+// defineHot defines jobs in all slots of the app, some of them with a schedule. It
+// returns the jobs to order and the schedules.
 func defineHot(t *testing.T, c *sdk.Client, s *service) (ordered []string, fire []history.Schedule) {
 	t.Helper()
 	apply := func(name, path string, schedule *sdk.Schedule) {
@@ -53,8 +53,8 @@ func defineHot(t *testing.T, c *sdk.Client, s *service) (ordered []string, fire 
 	return ordered, fire
 }
 
-// units knows which unit an epoch is of: an epoch is the revision of etcd at
-// which somebody came to own something, so no two have the same.
+// units maps each epoch to its partition. An epoch is the revision of etcd at which an
+// ownership began, so no two ownerships have the same one.
 type units struct {
 	mu sync.Mutex
 	of map[uint64]string
@@ -68,9 +68,9 @@ func (u *units) hear(owners map[string]etcd.Owner) {
 	}
 }
 
-// group has each task belong to the unit whose owner sent it: a slot that moves
-// comes to a unit with epochs of its own. It returns how many are of a unit that
-// nobody saw.
+// group sets the partition of each task to the one whose owner sent it, because a slot
+// that moves gets the epochs of its new partition. It returns the number of tasks whose
+// epoch no watcher has seen.
 func (u *units) group(all []history.Dispatch) (unseen int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,10 +85,10 @@ func (u *units) group(all []history.Dispatch) (unseen int) {
 	return unseen
 }
 
-// harm is what happens to a server while slots move.
+// harm is a fault of a server while slots move.
 type harm struct {
 	name string
-	from bool // to the one that they move from; else to the one that they move to
+	from bool // to the server that they leave, otherwise to the one that they move to
 	do   func(p *part, rnd *rand.Rand)
 }
 
@@ -99,14 +99,14 @@ var harms = []harm{
 	{"stop the server that slots move to beyond its lease", false, func(p *part, rnd *rand.Rand) { stop(p, awhile(rnd)) }},
 }
 
-// travel is how far an app is on its way to where it is wanted.
+// travel is the progress of an app towards its desired placement.
 type travel struct {
-	there    int // slots, of 16
+	there    int // slots that have arrived, of 16
 	from, to string
 }
 
-// travelOf says where the slots of an app are, and which servers have to do with
-// those that still move.
+// travelOf returns the progress of an app, and the servers that its moving slots leave
+// and enter.
 func travelOf(s *sdk.Cluster, app string) (at travel) {
 	owner := map[string]string{}
 	for _, u := range s.GetUnits() {
@@ -131,10 +131,10 @@ func travelOf(s *sdk.Cluster, app string) (at travel) {
 	return at
 }
 
-// TestSplitUnderFaults spreads an app over three servers and brings it together
-// again, over and over, and kills or stops the server that its slots are moving
-// from or to, at any moment of that. Producers order and schedules fire all the time.
-// Nothing is lost, and nothing is executed twice: no host is harmed.
+// TestSplitUnderFaults repeatedly splits an app over three servers and merges it again.
+// At random moments it kills or stops the server that slots move from or to, while
+// producers send orders and schedules fire. Nothing is lost and nothing is executed
+// twice, because no host is harmed.
 func TestSplitUnderFaults(t *testing.T) {
 	long := formOf(t)
 	t.Parallel() // it waits most of the time
@@ -162,7 +162,7 @@ func TestSplitUnderFaults(t *testing.T) {
 	c.works(o, "at first")
 
 	said := func() string { s, err := client.Cluster(t.Context()); return fmt.Sprint(s, err) }
-	// now returns how far the app is, once somebody can say it.
+	// now returns the progress of the app, as soon as a server can report it.
 	now := func() (at travel) {
 		until(t, "the cluster to say where the app is", time.Minute, func() bool {
 			short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -197,7 +197,7 @@ func TestSplitUnderFaults(t *testing.T) {
 		return len(at) == 3
 	}, said)
 
-	rounds, each, hit := 1, len(harms)-1, 0 // of the short form: any three, to save time
+	rounds, each, hit := 1, len(harms)-1, 0 // the short form takes any three, to save time
 	if long {
 		rounds, each = 5, len(harms)
 	}
@@ -215,7 +215,7 @@ func TestSplitUnderFaults(t *testing.T) {
 			wait(late)
 			at = now()
 			victim := slices.IndexFunc(c.front, func(l *link) bool { return h.from && l.address() == at.from || !h.from && l.address() == at.to })
-			if victim < 0 { // it was quicker
+			if victim < 0 { // the move was quicker
 				victim = rnd.IntN(len(c.servers))
 			} else {
 				hit++

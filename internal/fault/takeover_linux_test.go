@@ -14,13 +14,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/history"
 )
 
-// TestKillUnderLoad kills the server that works while five hundred runs are on
-// hosts. Another one goes on with the schedules within five seconds; what runs
-// goes on running, reports to the new owner, and is not executed again.
+// TestKillUnderLoad kills a server that owns a partition while five hundred runs are on
+// hosts. Another server continues the schedules within five seconds. Running attempts
+// continue, report to the new owner and are not executed again.
 func TestKillUnderLoad(t *testing.T) {
 	formOf(t)
-	// Room for every run on each host: the server gives a long line to the host with
-	// the most credits, which may be one.
+	// Each host has room for every run: the server gives a long queue to the host with
+	// the most credits, which may be a single host.
 	const runs, slots, limit = 500, 600, 5 * time.Second
 	c := newCluster(t, shape{etcd: embedded, members: 3, servers: 3, hosts: 3, slots: slots, binary: program(t)})
 	client := c.dial(time.Minute)
@@ -41,7 +41,7 @@ func TestKillUnderLoad(t *testing.T) {
 	until(t, "the runs to be on the hosts", 30*time.Second, func() bool { return c.service.running("/held") == runs })
 	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 12 && c.service.ended("/tock") > 12 })
 
-	// The victim is whoever sent them.
+	// The victim is the server that sent the tasks.
 	sent, err := c.wire.heard()
 	if err != nil || len(sent) < runs {
 		t.Fatalf("%d tasks went to hosts, %v", len(sent), err)
@@ -57,7 +57,8 @@ func TestKillUnderLoad(t *testing.T) {
 	c.servers[victim].end(syscall.SIGKILL)
 	took := map[string]time.Duration{}
 	for _, job := range []string{"default/tick", "default/tock"} {
-		// What was on its way to a host when its server was killed may still begin.
+		// A task that was on its way to a host when its server was killed may still
+		// begin.
 		const underway = 500 * time.Millisecond
 		until(t, job+" to fire again", time.Minute, func() bool {
 			at, ok := c.service.first(job, killed.Add(underway))
@@ -100,8 +101,8 @@ func TestKillUnderLoad(t *testing.T) {
 	if n := c.service.ended("/held"); n != runs {
 		t.Errorf("the %d runs were executed %d times", runs, n)
 	}
-	// Nothing happened to a host. What was sent in the very moment of the kill is
-	// in no journal; the new owner waits until hosts have said that they have it.
+	// No host failed. A task that was sent at the moment of the kill is in no journal;
+	// the new owner waits until hosts have reported it.
 	once := map[string]bool{}
 	for _, r := range list {
 		once[r.Job] = true
@@ -109,7 +110,7 @@ func TestKillUnderLoad(t *testing.T) {
 	o.judge(t, c, list, slices.Sorted(maps.Keys(once))...)
 }
 
-// onceOnly returns a context for a short look around.
+// onceOnly returns a context that ends after 200 ms.
 func onceOnly(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	time.AfterFunc(200*time.Millisecond, cancel)

@@ -12,28 +12,28 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/history"
 )
 
-// tap listens to one connection between a host and a server and takes down which
-// tasks go to the host and which of them it executes. What it hears is HTTP/2:
-// frames, whose data are messages of gRPC. Streams are told apart by their first
-// message: that of a host's session says hello.
+// tap observes one connection between a host and a server, and records which tasks go to
+// the host and which of them it executes. It parses HTTP/2: frames whose data are gRPC
+// messages. It recognises the stream of the host's session by its first message, the
+// hello.
 type tap struct {
 	to *wire
 
 	mu       sync.Mutex
 	preface  int // bytes of the client's preface that are still to come
 	up, down frames
-	session  string          // of the host, once it has said hello
-	work     uint32          // the stream of its session
-	other    map[uint32]bool // streams that are none
+	session  string          // set by the host's hello
+	work     uint32          // the stream of the session
+	other    map[uint32]bool // the other streams
 }
 
-// wire is what all taps have heard.
+// wire holds the observations of all taps.
 type wire struct {
 	mu         sync.Mutex
 	dispatches []history.Dispatch
 	at         map[dispatch]int
-	names      map[string]string // of hosts, by the lives of their processes
-	err        error             // what no tap should hear
+	names      map[string]string // host names, by the session of one life of its process
+	err        error             // the first error of a tap
 }
 
 type dispatch struct {
@@ -51,7 +51,7 @@ func newWire() *wire { return &wire{at: map[dispatch]int{}, names: map[string]st
 
 func (w *wire) tap() *tap { return &tap{to: w, preface: 24, other: map[uint32]bool{}} }
 
-// heard returns what went to hosts so far.
+// heard returns the tasks that were sent to hosts so far.
 func (w *wire) heard() ([]history.Dispatch, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +66,8 @@ func (w *wire) fail(err error) {
 	}
 }
 
-// hearUp takes bytes of the host. It returns the host's id when they hold its hello.
+// hearUp takes bytes from the host. It returns the name of the host when they contain its
+// hello.
 func (t *tap) hearUp(b []byte) (who string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +100,7 @@ func (t *tap) hearUp(b []byte) (who string) {
 	return who
 }
 
-// hearDown takes bytes of the server.
+// hearDown takes bytes from the server.
 func (t *tap) hearDown(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +138,8 @@ func (w *wire) named(session, name string) {
 	w.names[session] = name
 }
 
-// holds returns how many of the latest tasks a host has been sent and has said
-// nothing of.
+// holds returns how many of the latest 200 tasks were sent to a host that has not
+// reported on them.
 func (w *wire) holds(host string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,10 +159,10 @@ func (w *wire) taken(d dispatch) {
 	}
 }
 
-// frames cuts one direction of a connection into the messages of its streams.
+// frames splits one direction of a connection into the messages of its streams.
 type frames struct {
-	buf     []byte            // of a frame that is not complete
-	partial map[uint32][]byte // of a message that is not complete, by stream
+	buf     []byte            // of an incomplete frame
+	partial map[uint32][]byte // of an incomplete message, by stream
 }
 
 const (
@@ -170,7 +171,7 @@ const (
 	padded      = 0x8
 )
 
-// feed calls each with every message that is complete.
+// feed calls each with every complete message.
 func (f *frames) feed(b []byte, each func(stream uint32, message []byte, err error)) {
 	f.buf = append(f.buf, b...)
 	for len(f.buf) >= 9 {

@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// before is the commit that a cluster is upgraded from: the state of the main branch
-// before servers could hand single units of a backup to each other, before a
-// new cluster had several units without being asked, and with data directories of
-// form 1. So a server does not go back to it; hosts and nameservers do.
+// before is the commit that the test upgrades a cluster from. In that version servers
+// cannot transfer single partitions of a backup, a new cluster has one partition by
+// default, and data directories have format version 1. So a server cannot go back to it;
+// hosts and nameservers can.
 const before = "866ece2f42df2067878a13183340db9cb6035e72"
 
-// git asks about this checkout, which may belong to somebody else.
+// git runs git in this checkout, which may belong to another user.
 func git(args ...string) *exec.Cmd {
 	return exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...)
 }
 
-// olderProgram builds the command of an earlier commit, with a version that tells it.
+// olderProgram builds the command of an earlier commit. Its reported version is "before".
 func olderProgram(t *testing.T, commit string) string {
 	t.Helper()
 	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		// A history may be cut off, or have been written anew.
+		// The history may be shallow or rewritten.
 		t.Skip("the history of this checkout does not have " + commit[:12] + ", from which a cluster would be upgraded: `git fetch --unshallow` may bring it")
 	}
 	root, err := git("rev-parse", "--show-toplevel").Output()
@@ -96,11 +96,11 @@ func unpack(r io.Reader, dir string) error {
 	}
 }
 
-// TestUpgrade brings a cluster of an older program up to date, one process after
-// the other and in any order, while producers order and schedules fire: nothing is
-// lost, and nothing is executed twice. Half way, programs of both versions work
-// together, and a host or the nameserver goes back to where it was. A server may not, and
-// one that is started nevertheless says so.
+// TestUpgrade upgrades a cluster from an older program, one process after another in
+// random order, while producers send orders and schedules fire. Nothing is lost and
+// nothing is executed twice. Half way, programs of both versions work together, and a
+// host or the nameserver is downgraded and upgraded again. A server must not be
+// downgraded: the older program refuses to start and says why.
 func TestUpgrade(t *testing.T) {
 	formOf(t)
 	t.Parallel() // with TestAddServer: both wait most of the time
@@ -112,7 +112,7 @@ func TestUpgrade(t *testing.T) {
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)
 	c.orders = o
-	c.units = &units{of: map[uint64]string{}} // an app is split in the end
+	c.units = &units{of: map[uint64]string{}} // the test splits an app at the end
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -157,7 +157,7 @@ func TestUpgrade(t *testing.T) {
 	thought := false
 	for i, p := range all {
 		with(p, current)
-		if !thought && i >= len(all)/2 && !slices.Contains(c.servers, p) { // an operator thinks twice
+		if !thought && i >= len(all)/2 && !slices.Contains(c.servers, p) { // an operator who changes the plan
 			thought = true
 			with(p, old)
 			with(p, current)
@@ -172,7 +172,7 @@ func TestUpgrade(t *testing.T) {
 		t.Error("servers of both versions never worked together: the test shows nothing")
 	}
 	until(t, "three servers of this version", 30*time.Second, func() bool { return versions()["dev"] == 3 }, func() string { return fmt.Sprint(versions()) })
-	// A server does not go back, and says why.
+	// A downgraded server refuses to start and says why.
 	late := c.servers[rnd.IntN(len(c.servers))]
 	restart := func(binary string) {
 		late.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/history"
 )
 
-// sender is a server that sends tasks to whoever joins.
+// sender is a server that sends tasks to each host that joins.
 type sender struct {
 	apiv1.UnimplementedWorkerServer
 	tasks []*apiv1.Task
@@ -46,14 +46,14 @@ func (s *sender) Work(stream apiv1.Worker_WorkServer) error {
 	}
 }
 
-// FetchModule sends what could be taken for a task.
+// FetchModule sends bytes that a tap could mistake for a task.
 func (s *sender) FetchModule(_ *apiv1.FetchModuleRequest, stream apiv1.Worker_FetchModuleServer) error {
 	return stream.Send(&apiv1.ModuleChunk{Data: bytes.Repeat([]byte{1}, 100_000)})
 }
 
 func id(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
 
-// TestTap listens to a session of a real client with a real server.
+// TestTap observes a session of a real client with a real server.
 func TestTap(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -117,7 +117,7 @@ func TestTap(t *testing.T) {
 		t.Errorf("heard %+v, want %+v", got, want)
 	}
 
-	// The link knows who it is by now, and can be cut for that one alone.
+	// The link knows the host by now, so it can be cut for this host alone.
 	l.sever(loud, "another")
 	if err := stream.Send(&apiv1.WorkUp{Credits: 1}); err != nil {
 		t.Fatal(err)
@@ -145,8 +145,8 @@ func (r reader) Read(p []byte) (int, error) {
 	return copy(p, m.GetData()), err
 }
 
-// TestFramesInPieces feeds a direction byte by byte, with padding and with
-// several messages in a frame.
+// TestFramesInPieces feeds a direction in small pieces, with padding and with several
+// messages in a frame.
 func TestFramesInPieces(t *testing.T) {
 	message := func(s string) []byte { return append([]byte{0, 0, 0, 0, byte(len(s))}, s...) }
 	frame := func(kind, flags, stream byte, body []byte) []byte {
@@ -183,7 +183,7 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// TestLink cuts a way in both manners.
+// TestLink cuts a link in both ways.
 func TestLink(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,7 +231,7 @@ func TestLink(t *testing.T) {
 	say(old, "a")
 	hear(old, "a")
 	l.sever(silent, "")
-	fresh := dial()     // it is accepted, and nothing comes of it
+	fresh := dial()     // it is accepted but not forwarded
 	defer fresh.Close() //nolint:errcheck // a test's
 	for _, c := range []net.Conn{old, fresh} {
 		say(c, "b")

@@ -1,8 +1,8 @@
-// Package wire writes and reads the fields of protobuf messages by hand, for the
-// few messages of which there is one for each run: it takes a fifth of the time
-// of reflection. What is written is what proto.Marshal writes, and a field with
-// its zero value is left out. Whoever uses it has a test that fills every field
-// of its messages, so that a new one cannot be forgotten.
+// Package wire writes and reads the fields of protobuf messages by hand, for the few
+// kinds of messages that exist once per run. This takes a fifth of the time of
+// reflection. The functions write the same bytes as proto.Marshal and omit a field with
+// its zero value. Each package that uses them has a test that fills every field of its
+// messages, so that a new field cannot be forgotten.
 package wire
 
 import (
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// tag appends the tag of a field: of those with small numbers one byte or two.
+// tag appends the tag of a field. Fields with small numbers take one or two bytes.
 func tag(b []byte, n protowire.Number, kind protowire.Type) []byte {
 	if n < 1<<4 {
 		return append(b, byte(n)<<3|byte(kind))
@@ -26,7 +26,7 @@ func tag(b []byte, n protowire.Number, kind protowire.Type) []byte {
 	return protowire.AppendTag(b, n, kind)
 }
 
-// sized appends the tag and the length of a field of bytes.
+// sized appends the tag and the length of a length-delimited field.
 func sized(b []byte, n protowire.Number, size int) []byte {
 	if n < 1<<4 && size < 1<<7 { // nearly always
 		return append(b, byte(n)<<3|byte(protowire.BytesType), byte(size))
@@ -34,7 +34,7 @@ func sized(b []byte, n protowire.Number, size int) []byte {
 	return protowire.AppendVarint(tag(b, n, protowire.BytesType), uint64(size))
 }
 
-// Int appends a field of an integer or an enum.
+// Int appends an integer or enum field.
 func Int(b []byte, n protowire.Number, v int64) []byte {
 	if v == 0 {
 		return b
@@ -46,7 +46,7 @@ func Int(b []byte, n protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(b, uint64(v))
 }
 
-// Bool appends a field of a bool.
+// Bool appends a bool field.
 func Bool(b []byte, n protowire.Number, v bool) []byte {
 	if !v {
 		return b
@@ -54,7 +54,7 @@ func Bool(b []byte, n protowire.Number, v bool) []byte {
 	return append(tag(b, n, protowire.VarintType), 1)
 }
 
-// Text appends a field of a string.
+// Text appends a string field.
 func Text(b []byte, n protowire.Number, v string) []byte {
 	if v == "" {
 		return b
@@ -62,7 +62,7 @@ func Text(b []byte, n protowire.Number, v string) []byte {
 	return append(sized(b, n, len(v)), v...)
 }
 
-// Texts appends a repeated field of strings.
+// Texts appends a repeated string field.
 func Texts(b []byte, n protowire.Number, vs []string) []byte {
 	for _, v := range vs {
 		b = append(sized(b, n, len(v)), v...)
@@ -70,7 +70,7 @@ func Texts(b []byte, n protowire.Number, vs []string) []byte {
 	return b
 }
 
-// Bytes appends a field of bytes.
+// Bytes appends a bytes field.
 func Bytes(b []byte, n protowire.Number, v []byte) []byte {
 	if len(v) == 0 {
 		return b
@@ -78,10 +78,10 @@ func Bytes(b []byte, n protowire.Number, v []byte) []byte {
 	return append(sized(b, n, len(v)), v...)
 }
 
-// Ints appends a repeated field of integers.
+// Ints appends a repeated, packed field of 32-bit integers.
 func Ints(b []byte, n protowire.Number, vs []int32) []byte { return packed(b, n, vs) }
 
-// Longs appends a repeated field of integers of 64 bits.
+// Longs appends a repeated, packed field of 64-bit integers.
 func Longs(b []byte, n protowire.Number, vs []int64) []byte { return packed(b, n, vs) }
 
 func packed[T int32 | int64](b []byte, n protowire.Number, vs []T) []byte {
@@ -95,15 +95,16 @@ func packed[T int32 | int64](b []byte, n protowire.Number, vs []T) []byte {
 	return End(b, from)
 }
 
-// Begin appends the head of a field of a message, whose fields are appended
-// next. [End] ends it.
+// Begin appends the head of a message field. The caller appends the fields of that
+// message next, and then calls [End].
 func Begin(b []byte, n protowire.Number) (_ []byte, from int) {
 	b = append(tag(b, n, protowire.BytesType), 0)
 	return b, len(b)
 }
 
-// End ends the field that begins at from. Its length is known only now: there is
-// room for a short one, and what is longer is moved.
+// End ends the field that begins at from and writes its length, which is known only now.
+// Begin leaves one byte for the length; End moves the contents of a field that needs
+// more.
 func End(b []byte, from int) []byte {
 	size := len(b) - from
 	if size < 1<<7 {
@@ -111,7 +112,7 @@ func End(b []byte, from int) []byte {
 		return b
 	}
 	if size > math.MaxInt32 {
-		panic(fmt.Sprintf("wire: a field of %d bytes", size)) // the doors bound everything far below
+		panic(fmt.Sprintf("wire: a field of %d bytes", size)) // the limits of the listeners are far below
 	}
 	var length [binary.MaxVarintLen64]byte
 	head := protowire.AppendVarint(length[:0], uint64(size))
@@ -131,17 +132,17 @@ func End(b []byte, from int) []byte {
 //			r.Fail()
 //		}
 //	}
-//	if r.Failed() { … } // proto.Unmarshal knows what to do, or what is wrong
+//	if r.Failed() { … } // fall back to proto.Unmarshal, which handles it or returns the error
 //
-// Texts and bytes that it returns share the memory of the whole message: what
-// outlives the message has to be copied, and bytes must not be written to. Not
+// The texts and bytes that it returns share the memory of the whole message. A caller
+// copies those that outlive the message, and must not write to bytes. A Reader is not
 // safe for concurrent use.
 type Reader struct {
-	Field protowire.Number // that Next has found
+	Field protowire.Number // the number of the field that Next has found
 
 	kind   protowire.Type
 	raw    []byte
-	text   string // the same bytes: strings are parts of it
+	text   string // the same bytes as raw, from which strings are cut
 	at     int
 	failed bool
 }
@@ -149,17 +150,16 @@ type Reader struct {
 // NewReader returns a reader of a message. It copies b.
 func NewReader(b []byte) Reader {
 	text := string(b)
-	// Its bytes are never written to, so that they may be those of a string.
+	// No code writes to raw, so it may share the memory of a string.
 	return Reader{raw: unsafe.Slice(unsafe.StringData(text), len(text)), text: text}
 }
 
-// Next finds the next field. It returns false at the end, and when something
-// was not as expected.
+// Next advances to the next field. It returns false at the end and after a failure.
 func (r *Reader) Next() bool {
 	if r.failed || r.at == len(r.raw) {
 		return false
 	}
-	if first := r.raw[r.at]; first < 1<<7 && first >= 1<<3 { // one byte, most often
+	if first := r.raw[r.at]; first < 1<<7 && first >= 1<<3 { // a tag of one byte, the most common case
 		r.Field, r.kind = protowire.Number(first>>3), protowire.Type(first&7)
 		r.at++
 		return true
@@ -174,14 +174,14 @@ func (r *Reader) Next() bool {
 	return true
 }
 
-// Fail says that the field is none that the caller knows.
+// Fail marks the message as failed. The caller uses it for a field that it does not know.
 func (r *Reader) Fail() { r.failed = true }
 
-// Failed reports whether something was not as expected. What was read then is
-// of no use.
+// Failed reports whether the message was malformed or unknown to the caller. Then the
+// values that were read must not be used.
 func (r *Reader) Failed() bool { return r.failed }
 
-// Skip passes the field over.
+// Skip passes over the field.
 func (r *Reader) Skip() {
 	size := protowire.ConsumeFieldValue(r.Field, r.kind, r.raw[r.at:])
 	if size < 0 {
@@ -191,7 +191,8 @@ func (r *Reader) Skip() {
 	r.at += size
 }
 
-// Int returns the field's number; that of a bool is 0 or another.
+// Int returns the value of an integer field. For a bool, 0 is false and any other value
+// is true.
 func (r *Reader) Int() int64 {
 	if r.kind != protowire.VarintType {
 		r.failed = true
@@ -206,7 +207,7 @@ func (r *Reader) Int() int64 {
 	return int64(v)
 }
 
-// span returns where the bytes of the field are.
+// span returns the position of the field's contents.
 func (r *Reader) span() (from, to int) {
 	if r.kind != protowire.BytesType {
 		r.failed = true
@@ -222,7 +223,7 @@ func (r *Reader) span() (from, to int) {
 	return from, r.at
 }
 
-// Bytes returns the field's bytes; nil when there are none.
+// Bytes returns the contents of the field; nil when it is empty.
 func (r *Reader) Bytes() []byte {
 	from, to := r.span()
 	if from == to {
@@ -231,7 +232,7 @@ func (r *Reader) Bytes() []byte {
 	return r.raw[from:to:to]
 }
 
-// Text returns the field's string. One that is not UTF-8 is not as expected.
+// Text returns the field's string. Text that is not UTF-8 is a failure.
 func (r *Reader) Text() string {
 	from, to := r.span()
 	s := r.text[from:to]
@@ -241,7 +242,7 @@ func (r *Reader) Text() string {
 	return s
 }
 
-// Message returns a reader of the field's message.
+// Message returns a reader of the message in the field.
 func (r *Reader) Message() Reader {
 	from, to := r.span()
 	return Reader{raw: r.raw[from:to:to], text: r.text[from:to], failed: r.failed}

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// TestFields: fields are written as protobuf's own package writes them, and read
-// back, whatever the size of their number and of what is in them.
+// TestFields checks that fields are written as protobuf's own package writes them, and
+// are read back, for all sizes of numbers and contents.
 func TestFields(t *testing.T) {
 	for _, n := range []protowire.Number{1, 2, 15, 16, 17, 127, 128, 2047, 2048, protowire.MaxValidNumber} {
 		for _, v := range []int64{1, 127, 128, 1 << 14, 1_763_900_000_000, math.MaxInt64, -1} {
@@ -50,7 +50,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestNoField: bytes that are no field fail.
+// TestNoField checks that bytes without a valid field are a failure.
 func TestNoField(t *testing.T) {
 	for _, bad := range []string{"\x00", "\x07", "\x80", "\x80\x80", "\x0a", "\x0a\x05abcd", "\x08\x80", "\x0a\xff\xff\xff\xff\x0f"} {
 		r := NewReader([]byte(bad))

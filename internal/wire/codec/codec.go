@@ -1,10 +1,10 @@
-// Package codec is how servers, hosts and clients encode what goes over their
-// streams: the protobuf codec of gRPC, with the messages that carry runs written
-// and read by hand. On the wire nothing is different, and a message that holds
-// anything rare goes the usual way as a whole.
+// Package codec encodes the messages on the streams between servers, hosts and clients.
+// It is the protobuf codec of gRPC, except that the messages that carry runs are written
+// and read by hand. The format on the wire is the same. A message with an unusual field
+// is left to the usual codec as a whole.
 //
-// The texts and bytes of a message that was read share memory: what outlives the
-// message has to be copied.
+// The texts and bytes of a message that was read share memory. The receiver copies those
+// that outlive the message.
 package codec
 
 import (
@@ -54,10 +54,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
 
-// buffers keeps the memory of messages that were sent.
+// buffers holds the memory of messages that were sent, for reuse.
 var buffers = &bufferPool{}
 
-// maxKept bounds the memory of one message that is kept.
+// maxKept bounds the memory of one message that the pool retains.
 const maxKept = 1 << 20
 
 type bufferPool struct{ free sync.Pool }
@@ -80,8 +80,8 @@ func (p *bufferPool) Put(b *[]byte) {
 	}
 }
 
-// Append appends the bytes of a message. It reports false when the message is
-// none of those that carry runs, or holds anything that is rare.
+// Append appends the encoding of a message. It reports false for a message that does not
+// carry runs or that has an unusual field.
 func Append(b []byte, v any) ([]byte, bool) {
 	switch m := v.(type) {
 	case *apiv1.ProduceRequest:
@@ -96,8 +96,9 @@ func Append(b []byte, v any) ([]byte, bool) {
 	return b, false
 }
 
-// readerOf returns what reads into a message, for those that carry runs; it
-// reports false when the bytes hold anything that is rare, or wrong.
+// readerOf returns a function that reads into a message, or nil for a message that does
+// not carry runs. The function reports false when the bytes have an unusual field or are
+// malformed.
 func readerOf(v any) func(*wire.Reader) bool {
 	switch m := v.(type) {
 	case *apiv1.ProduceRequest:
@@ -112,7 +113,7 @@ func readerOf(v any) func(*wire.Reader) bool {
 	return nil
 }
 
-// chunk makes messages some at a time.
+// chunk allocates messages in groups of 16.
 type chunk[T any] struct{ free []T }
 
 func (c *chunk[T]) next() *T {
@@ -124,11 +125,11 @@ func (c *chunk[T]) next() *T {
 	return m
 }
 
-// plain reports whether a message holds no field that this version does not know.
+// plain reports whether a message has no field that this version does not know.
 func plain(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
 
-// again returns a text that is mostly the same as the last one. It has memory of
-// its own: who receives it may remember it for long.
+// again copies a text, or returns last when both are equal, as they mostly are. The
+// result does not share the memory of the message, so the receiver may retain it.
 func again(text, last string) string {
 	if text == last {
 		return last
@@ -136,8 +137,8 @@ func again(text, last string) string {
 	return strings.Clone(text)
 }
 
-// valid reports whether texts are UTF-8. Others are refused by the usual way: to
-// the reader they would be the end of its stream.
+// valid reports whether texts are UTF-8. The usual codec refuses other texts at the
+// sender; a receiver of such a text would end its stream.
 func valid(texts ...string) bool {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {

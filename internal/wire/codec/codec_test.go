@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire"
 )
 
-// fresh are the messages that are written by hand.
+// fresh makes the messages that are written by hand.
 var fresh = []func() proto.Message{
 	func() proto.Message { return &apiv1.ProduceRequest{} },
 	func() proto.Message { return &apiv1.ProduceResponse{} },
@@ -23,7 +23,8 @@ var fresh = []func() proto.Message{
 	func() proto.Message { return &apiv1.WorkDown{} },
 }
 
-// value returns a value of a field that is not its zero; nil: of a message.
+// value returns a nonzero value for a field. For a message field it returns the zero
+// Value.
 func value(f protoreflect.FieldDescriptor, n int64) protoreflect.Value {
 	switch f.Kind() {
 	case protoreflect.BoolKind:
@@ -48,8 +49,9 @@ func value(f protoreflect.FieldDescriptor, n int64) protoreflect.Value {
 	return protoreflect.Value{}
 }
 
-// each calls do with messages in which one field is set, and in each message
-// of a field one of its fields, and so on; and with all of them at once.
+// each calls do with messages that have one field set, recursively for each field of a
+// field's message, and finally with a message that has all fields set except message
+// fields.
 func each(make func() protoreflect.Message, depth int, do func(m protoreflect.Message, path string)) {
 	all := make()
 	fields := all.Descriptor().Fields()
@@ -91,8 +93,8 @@ func each(make func() protoreflect.Message, depth int, do func(m protoreflect.Me
 	do(all, "all")
 }
 
-// TestEveryField writes and reads messages with each field that there is. By
-// hand must come out what comes out the usual way, or nothing.
+// TestEveryField writes and reads messages with each field. The code by hand must produce
+// the same as the usual codec, or refuse the message.
 func TestEveryField(t *testing.T) {
 	byHand := map[protoreflect.FullName]int{}
 	for _, make := range fresh {
@@ -182,13 +184,13 @@ func TestWhatIsRareGoesTheUsualWay(t *testing.T) {
 		t.Error("a name that is not UTF-8 was sent")
 	}
 	c := New()
-	data := mem.BufferSlice{mem.SliceBuffer([]byte{0x12, 0x05, 0x1a, 0x03, 0x12, 0x01, 0xff})} // the same, from another client
+	data := mem.BufferSlice{mem.SliceBuffer([]byte{0x12, 0x05, 0x1a, 0x03, 0x12, 0x01, 0xff})} // the same name, from another client
 	if err := c.Unmarshal(data, &apiv1.ProduceRequest{}); err == nil {
 		t.Error("a name that is not UTF-8 was taken")
 	}
 }
 
-// FuzzCodec compares what is read by hand with what is read the usual way.
+// FuzzCodec compares reading by hand with proto.Unmarshal.
 func FuzzCodec(f *testing.F) {
 	for i, m := range hot() {
 		b, err := proto.Marshal(m)
@@ -214,7 +216,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// BenchmarkCodec is one message of 256 tasks, there and back.
+// BenchmarkCodec encodes and decodes one message of 256 tasks.
 func BenchmarkCodec(b *testing.B) {
 	m := &apiv1.WorkDown{}
 	for range 256 {

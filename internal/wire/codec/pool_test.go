@@ -64,7 +64,7 @@ func TestPoolReuses(t *testing.T) {
 			again++
 		}
 	}
-	// A collection, and the race detector, take what they like.
+	// A garbage collection and the race detector may drop any of them.
 	if again == 0 {
 		t.Error("nothing that was given is used again")
 	}

@@ -29,7 +29,7 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 func appendTrigger(b []byte, t *apiv1.TriggerJobRequest) []byte {
 	b = wire.Text(b, 1, t.App)
 	b = wire.Text(b, 2, t.Name)
-	if t.Input != nil { // also when it is empty
+	if t.Input != nil { // an empty input is not the same as none
 		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), *t.Input)
 	}
 	if t.InputBytes != nil {
@@ -38,7 +38,7 @@ func appendTrigger(b []byte, t *apiv1.TriggerJobRequest) []byte {
 	return wire.Text(b, 5, t.IdempotencyKey)
 }
 
-// trigger is a command with all that it consists of.
+// trigger is a command with its parts, so that all of them are allocated together.
 type trigger struct {
 	command apiv1.Command
 	kind    apiv1.Command_Trigger
@@ -92,7 +92,7 @@ func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
 			r.Fail()
 		}
 	}
-	return !r.Failed() && !c.Next() && !c.Failed() // two kinds in one command: the last one counts
+	return !r.Failed() && !c.Next() && !c.Failed() // a command with two kinds is left to proto.Unmarshal, for which the last one counts
 }
 
 func appendResponse(b []byte, m *apiv1.ProduceResponse) ([]byte, bool) {

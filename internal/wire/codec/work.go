@@ -119,13 +119,13 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	return wire.Int(b, 3, int64(m.Acked)), plain(m)
 }
 
-// fetchAtOnce is how many tasks are fetched together.
+// fetchAtOnce is the number of tasks whose cache lines are fetched together.
 const fetchAtOnce = 32
 
-// fetch reads a byte of each line of memory of tasks that is about to be read: they,
-// their jobs' names and their runs' ids were written by another processor, and are
-// somewhere else for each. A processor waits for several places as long as for one.
-// What it returns means nothing.
+// fetch loads the cache lines that appendTask needs of each task. Another processor has
+// written the tasks, the names of their jobs and the ids of their runs, and they lie
+// scattered in memory. Cache misses overlap, so loading many lines takes about as long as
+// loading one. The sum only keeps the compiler from removing the loads.
 //
 //go:noinline
 func fetch(tasks []*apiv1.Task) (sum int64) {
@@ -140,8 +140,8 @@ func fetch(tasks []*apiv1.Task) (sum int64) {
 	return sum
 }
 
-// FetchResults reads a byte of each line of memory of results that were read by
-// another processor, as fetch does of tasks.
+// FetchResults does for results that another processor has read what fetch does for
+// tasks. The sum means nothing to the caller.
 //
 //go:noinline
 func FetchResults(results []*apiv1.TaskResult) (sum int64) {
@@ -185,7 +185,7 @@ func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
 	for r.Next() {
 		switch r.Field {
 		case 2:
-			t := NewTask() // by itself: it lives as long as its handler runs
+			t := NewTask() // allocated alone, because it lives until its handler ends
 			in := r.Message()
 			if !readTask(&in, t, last) {
 				return false
