@@ -27,14 +27,14 @@ type App struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	Rate          *Rate                  `protobuf:"bytes,3,opt,name=rate,proto3" json:"rate,omitempty"`                                          // of the starts of all its jobs together; none: no limit
-	KvBytes       int64                  `protobuf:"varint,50,opt,name=kv_bytes,json=kvBytes,proto3" json:"kv_bytes,omitempty"`                   // what the keys and values of the app may take; 0: 64 MiB
-	EnqueueFrom   []string               `protobuf:"bytes,51,rep,name=enqueue_from,json=enqueueFrom,proto3" json:"enqueue_from,omitempty"`        // apps whose handlers may enqueue jobs here, if they were granted that
-	RequireSigned bool                   `protobuf:"varint,40,opt,name=require_signed,json=requireSigned,proto3" json:"require_signed,omitempty"` // only modules with a signature of a trusted key are taken, and run
-	Weight        int32                  `protobuf:"varint,52,opt,name=weight,proto3" json:"weight,omitempty"`                                    // its share of the hosts' time beside other apps that want it; 0: 1, at most 1000
+	Rate          *Rate                  `protobuf:"bytes,3,opt,name=rate,proto3" json:"rate,omitempty"`                                          // of the starts of all its jobs together; unset: no limit
+	KvBytes       int64                  `protobuf:"varint,50,opt,name=kv_bytes,json=kvBytes,proto3" json:"kv_bytes,omitempty"`                   // limit for the keys and values of the app; 0: 64 MiB
+	EnqueueFrom   []string               `protobuf:"bytes,51,rep,name=enqueue_from,json=enqueueFrom,proto3" json:"enqueue_from,omitempty"`        // apps whose handlers may enqueue jobs here if they have the grant for it
+	RequireSigned bool                   `protobuf:"varint,40,opt,name=require_signed,json=requireSigned,proto3" json:"require_signed,omitempty"` // accept and run only modules with a signature of a trusted key
+	Weight        int32                  `protobuf:"varint,52,opt,name=weight,proto3" json:"weight,omitempty"`                                    // its share of the hosts' time beside other apps that need hosts; 0: 1, at most 1000
 	TrustedKeys   []string               `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`        // "ed25519:" and base64; at most 64
 	// Set by the server; ignored when put.
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: it was never put
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"` // runs that are not terminal
 	unknownFields protoimpl.UnknownFields

@@ -28,11 +28,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Apps shows the apps of a server and bounds them. An app is there as soon as something is in it.
+// Apps lists the apps of a server and sets their limits. An app exists as soon as
+// something is in it.
 type AppsClient interface {
 	ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (*ListAppsResponse, error)
 	GetApp(ctx context.Context, in *GetAppRequest, opts ...grpc.CallOption) (*App, error)
-	// PutApp replaces what bounds an app. Who may do that decides whom it trusts, so it is not for everybody who defines jobs.
+	// PutApp replaces the limits of an app. Its permission is separate from that for
+	// defining jobs, because it also decides which keys and which other apps the app
+	// trusts.
 	PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc.CallOption) (*App, error)
 }
 
@@ -78,11 +81,14 @@ func (c *appsClient) PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc
 // All implementations must embed UnimplementedAppsServer
 // for forward compatibility.
 //
-// Apps shows the apps of a server and bounds them. An app is there as soon as something is in it.
+// Apps lists the apps of a server and sets their limits. An app exists as soon as
+// something is in it.
 type AppsServer interface {
 	ListApps(context.Context, *ListAppsRequest) (*ListAppsResponse, error)
 	GetApp(context.Context, *GetAppRequest) (*App, error)
-	// PutApp replaces what bounds an app. Who may do that decides whom it trusts, so it is not for everybody who defines jobs.
+	// PutApp replaces the limits of an app. Its permission is separate from that for
+	// defining jobs, because it also decides which keys and which other apps the app
+	// trusts.
 	PutApp(context.Context, *PutAppRequest) (*App, error)
 	mustEmbedUnimplementedAppsServer()
 }

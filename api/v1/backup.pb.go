@@ -59,8 +59,8 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 
 type FetchStateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`      // the journal that the state is of: a unit of a cluster
-	Modules       bool                   `protobuf:"varint,2,opt,name=modules,proto3" json:"modules,omitempty"` // with the code of modules
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`      // the journal whose state it is: a partition of a cluster
+	Modules       bool                   `protobuf:"varint,2,opt,name=modules,proto3" json:"modules,omitempty"` // include the code of modules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Backups streams copies of what a server keeps. The bytes are those of
-// docs/formats/backup.md; a stream that ends early does not read as a whole one.
+// Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
+// A reader recognises a stream that ended early.
 type BackupsClient interface {
-	// Backup streams all of it, with the keys that open it: whoever holds it can do
-	// what the administrator can.
+	// Backup streams everything, including the tokens and the key of the secrets: the
+	// holder of a backup can do what the administrator can.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
-	// FetchState streams what a standby begins with: the state alone, without keys,
-	// code of modules and ingress. It is for servers of the same cluster: what hosts
-	// share with servers does not open it.
+	// FetchState streams the state that a standby starts from: without keys, code of
+	// modules and ingress. It is for servers of the same cluster; the token that hosts
+	// share with servers does not permit it.
 	FetchState(ctx context.Context, in *FetchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
 }
 
@@ -89,15 +89,15 @@ type Backups_FetchStateClient = grpc.ServerStreamingClient[BackupChunk]
 // All implementations must embed UnimplementedBackupsServer
 // for forward compatibility.
 //
-// Backups streams copies of what a server keeps. The bytes are those of
-// docs/formats/backup.md; a stream that ends early does not read as a whole one.
+// Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
+// A reader recognises a stream that ended early.
 type BackupsServer interface {
-	// Backup streams all of it, with the keys that open it: whoever holds it can do
-	// what the administrator can.
+	// Backup streams everything, including the tokens and the key of the secrets: the
+	// holder of a backup can do what the administrator can.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
-	// FetchState streams what a standby begins with: the state alone, without keys,
-	// code of modules and ingress. It is for servers of the same cluster: what hosts
-	// share with servers does not open it.
+	// FetchState streams the state that a standby starts from: without keys, code of
+	// modules and ingress. It is for servers of the same cluster; the token that hosts
+	// share with servers does not permit it.
 	FetchState(*FetchStateRequest, grpc.ServerStreamingServer[BackupChunk]) error
 	mustEmbedUnimplementedBackupsServer()
 }

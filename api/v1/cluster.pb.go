@@ -112,16 +112,16 @@ type Host struct {
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         int32                  `protobuf:"varint,7,opt,name=slots,proto3" json:"slots,omitempty"`
-	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // runs that hold a slot, at most slots
+	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // runs that hold an execution slot, at most slots
 	Credits       int32                  `protobuf:"varint,9,opt,name=credits,proto3" json:"credits,omitempty"`
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	Cpu           float64                `protobuf:"fixed64,12,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	MemoryBytes   int64                  `protobuf:"varint,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Server        string                 `protobuf:"bytes,14,opt,name=server,proto3" json:"server,omitempty"`
-	Abi           []string               `protobuf:"bytes,15,rep,name=abi,proto3" json:"abi,omitempty"`            // what it runs, as it said in its hello
-	Sleeping      int32                  `protobuf:"varint,16,opt,name=sleeping,proto3" json:"sleeping,omitempty"` // runs whose handlers sleep and hold no slot
-	Waiting       int32                  `protobuf:"varint,17,opt,name=waiting,proto3" json:"waiting,omitempty"`   // runs that were sent and wait for a slot
+	Abi           []string               `protobuf:"bytes,15,rep,name=abi,proto3" json:"abi,omitempty"`            // what it can run, as in Hello.abi
+	Sleeping      int32                  `protobuf:"varint,16,opt,name=sleeping,proto3" json:"sleeping,omitempty"` // runs whose handlers sleep and hold no execution slot
+	Waiting       int32                  `protobuf:"varint,17,opt,name=waiting,proto3" json:"waiting,omitempty"`   // runs that were sent to the host and wait for an execution slot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -320,27 +320,30 @@ func (x *GetOverviewRequest) GetApp() string {
 }
 
 type Overview struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Jobs              int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	Armed             int64                  `protobuf:"varint,2,opt,name=armed,proto3" json:"armed,omitempty"`
-	Queued            int64                  `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
-	Running           int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // under way, at hosts or in parts and nodes; dispatched and sleeping are among them
-	Waiting           int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	SucceededTotal    int64                  `protobuf:"varint,6,opt,name=succeeded_total,json=succeededTotal,proto3" json:"succeeded_total,omitempty"`
-	FailedTotal       int64                  `protobuf:"varint,7,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"` // every other end
-	HostsUp           int32                  `protobuf:"varint,8,opt,name=hosts_up,json=hostsUp,proto3" json:"hosts_up,omitempty"`
-	HostsLost         int32                  `protobuf:"varint,9,opt,name=hosts_lost,json=hostsLost,proto3" json:"hosts_lost,omitempty"`
-	Minutes           []*Minute              `protobuf:"bytes,10,rep,name=minutes,proto3" json:"minutes,omitempty"` // the last 60, oldest first
-	Disk              *Disk                  `protobuf:"bytes,11,opt,name=disk,proto3" json:"disk,omitempty"`
-	LatenessP50Ms     float64                `protobuf:"fixed64,12,opt,name=lateness_p50_ms,json=latenessP50Ms,proto3" json:"lateness_p50_ms,omitempty"` // from the planned time to the start of the handler, of the last runs that a schedule fired
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Jobs           int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Armed          int64                  `protobuf:"varint,2,opt,name=armed,proto3" json:"armed,omitempty"`
+	Queued         int64                  `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
+	Running        int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // in progress at hosts or in their parts and nodes, including dispatched and sleeping
+	Waiting        int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	SucceededTotal int64                  `protobuf:"varint,6,opt,name=succeeded_total,json=succeededTotal,proto3" json:"succeeded_total,omitempty"`
+	FailedTotal    int64                  `protobuf:"varint,7,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"` // ended in any other state
+	HostsUp        int32                  `protobuf:"varint,8,opt,name=hosts_up,json=hostsUp,proto3" json:"hosts_up,omitempty"`
+	HostsLost      int32                  `protobuf:"varint,9,opt,name=hosts_lost,json=hostsLost,proto3" json:"hosts_lost,omitempty"`
+	Minutes        []*Minute              `protobuf:"bytes,10,rep,name=minutes,proto3" json:"minutes,omitempty"` // the last 60, oldest first
+	Disk           *Disk                  `protobuf:"bytes,11,opt,name=disk,proto3" json:"disk,omitempty"`
+	// lateness_p50_ms is the time from the planned time to the start of the handler,
+	// measured on the latest runs that a schedule started.
+	LatenessP50Ms     float64                `protobuf:"fixed64,12,opt,name=lateness_p50_ms,json=latenessP50Ms,proto3" json:"lateness_p50_ms,omitempty"`
 	LatenessP99Ms     float64                `protobuf:"fixed64,13,opt,name=lateness_p99_ms,json=latenessP99Ms,proto3" json:"lateness_p99_ms,omitempty"`
 	Writable          bool                   `protobuf:"varint,14,opt,name=writable,proto3" json:"writable,omitempty"`
 	NotWritableReason string                 `protobuf:"bytes,15,opt,name=not_writable_reason,json=notWritableReason,proto3" json:"not_writable_reason,omitempty"`
 	ServerTime        *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	Dispatched        int64                  `protobuf:"varint,17,opt,name=dispatched,proto3" json:"dispatched,omitempty"` // of running: sent to hosts, and not started as far as these have told
-	Sleeping          int64                  `protobuf:"varint,18,opt,name=sleeping,proto3" json:"sleeping,omitempty"`     // of running: their handlers sleep and hold no slot
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// dispatched is a part of running: sent to hosts that have not reported a start.
+	Dispatched    int64 `protobuf:"varint,17,opt,name=dispatched,proto3" json:"dispatched,omitempty"`
+	Sleeping      int64 `protobuf:"varint,18,opt,name=sleeping,proto3" json:"sleeping,omitempty"` // a part of running: handlers that sleep and hold no execution slot
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Overview) Reset() {
@@ -732,16 +735,20 @@ func (x *Version) GetCommit() string {
 }
 
 type ServerReport struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                 // host:port for gRPC, as others reach it
-	ScheduleRate  float64                `protobuf:"fixed64,3,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"` // fires and triggers a second, decaying
-	Hosts         int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
-	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	Units         []*UnitReport          `protobuf:"bytes,40,rep,name=units,proto3" json:"units,omitempty"`                       // that it owns, of a cluster
-	AllUnits      []string               `protobuf:"bytes,41,rep,name=all_units,json=allUnits,proto3" json:"all_units,omitempty"` // of the cluster; none: the server is in no cluster, and its apps are on its disk alone
-	Division      *Division              `protobuf:"bytes,42,opt,name=division,proto3" json:"division,omitempty"`                 // of the cluster's hosts, as the server knows it; none: each host serves all units
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Server       string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Address      string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                 // host:port for gRPC, as other processes reach it
+	ScheduleRate float64                `protobuf:"fixed64,3,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"` // fires and triggers per second, a decaying average
+	Hosts        int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Apps         []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
+	Version      string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Units        []*UnitReport          `protobuf:"bytes,40,rep,name=units,proto3" json:"units,omitempty"` // the partitions that it owns, in a cluster
+	// all_units are all partitions of the cluster. Empty: the server is in no cluster, and
+	// its apps are on its disk alone.
+	AllUnits []string `protobuf:"bytes,41,rep,name=all_units,json=allUnits,proto3" json:"all_units,omitempty"`
+	// division is the host assignment of the cluster as the server knows it. Unset: each
+	// host works for all partitions.
+	Division      *Division `protobuf:"bytes,42,opt,name=division,proto3" json:"division,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,13 +846,16 @@ func (x *ServerReport) GetDivision() *Division {
 	return nil
 }
 
-// Division says which hosts work for which units of a cluster.
+// Division is the host assignment of a cluster: which hosts work for which partitions.
 type Division struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                                   // counts the decisions: the highest is right
-	UnitsPerHost  int32                  `protobuf:"varint,2,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"` // with the owners of how many units a host that serves all apps has sessions; 0: of all, and so has every other host
-	Apps          []*DividedApp          `protobuf:"bytes,3,rep,name=apps,proto3" json:"apps,omitempty"`                                        // those that are in several units
-	Calls         []*HostCall            `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // number of the decision; the highest is valid
+	// units_per_host is the number of partitions whose owners a host that serves all apps
+	// has sessions with. 0: such a host, and every other host, has sessions with all
+	// owners.
+	UnitsPerHost  int32         `protobuf:"varint,2,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"`
+	Apps          []*DividedApp `protobuf:"bytes,3,rep,name=apps,proto3" json:"apps,omitempty"` // the apps that are split
+	Calls         []*HostCall   `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -909,11 +919,13 @@ func (x *Division) GetCalls() []*HostCall {
 }
 
 type DividedApp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Units         []string               `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"`
-	Weights       []float64              `protobuf:"fixed64,3,rep,packed,name=weights,proto3" json:"weights,omitempty"` // of the units, by the slots that they have
-	Divided       bool                   `protobuf:"varint,4,opt,name=divided,proto3" json:"divided,omitempty"`         // of the hosts that serve the app by name each works for one of the units; else for all of them
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	App     string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Units   []string               `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"`
+	Weights []float64              `protobuf:"fixed64,3,rep,packed,name=weights,proto3" json:"weights,omitempty"` // of the partitions, by their number of slots of the app
+	// divided: each host that serves the app by name works for one of the partitions.
+	// Otherwise it works for all of them.
+	Divided       bool `protobuf:"varint,4,opt,name=divided,proto3" json:"divided,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -976,7 +988,7 @@ func (x *DividedApp) GetDivided() bool {
 	return false
 }
 
-// HostCall asks all hosts that serve an app to work for a unit.
+// HostCall is a case of borrowing: all hosts that serve an app also work for a partition.
 type HostCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -1029,11 +1041,11 @@ func (x *HostCall) GetApp() string {
 	return ""
 }
 
-// UnitReport is a unit as its owner tells of it.
+// UnitReport is the owner's report about a partition.
 type UnitReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the ownership: the highest is right
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the ownership; the highest is valid
 	ScheduleRate  float64                `protobuf:"fixed64,3,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
 	Hosts         int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
@@ -1151,11 +1163,13 @@ func (x *ServerOrder) GetEpoch() uint64 {
 }
 
 type WatchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	Apps          []string               `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
-	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`                   // of a cluster: who owns it, instead of who owns the first app
-	HostId        string                 `protobuf:"bytes,41,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"` // the id in its hello; empty: it has sessions with the owners of all units
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Host  string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Apps  []string               `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
+	Unit  string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"` // a partition: watch its owner, instead of the owner of the first app
+	// host_id is the id in the host's Hello. Empty: the host has sessions with the owners
+	// of all partitions.
+	HostId        string `protobuf:"bytes,41,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1262,15 +1276,20 @@ func (x *RouteRequest) GetApp() string {
 	return ""
 }
 
-// Assignment names the server to use. No server: none is alive, wait for the next one.
+// Assignment names the server to use. Without a server none is live: wait for the next
+// assignment.
 type Assignment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`    // of a cluster: where the app is
-	Units         []string               `protobuf:"bytes,41,rep,name=units,proto3" json:"units,omitempty"`  // all of the cluster: a host has a session with the owner of each, unless it is to leave it
-	Leave         bool                   `protobuf:"varint,42,opt,name=leave,proto3" json:"leave,omitempty"` // the host has nothing to do for the unit: it ends its session when it has no task of it
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Server  string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Epoch   uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Unit    string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"` // in a cluster: the partition of the app
+	// units are all partitions of the cluster. A host has a session with the owner of each,
+	// unless leave is set for it.
+	Units []string `protobuf:"bytes,41,rep,name=units,proto3" json:"units,omitempty"`
+	// leave: the host has no work for the partition and ends its session when it holds none
+	// of its tasks.
+	Leave         bool `protobuf:"varint,42,opt,name=leave,proto3" json:"leave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1538,8 +1557,8 @@ func (x *Server) GetLastSeenAt() *timestamppb.Timestamp {
 type SplitAppRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Units         int32                  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"` // how many; 0: all of the cluster
-	Auto          bool                   `protobuf:"varint,3,opt,name=auto,proto3" json:"auto,omitempty"`   // no: the balancer is to decide again, by the app's rate
+	Units         int32                  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"` // number of partitions; 0: all of the cluster
+	Auto          bool                   `protobuf:"varint,3,opt,name=auto,proto3" json:"auto,omitempty"`   // let the balancer decide again, by the app's rate; units is ignored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1641,7 +1660,7 @@ func (x *MergeAppRequest) GetApp() string {
 
 type TakeSlotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Head          *TakeSlotRequest_Head  `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // of the first message
+	Head          *TakeSlotRequest_Head  `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // in the first message only
 	Items         []*SlotItem            `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1729,7 +1748,7 @@ func (*TakeSlotResponse) Descriptor() ([]byte, []int) {
 
 type CopyAppRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // that gets it
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // the receiving partition
 	State         *AppState              `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1817,7 +1836,7 @@ func (*CopyAppResponse) Descriptor() ([]byte, []int) {
 
 type CopyOutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // where the app began
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // the primary partition of the app
 	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1903,11 +1922,11 @@ func (*CopyOutResponse) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
-// AppState is what an app has but once.
+// AppState is the app-wide state of an app: the part that exists once, not per slot.
 type AppState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"` // the unit where it is changed
+	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"` // the primary partition, where it is changed
 	Settings      *App                   `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	Modules       []*Module              `protobuf:"bytes,4,rep,name=modules,proto3" json:"modules,omitempty"`
 	Aliases       []*Alias               `protobuf:"bytes,5,rep,name=aliases,proto3" json:"aliases,omitempty"`
@@ -1915,8 +1934,8 @@ type AppState struct {
 	Secrets       []*SecretRow           `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	Grants        []*ModuleGrants        `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
 	ModulesAt     []string               `protobuf:"bytes,9,rep,name=modules_at,json=modulesAt,proto3" json:"modules_at,omitempty"` // addresses of servers that have the code
-	Epoch         uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                        // of the owner of the home whose state it is
-	Revision      uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                  // which of that owner's states; later ones are higher
+	Epoch         uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                        // of the owner of the primary partition that made this state
+	Revision      uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                  // number of the state; a later state of the same owner has a higher one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2031,7 +2050,7 @@ func (x *AppState) GetRevision() uint64 {
 type AskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Unit  string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	App   string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"` // whose run asks, or is asked for
+	App   string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"` // the app of the requesting run, or the app of the requested object
 	// Types that are valid to be assigned to What:
 	//
 	//	*AskRequest_Get
@@ -2179,7 +2198,7 @@ type AskRequest_Enqueue struct {
 }
 
 type AskRequest_Run struct {
-	Run []byte `protobuf:"bytes,7,opt,name=run,proto3,oneof"` // whether the unit has a run of the app, live or ended
+	Run []byte `protobuf:"bytes,7,opt,name=run,proto3,oneof"` // the id of a run: returns it if the partition has it, live or ended
 }
 
 type AskRequest_Call struct {
@@ -2198,10 +2217,10 @@ func (*AskRequest_Run) isAskRequest_What() {}
 
 func (*AskRequest_Call) isAskRequest_What() {}
 
-// AskedCall is a call of which the answers of several units make one.
+// AskedCall is a call whose answer is merged from the answers of several partitions.
 type AskedCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"` // of those that are put together from units, with its service
+	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"` // with its service; one of the methods that are merged
 	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2256,8 +2275,8 @@ type AskResponse struct {
 	Get           *GuestGetEntryResponse `protobuf:"bytes,1,opt,name=get,proto3" json:"get,omitempty"`
 	Put           *GuestPutEntryResponse `protobuf:"bytes,2,opt,name=put,proto3" json:"put,omitempty"`
 	Enqueue       *GuestEnqueueResponse  `protobuf:"bytes,3,opt,name=enqueue,proto3" json:"enqueue,omitempty"`
-	Run           *Run                   `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`       // absent: there is none
-	Answer        []byte                 `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"` // of a call
+	Run           *Run                   `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`       // absent: the partition does not have it
+	Answer        []byte                 `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"` // the answer to a call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2328,12 +2347,14 @@ func (x *AskResponse) GetAnswer() []byte {
 }
 
 type ForwardRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`                          // at most 256
-	AtMs          []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`              // when each was accepted, Unix
-	Runs          [][]byte               `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"`                                  // the id of the run of each trigger without a key, and empty for other commands; none at all from older servers
-	Again         bool                   `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`                               // some of the commands may have been carried out before
-	TraceParent   string                 `protobuf:"bytes,5,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that brought them
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Commands []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
+	AtMs     []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when each command was accepted, Unix
+	// runs holds, for each command, the id of the run of a trigger without a key, and an
+	// empty value for other commands. Older servers send no ids at all.
+	Runs          [][]byte `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"`
+	Again         bool     `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`                               // some of the commands may already have been carried out
+	TraceParent   string   `protobuf:"bytes,5,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that the commands came with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2485,7 +2506,7 @@ func (*GetClusterRequest) Descriptor() ([]byte, []int) {
 
 type DrainServerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"` // its id, or its address
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"` // its id or its address
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2574,7 +2595,7 @@ func (x *UndrainServerRequest) GetServer() string {
 type MoveUnitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"` // its id, or its address
+	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"` // its id or its address
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2624,17 +2645,19 @@ func (x *MoveUnitRequest) GetServer() string {
 }
 
 type ClusterStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                         // of the group; empty: the server is in no cluster
-	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`                                     // the one that answers
-	Balancer      string                 `protobuf:"bytes,3,opt,name=balancer,proto3" json:"balancer,omitempty"`                                 // the server that decides who owns what; empty: nobody does now
-	Servers       []*Member              `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`                                   // by id
-	Units         []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`                                       // by name
-	Apps          int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`                                        // that have a unit
-	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`                                   // why nothing new is accepted; empty: it is
-	Split         []*SplitApp            `protobuf:"bytes,8,rep,name=split,proto3" json:"split,omitempty"`                                       // the apps that are in several units, or are to be, by name
-	Hosts         int32                  `protobuf:"varint,9,opt,name=hosts,proto3" json:"hosts,omitempty"`                                      // that are connected, while that is known; 0: it is not
-	UnitsPerHost  int32                  `protobuf:"varint,10,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"` // for how many units a host works that serves all apps; 0: every host works for all units
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // cluster name; empty: the server is in no cluster
+	Server   string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`     // the server that answers
+	Balancer string                 `protobuf:"bytes,3,opt,name=balancer,proto3" json:"balancer,omitempty"` // the server that runs the balancer; empty: none at present
+	Servers  []*Member              `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`   // by id
+	Units    []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`       // by name
+	Apps     int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`        // the apps that have a partition
+	Trouble  string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`   // why the cluster accepts nothing new; empty: it accepts
+	Split    []*SplitApp            `protobuf:"bytes,8,rep,name=split,proto3" json:"split,omitempty"`       // the apps that are in several partitions or have a desired placement in several, by name
+	Hosts    int32                  `protobuf:"varint,9,opt,name=hosts,proto3" json:"hosts,omitempty"`      // connected hosts; 0: unknown
+	// units_per_host is the number of partitions that a host that serves all apps works
+	// for. 0: every host works for all partitions.
+	UnitsPerHost  int32 `protobuf:"varint,10,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2739,16 +2762,18 @@ func (x *ClusterStatus) GetUnitsPerHost() int32 {
 	return 0
 }
 
-// SplitApp is an app whose jobs are in several units.
+// SplitApp is an app whose jobs are in several partitions.
 type SplitApp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`                                      // the unit where it began: its settings, modules, secrets and values are changed there
-	Shares        []*AppShare            `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                                  // by unit
-	ByHand        bool                   `protobuf:"varint,4,opt,name=by_hand,json=byHand,proto3" json:"by_hand,omitempty"`                   // by SplitApp or MergeApp; else the balancer decided
-	Trouble       string                 `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`                                // why it does not come to what is wanted; empty: it does, or it has
-	HostsDivided  bool                   `protobuf:"varint,6,opt,name=hosts_divided,json=hostsDivided,proto3" json:"hosts_divided,omitempty"` // each host that serves the app by name works for one of its units
-	Hosts         int32                  `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`                                   // that serve it by name
+	state protoimpl.MessageState `protogen:"open.v1"`
+	App   string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	// home is the primary partition: settings, modules, secrets and values of the app are
+	// changed there.
+	Home          string      `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`
+	Shares        []*AppShare `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                                  // by unit
+	ByHand        bool        `protobuf:"varint,4,opt,name=by_hand,json=byHand,proto3" json:"by_hand,omitempty"`                   // set by SplitApp or MergeApp; otherwise the balancer decided
+	Trouble       string      `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`                                // why the desired placement is not reached; empty: no obstacle, or reached
+	HostsDivided  bool        `protobuf:"varint,6,opt,name=hosts_divided,json=hostsDivided,proto3" json:"hosts_divided,omitempty"` // each host that serves the app by name works for one of its partitions
+	Hosts         int32       `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`                                   // hosts that serve the app by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2835,8 +2860,8 @@ func (x *SplitApp) GetHosts() int32 {
 type AppShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of 16, that are there
-	Wanted        int32                  `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"` // that are to be there
+	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of 16, that are in the partition
+	Wanted        int32                  `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"` // of 16, that the desired placement puts there
 	ScheduleRate  float64                `protobuf:"fixed64,4,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2901,17 +2926,19 @@ func (x *AppShare) GetScheduleRate() float64 {
 }
 
 type Member struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up draining drained lost
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	ScheduleRate  float64                `protobuf:"fixed64,5,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
-	Units         int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"` // that it owns
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	Zone          string                 `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`                                       // where it says it is
-	Capacity      float64                `protobuf:"fixed64,9,opt,name=capacity,proto3" json:"capacity,omitempty"`                             // beside others; 0: it says nothing
-	RoundTripMs   float64                `protobuf:"fixed64,10,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"` // to the journal, the least of the last half a minute; 0: not measured
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address      string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	State        string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up draining drained lost
+	Version      string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	ScheduleRate float64                `protobuf:"fixed64,5,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
+	Units        int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"` // number of partitions that it owns
+	LastSeenAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Zone         string                 `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`           // its configured zone
+	Capacity     float64                `protobuf:"fixed64,9,opt,name=capacity,proto3" json:"capacity,omitempty"` // relative to other servers; 0: not configured
+	// round_trip_ms is the shortest round trip to the journal in the last half minute. 0:
+	// not measured.
+	RoundTripMs   float64 `protobuf:"fixed64,10,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3023,12 +3050,12 @@ type Unit struct {
 	Owner         string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"` // a server's id
 	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	To            string                 `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"` // the server that it is to go to; empty: it stays
+	To            string                 `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"` // the desired owner; empty: the partition stays
 	ScheduleRate  float64                `protobuf:"fixed64,7,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
 	Hosts         int32                  `protobuf:"varint,8,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	Apps          int32                  `protobuf:"varint,9,opt,name=apps,proto3" json:"apps,omitempty"`
 	Standbys      []string               `protobuf:"bytes,10,rep,name=standbys,proto3" json:"standbys,omitempty"` // servers that follow its journal
-	Calls         []string               `protobuf:"bytes,11,rep,name=calls,proto3" json:"calls,omitempty"`       // apps all of whose hosts are called to the unit
+	Calls         []string               `protobuf:"bytes,11,rep,name=calls,proto3" json:"calls,omitempty"`       // apps whose hosts the partition borrows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3145,7 +3172,7 @@ type TakeSlotRequest_Head struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Slot          int32                  `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`
 	Move          uint64                 `protobuf:"varint,3,opt,name=move,proto3" json:"move,omitempty"`
-	Unit          string                 `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"` // that takes it
+	Unit          string                 `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"` // the receiving partition
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -28,10 +28,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Cluster shows what serves the apps.
+// Cluster shows the hosts and the state of an app.
 type ClusterClient interface {
 	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
-	// GetOverview answers from counters; nothing is scanned.
+	// GetOverview reads counters; it scans no runs.
 	GetOverview(ctx context.Context, in *GetOverviewRequest, opts ...grpc.CallOption) (*Overview, error)
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*Version, error)
 }
@@ -78,10 +78,10 @@ func (c *clusterClient) GetVersion(ctx context.Context, in *GetVersionRequest, o
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
 //
-// Cluster shows what serves the apps.
+// Cluster shows the hosts and the state of an app.
 type ClusterServer interface {
 	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
-	// GetOverview answers from counters; nothing is scanned.
+	// GetOverview reads counters; it scans no runs.
 	GetOverview(context.Context, *GetOverviewRequest) (*Overview, error)
 	GetVersion(context.Context, *GetVersionRequest) (*Version, error)
 	mustEmbedUnimplementedClusterServer()
@@ -213,15 +213,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Nameserver knows which servers live and sends each host to one of them.
+// Nameserver knows the live servers and tells each host which server to use.
 type NameserverClient interface {
-	// Join is a server's session: it reports, and is forgotten when the stream has ended for longer than the lease.
-	// A server that is in no cluster is refused while another server lives: FAILED_PRECONDITION, whose detail is an
-	// Assignment with that server.
+	// Join is a server's session. The server reports; the nameserver forgets it when the
+	// stream has been over for longer than the lease. The nameserver refuses a server that
+	// is in no cluster while another server is live: FAILED_PRECONDITION, with an
+	// Assignment that names the other server in the detail.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ServerReport, ServerOrder], error)
-	// Watch sends a host its assignment, now and whenever it changes.
+	// Watch sends a host its assignment at once and after each change.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Assignment], error)
-	// Route answers where an app's commands go.
+	// Route returns the server for the commands of an app.
 	Route(ctx context.Context, in *RouteRequest, opts ...grpc.CallOption) (*Assignment, error)
 	ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersResponse, error)
 }
@@ -290,15 +291,16 @@ func (c *nameserverClient) ListServers(ctx context.Context, in *ListServersReque
 // All implementations must embed UnimplementedNameserverServer
 // for forward compatibility.
 //
-// Nameserver knows which servers live and sends each host to one of them.
+// Nameserver knows the live servers and tells each host which server to use.
 type NameserverServer interface {
-	// Join is a server's session: it reports, and is forgotten when the stream has ended for longer than the lease.
-	// A server that is in no cluster is refused while another server lives: FAILED_PRECONDITION, whose detail is an
-	// Assignment with that server.
+	// Join is a server's session. The server reports; the nameserver forgets it when the
+	// stream has been over for longer than the lease. The nameserver refuses a server that
+	// is in no cluster while another server is live: FAILED_PRECONDITION, with an
+	// Assignment that names the other server in the detail.
 	Join(grpc.BidiStreamingServer[ServerReport, ServerOrder]) error
-	// Watch sends a host its assignment, now and whenever it changes.
+	// Watch sends a host its assignment at once and after each change.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Assignment]) error
-	// Route answers where an app's commands go.
+	// Route returns the server for the commands of an app.
 	Route(context.Context, *RouteRequest) (*Assignment, error)
 	ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error)
 	mustEmbedUnimplementedNameserverServer()
@@ -448,28 +450,35 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Membership shows and moves who owns what in a cluster. A unit is a group of apps that have one owner and one journal.
+// Membership shows and changes the owners of the partitions of a cluster. A partition has
+// one owner and one journal. Methods and fields call it a unit.
 type MembershipClient interface {
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// DrainServer has a server give away what it owns; it gets nothing until UndrainServer.
+	// DrainServer makes a server give away its partitions. It gets none until
+	// UndrainServer.
 	DrainServer(ctx context.Context, in *DrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
+	// MoveUnit moves a partition to a server. The balancer may move it again when the load
+	// requires it.
 	MoveUnit(ctx context.Context, in *MoveUnitRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// SplitApp spreads the jobs of an app over several units. They move one slot after the other; GetCluster shows how far it is.
+	// SplitApp spreads the jobs of an app over several partitions. They move slot by slot;
+	// GetCluster shows the progress.
 	SplitApp(ctx context.Context, in *SplitAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// MergeApp brings the jobs of an app back into the unit where it began.
+	// MergeApp brings the jobs of an app back to its primary partition.
 	MergeApp(ctx context.Context, in *MergeAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// Forward brings commands that one server accepted to the owner of their unit.
+	// Forward passes commands that one server accepted to the owner of their partition.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
-	// TakeSlot brings a slot of an app to the owner of another unit, which answers when it is in that one's journal.
+	// TakeSlot transfers a slot of an app to the owner of another partition. That owner
+	// answers when the slot is in its journal.
 	TakeSlot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[TakeSlotRequest, TakeSlotResponse], error)
-	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
+	// CopyApp copies the app-wide state of an app to a partition that has some of its slots
+	// or gets one.
 	CopyApp(ctx context.Context, in *CopyAppRequest, opts ...grpc.CallOption) (*CopyAppResponse, error)
-	// CopyOut brings what an app that began in a unit of the server has but once to the app's other units. It
-	// answers when they have it.
+	// CopyOut makes the owner of an app's primary partition copy the app-wide state to the
+	// app's other partitions. It answers when they have it.
 	CopyOut(ctx context.Context, in *CopyOutRequest, opts ...grpc.CallOption) (*CopyOutResponse, error)
-	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
+	// Ask makes the owner of a partition carry out a request of a run in another partition.
+	// The owner of that partition has already authorised it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 }
 
@@ -598,28 +607,35 @@ func (c *membershipClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
 //
-// Membership shows and moves who owns what in a cluster. A unit is a group of apps that have one owner and one journal.
+// Membership shows and changes the owners of the partitions of a cluster. A partition has
+// one owner and one journal. Methods and fields call it a unit.
 type MembershipServer interface {
 	GetCluster(context.Context, *GetClusterRequest) (*ClusterStatus, error)
-	// DrainServer has a server give away what it owns; it gets nothing until UndrainServer.
+	// DrainServer makes a server give away its partitions. It gets none until
+	// UndrainServer.
 	DrainServer(context.Context, *DrainServerRequest) (*ClusterStatus, error)
 	UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error)
-	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
+	// MoveUnit moves a partition to a server. The balancer may move it again when the load
+	// requires it.
 	MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error)
-	// SplitApp spreads the jobs of an app over several units. They move one slot after the other; GetCluster shows how far it is.
+	// SplitApp spreads the jobs of an app over several partitions. They move slot by slot;
+	// GetCluster shows the progress.
 	SplitApp(context.Context, *SplitAppRequest) (*ClusterStatus, error)
-	// MergeApp brings the jobs of an app back into the unit where it began.
+	// MergeApp brings the jobs of an app back to its primary partition.
 	MergeApp(context.Context, *MergeAppRequest) (*ClusterStatus, error)
-	// Forward brings commands that one server accepted to the owner of their unit.
+	// Forward passes commands that one server accepted to the owner of their partition.
 	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
-	// TakeSlot brings a slot of an app to the owner of another unit, which answers when it is in that one's journal.
+	// TakeSlot transfers a slot of an app to the owner of another partition. That owner
+	// answers when the slot is in its journal.
 	TakeSlot(grpc.ClientStreamingServer[TakeSlotRequest, TakeSlotResponse]) error
-	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
+	// CopyApp copies the app-wide state of an app to a partition that has some of its slots
+	// or gets one.
 	CopyApp(context.Context, *CopyAppRequest) (*CopyAppResponse, error)
-	// CopyOut brings what an app that began in a unit of the server has but once to the app's other units. It
-	// answers when they have it.
+	// CopyOut makes the owner of an app's primary partition copy the app-wide state to the
+	// app's other partitions. It answers when they have it.
 	CopyOut(context.Context, *CopyOutRequest) (*CopyOutResponse, error)
-	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
+	// Ask makes the owner of a partition carry out a request of a run in another partition.
+	// The owner of that partition has already authorised it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }

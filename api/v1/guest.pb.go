@@ -29,7 +29,7 @@ type Caller struct {
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`    // of the task
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`       // as in Hello
-	Session       string                 `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"` // as in Hello: only the host and its server know it
+	Session       string                 `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"` // as in Hello: a secret between the host and its server
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,7 +197,7 @@ func (x *GuestGetCheckpointResponse) GetData() []byte {
 type GuestSetCheckpointRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // at most 64 KiB; empty is a checkpoint as well
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // at most 64 KiB; empty is also a checkpoint
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,8 +400,8 @@ type GuestPutEntryRequest struct {
 	Bucket        string                 `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	Expect        *uint64                `protobuf:"varint,5,opt,name=expect,proto3,oneof" json:"expect,omitempty"` // the version that it replaces; 0: none. Unset: any
-	Id            string                 `protobuf:"bytes,6,opt,name=id,proto3" json:"id,omitempty"`                // of the call: a call that is made again is known by it and answered as the first time
+	Expect        *uint64                `protobuf:"varint,5,opt,name=expect,proto3,oneof" json:"expect,omitempty"` // the version to replace; 0: the key must not exist. Unset: any version
+	Id            string                 `protobuf:"bytes,6,opt,name=id,proto3" json:"id,omitempty"`                // identifies the call: a repeated call gets the first answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -629,12 +629,12 @@ func (*GuestDeleteEntryResponse) Descriptor() ([]byte, []int) {
 type GuestEnqueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"` // "": that of the run
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"` // "": the app of the run
 	Job           string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	HasInput      bool                   `protobuf:"varint,4,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"` // false: the job's own input
 	Input         []byte                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
-	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`            // idempotency key; "": the run and the sequence
-	Sequence      int64                  `protobuf:"varint,7,opt,name=sequence,proto3" json:"sequence,omitempty"` // counts what the attempt has enqueued, from 0
+	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`            // idempotency key; "": made from the run and the sequence
+	Sequence      int64                  `protobuf:"varint,7,opt,name=sequence,proto3" json:"sequence,omitempty"` // number of earlier enqueue calls of the attempt, from 0
 	DelayMs       int64                  `protobuf:"varint,8,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -773,7 +773,7 @@ func (x *GuestEnqueueResponse) GetRun() []byte {
 type GuestMapRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	First         int64                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`  // counts the inputs that the attempt mapped before
+	First         int64                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`  // number of inputs that the attempt mapped before
 	Inputs        [][]byte               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"` // at most 10 000 and 1 MiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -33,9 +33,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Guest is what a host asks for on behalf of a handler that it runs. Every call names the attempt, and is refused unless that
-// is the current one of its run, on this host, in this session (FAILED_PRECONDITION), and its module was granted what it asks
-// for (PERMISSION_DENIED). UNAVAILABLE means that the same call may be made again: each of them gives the same result then.
+// Guest takes the calls of a host on behalf of a handler that it runs. Every call names
+// the attempt. The server refuses it unless this is the current attempt of its run, on
+// this host, in this session (FAILED_PRECONDITION), and unless the module has the grant
+// for the call (PERMISSION_DENIED). After UNAVAILABLE the host may repeat the same call:
+// a repeated call gives the same result.
 type GuestClient interface {
 	GetCheckpoint(ctx context.Context, in *GuestGetCheckpointRequest, opts ...grpc.CallOption) (*GuestGetCheckpointResponse, error)
 	SetCheckpoint(ctx context.Context, in *GuestSetCheckpointRequest, opts ...grpc.CallOption) (*GuestSetCheckpointResponse, error)
@@ -139,9 +141,11 @@ func (c *guestClient) GetSecret(ctx context.Context, in *GuestGetSecretRequest, 
 // All implementations must embed UnimplementedGuestServer
 // for forward compatibility.
 //
-// Guest is what a host asks for on behalf of a handler that it runs. Every call names the attempt, and is refused unless that
-// is the current one of its run, on this host, in this session (FAILED_PRECONDITION), and its module was granted what it asks
-// for (PERMISSION_DENIED). UNAVAILABLE means that the same call may be made again: each of them gives the same result then.
+// Guest takes the calls of a host on behalf of a handler that it runs. Every call names
+// the attempt. The server refuses it unless this is the current attempt of its run, on
+// this host, in this session (FAILED_PRECONDITION), and unless the module has the grant
+// for the call (PERMISSION_DENIED). After UNAVAILABLE the host may repeat the same call:
+// a repeated call gives the same result.
 type GuestServer interface {
 	GetCheckpoint(context.Context, *GuestGetCheckpointRequest) (*GuestGetCheckpointResponse, error)
 	SetCheckpoint(context.Context, *GuestSetCheckpointRequest) (*GuestSetCheckpointResponse, error)

@@ -23,43 +23,53 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Job is a definition: what runs, when, and under which policies. Its name,
-// unique in its app, is its identity. This message is also the document that
-// `wheelwork job apply` reads and `job get` prints.
+// Job is a definition: what runs, when, and under which policies. A job is identified by
+// its name, which is unique in its app. This message is also the document that `wheelwork
+// job apply` reads and `job get` prints.
 type Job struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	App         string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // default "default"
 	Name        string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Description string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	Handler     *Handler               `protobuf:"bytes,4,opt,name=handler,proto3" json:"handler,omitempty"`                         // what runs; or else workflow
-	Schedule    *Schedule              `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`                       // none: the job runs only when it is triggered
+	Handler     *Handler               `protobuf:"bytes,4,opt,name=handler,proto3" json:"handler,omitempty"`                         // what runs; set this or workflow
+	Schedule    *Schedule              `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`                       // unset: the job runs only when it is triggered
 	Input       string                 `protobuf:"bytes,6,opt,name=input,proto3" json:"input,omitempty"`                             // text; at most 64 KiB together with input_bytes
 	InputBytes  []byte                 `protobuf:"bytes,7,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"` // when the input is not valid UTF-8
-	Timeout     string                 `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`                         // of one attempt, as "30s" or "1m30s"; "" or "0s": the server's default of 1h; of a workflow: of the whole run, default none
-	Retry       *Retry                 `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`
-	Paused      *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"` // a paused job is not fired by its schedule; triggering it still works. Unset when applied: left as it is
-	Labels      map[string]string      `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Misfire     *Misfire               `protobuf:"bytes,12,opt,name=misfire,proto3" json:"misfire,omitempty"`       // planned times that passed while nobody could fire them
-	Overlap     *Overlap               `protobuf:"bytes,13,opt,name=overlap,proto3" json:"overlap,omitempty"`       // a run that is due while another one of the job is live
-	Deadline    string                 `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`     // the longest wait from the planned time to the start, as "10m"; a run that waits longer is missed. "": none
-	Priority    int32                  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`    // -10 to 10, default 0: of the runs of an app that wait, higher ones start first; of a workflow: of its nodes whose jobs have none
-	Rate        *Rate                  `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
-	Routing     *Routing               `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
-	Fanout      *Fanout                `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
-	Dependency  *Dependency            `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // runs when runs of other jobs have ended
-	// Set by the server; ignored when applied, but for etag.
-	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of the definition
-	// Changes with the definition. When applied: a job that is there is changed only while it has this etag; "": in any case.
+	// timeout bounds one attempt, as "30s" or "1m30s". "" or "0s": the server's default of
+	// 1h. For a workflow it bounds the whole run, default none.
+	Timeout string `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Retry   *Retry `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`
+	// paused stops the schedule of the job; triggers still work. Unset when applied:
+	// unchanged.
+	Paused  *bool             `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	Labels  map[string]string `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Misfire *Misfire          `protobuf:"bytes,12,opt,name=misfire,proto3" json:"misfire,omitempty"` // planned times that passed while no server could start the run
+	Overlap *Overlap          `protobuf:"bytes,13,opt,name=overlap,proto3" json:"overlap,omitempty"` // a run that becomes due while another run of the job is live
+	// deadline is the longest wait from the planned time to the start, as "10m". A run that
+	// waits longer ends as missed. "": none.
+	Deadline string `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// priority is -10 to 10, default 0. Among the waiting runs of an app, those with a
+	// higher priority start first. For a workflow it is the priority of the nodes whose
+	// jobs have none.
+	Priority   int32       `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
+	Rate       *Rate       `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
+	Routing    *Routing    `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
+	Fanout     *Fanout     `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
+	Dependency *Dependency `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
+	// Set by the server; ignored when applied, except etag.
+	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
+	// etag changes with the definition. When applied with an etag: an existing job changes
+	// only if it still has this etag. "": in any case.
 	Etag          string                 `protobuf:"bytes,21,opt,name=etag,proto3" json:"etag,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if there is one
+	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if any
 	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
 	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
-	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                    // what the module version needs of a host, see Module
+	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                    // what a host must offer to run the module version, see Module
 	NextWhy       string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"` // of GetJob: why next_at is later than the schedule says; "": it is not
 	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"`              // instead of handler: other jobs, which run in order
-	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`                  // of one attempt of a handler in a module, beside the timeout
+	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`                  // of one attempt of a handler in a module, in addition to the timeout
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,12 +314,14 @@ func (x *Job) GetLimits() *Limits {
 	return nil
 }
 
-// Limits bound one attempt of a handler in a module. Where the module's manifest or the host sets a limit as well, the
-// smaller one holds.
+// Limits bound one attempt of a handler in a module. If the module's manifest or the host
+// also sets a limit, the smaller one applies.
 type Limits struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MemoryBytes   int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // linear memory, 64 KiB to 4 GiB; 0: what the manifest says, or else 256 MiB
-	Fuel          int64                  `protobuf:"varint,2,opt,name=fuel,proto3" json:"fuel,omitempty"`                                  // units of work, each about an instruction, after which the handler is ended for good; 0: what the manifest says, or else no limit
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MemoryBytes int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // linear memory, 64 KiB to 4 GiB; 0: the manifest's value, or 256 MiB
+	// fuel is in units of work, each about one instruction. An attempt that uses it up
+	// fails without a retry. 0: the manifest's value, or no limit.
+	Fuel          int64 `protobuf:"varint,2,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,15 +370,21 @@ func (x *Limits) GetFuel() int64 {
 	return 0
 }
 
-// Handler says which code runs.
+// Handler names the code that runs.
 type Handler struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version, or name@alias: each run takes the version that the alias stands for when it is accepted; empty: the handler is in no module
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"; without a module native:NAME, plugin:NAME/HANDLER or builtin:NAME
-	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
-	Http          *HTTPCall              `protobuf:"bytes,10,opt,name=http,proto3" json:"http,omitempty"`                                                                        // of builtin:http: the request
-	Command       string                 `protobuf:"bytes,11,opt,name=command,proto3" json:"command,omitempty"`                                                                  // of builtin:exec: the name under which hosts allow a command; args and env go to it as far as they let them
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// module is name@version or name@alias. With an alias each run takes the version that
+	// the alias points at when the run is accepted. Empty: the handler is not in a module.
+	Module string `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
+	// name is the entry of the module, default "main". Without a module it is native:NAME,
+	// plugin:NAME/HANDLER or builtin:NAME.
+	Name string            `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Args []string          `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
+	Env  map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
+	Http *HTTPCall         `protobuf:"bytes,10,opt,name=http,proto3" json:"http,omitempty"`                                                                        // of builtin:http: the request
+	// command is, for builtin:exec, the name of a command that hosts allow. The host passes
+	// args and env to it if its configuration permits that.
+	Command       string `protobuf:"bytes,11,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -443,24 +461,29 @@ func (x *Handler) GetCommand() string {
 	return ""
 }
 
-// Schedule holds at most one of its kinds: cron, every, delay, at, after or daily. The other fields bound and bend it.
+// Schedule holds at most one of its kinds: cron, every, delay, at, after or daily. The
+// other fields limit and adjust it.
 type Schedule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cron          string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"`                        // Unix 5 fields or Quartz 6 or 7 fields
-	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`                        // IANA name for cron and daily; default UTC
-	Every         string                 `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                      // a fixed rate, as "30s", counted from the moment it was set, or from "from"
-	Delay         string                 `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`                      // from the end of one run to the start of the next
-	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                            // once, RFC 3339
-	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                      // once, this long after the schedule was set, as "90m"
-	Daily         *Daily                 `protobuf:"bytes,7,opt,name=daily,proto3" json:"daily,omitempty"`                      // every day between two times of day
-	From          string                 `protobuf:"bytes,8,opt,name=from,proto3" json:"from,omitempty"`                        // RFC 3339: nothing is planned before
-	Until         string                 `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`                      // RFC 3339: nothing is planned at or after
-	MaxRuns       int64                  `protobuf:"varint,10,opt,name=max_runs,json=maxRuns,proto3" json:"max_runs,omitempty"` // the schedule ends when it has planned this many
-	Jitter        string                 `protobuf:"bytes,11,opt,name=jitter,proto3" json:"jitter,omitempty"`                   // all planned times of the job move by the same 0 to this much, chosen by its name, so that many jobs of one minute spread
-	Include       []string               `protobuf:"bytes,12,rep,name=include,proto3" json:"include,omitempty"`                 // calendars: also on their dates, if one is named only on dates that one of them holds
-	Exclude       []string               `protobuf:"bytes,13,rep,name=exclude,proto3" json:"exclude,omitempty"`                 // calendars: not on their dates
-	Gap           string                 `protobuf:"bytes,14,opt,name=gap,proto3" json:"gap,omitempty"`                         // a cron time that a clock change leaves out: shift (default, RFC 5545), skip
-	Fold          string                 `protobuf:"bytes,15,opt,name=fold,proto3" json:"fold,omitempty"`                       // a cron time that a clock change brings twice: first (default), second, both
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Cron    string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"`                        // Unix 5 fields or Quartz 6 or 7 fields
+	Zone    string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`                        // IANA name for cron and daily; default UTC
+	Every   string                 `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                      // a fixed rate, as "30s", counted from the time it was set, or from "from"
+	Delay   string                 `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`                      // from the end of one run to the start of the next
+	At      string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                            // once, RFC 3339
+	After   string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                      // once, this long after the schedule was set, as "90m"
+	Daily   *Daily                 `protobuf:"bytes,7,opt,name=daily,proto3" json:"daily,omitempty"`                      // every day between two times of day
+	From    string                 `protobuf:"bytes,8,opt,name=from,proto3" json:"from,omitempty"`                        // RFC 3339: no planned time before this
+	Until   string                 `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`                      // RFC 3339: no planned time at or after this
+	MaxRuns int64                  `protobuf:"varint,10,opt,name=max_runs,json=maxRuns,proto3" json:"max_runs,omitempty"` // the schedule ends after this many planned times
+	// jitter spreads many jobs of the same minute: all planned times of the job move by the
+	// same amount, 0 up to this, which is derived from its name.
+	Jitter string `protobuf:"bytes,11,opt,name=jitter,proto3" json:"jitter,omitempty"`
+	// include names calendars: planned times are only on dates that one of them holds.
+	// Neither include nor exclude works with delay and after.
+	Include       []string `protobuf:"bytes,12,rep,name=include,proto3" json:"include,omitempty"`
+	Exclude       []string `protobuf:"bytes,13,rep,name=exclude,proto3" json:"exclude,omitempty"` // calendars: no planned times on their dates
+	Gap           string   `protobuf:"bytes,14,opt,name=gap,proto3" json:"gap,omitempty"`         // a cron time that a clock change skips: shift (default, RFC 5545), skip
+	Fold          string   `protobuf:"bytes,15,opt,name=fold,proto3" json:"fold,omitempty"`       // a cron time that a clock change repeats: first (default), second, both
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,7 +623,8 @@ func (x *Schedule) GetFold() string {
 	return ""
 }
 
-// Daily plans at "from", then each "every", up to and with "until", on some days of the week.
+// Daily plans at "from", then every "every", up to and including "until", on some days of
+// the week.
 type Daily struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`   // "09:00" or "09:00:00"; default 00:00
@@ -669,13 +693,14 @@ func (x *Daily) GetDays() []string {
 	return nil
 }
 
-// Misfire says what becomes of planned times that passed for longer than the threshold while nobody could fire them: the
-// server was down, or its disk full. Times that do not run are kept as one missed run.
+// Misfire is the misfire policy: it decides which planned times become runs after they
+// were missed by more than the threshold because no server could start them (the server
+// was down, or its disk was full). One missed run represents the times that do not run.
 type Misfire struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`       // fire_once (default): the oldest one stands for all; skip: none; fire_all: each
-	Max           int32                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`            // fire_all: at most so many, the newest; default 100, at most 10 000
-	Window        string                 `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`       // fire_all: only those of this time; default 24h
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`       // fire_once (default): the oldest one covers all; skip: none; fire_all: each
+	Max           int32                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`            // fire_all: at most this many, the newest; default 100, at most 10 000
+	Window        string                 `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`       // fire_all: only those within this time; default 24h
 	Threshold     string                 `protobuf:"bytes,4,opt,name=threshold,proto3" json:"threshold,omitempty"` // a delay up to this is no misfire; default 1m for skip and fire_all, none for fire_once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -739,11 +764,15 @@ func (x *Misfire) GetThreshold() string {
 	return ""
 }
 
-// Overlap counts over all hosts and servers.
+// Overlap is the overlap policy. It counts runs on all hosts and servers.
 type Overlap struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"` // parallel (default); queue: one after another; discard: the new one is skipped; cover: the one that runs is stopped first
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // parallel: at most so many at once; queue: at most so many wait, more are skipped. 0: no limit
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// policy is parallel (default); queue: one run after another; discard: the new run is
+	// skipped; cover: the live run is stopped first.
+	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// limit is, for parallel, the most runs at once; for queue, the most runs that wait,
+	// and further runs are skipped. 0: no limit.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -792,11 +821,11 @@ func (x *Overlap) GetLimit() int32 {
 	return 0
 }
 
-// Rate bounds how often a job starts.
+// Rate limits how often a job starts.
 type Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Max           int32                  `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"` // starts
-	Per           string                 `protobuf:"bytes,2,opt,name=per,proto3" json:"per,omitempty"`  // in this time, default 1s
+	Per           string                 `protobuf:"bytes,2,opt,name=per,proto3" json:"per,omitempty"`  // within this time, default 1s
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,17 +874,20 @@ func (x *Rate) GetPer() string {
 	return ""
 }
 
-// Routing chooses a host among those that serve the app, have room, and pass all that is asked here.
+// Routing chooses a host among those that serve the app, have room, and meet all
+// conditions set here.
 type Routing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// least_loaded (default), first, last, round_robin, random, hash, lfu, lru, failover, busy_transfer
-	Strategy       string   `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
-	Key            string   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                                                // hash: what is hashed: job (default), input or run
-	Hosts          []string `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`                                            // only these, by id or name
-	Labels         []string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty"`                                          // all of these hold: "zone=a", "zone!=b", "zone in (a, b)", "zone notin (a, b)", "gpu", "!gpu"; a host without the label passes != and notin
-	MaxHosts       int32    `protobuf:"varint,5,opt,name=max_hosts,json=maxHosts,proto3" json:"max_hosts,omitempty"`                     // at most so many hosts run the job at once; 0: no limit
-	MinFreeCpu     float64  `protobuf:"fixed64,6,opt,name=min_free_cpu,json=minFreeCpu,proto3" json:"min_free_cpu,omitempty"`            // 0 to 1: the share of its processors that the host leaves idle
-	MaxMemoryBytes uint64   `protobuf:"varint,7,opt,name=max_memory_bytes,json=maxMemoryBytes,proto3" json:"max_memory_bytes,omitempty"` // the host's process must be below it
+	Strategy string   `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Key      string   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`     // hash: the hashed text: job (default), input or run
+	Hosts    []string `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"` // only these, by id or name
+	// labels must all hold: "zone=a", "zone!=b", "zone in (a, b)", "zone notin (a, b)",
+	// "gpu", "!gpu". A host without the label meets != and notin.
+	Labels         []string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty"`
+	MaxHosts       int32    `protobuf:"varint,5,opt,name=max_hosts,json=maxHosts,proto3" json:"max_hosts,omitempty"`                     // at most this many hosts run the job at once; 0: no limit
+	MinFreeCpu     float64  `protobuf:"fixed64,6,opt,name=min_free_cpu,json=minFreeCpu,proto3" json:"min_free_cpu,omitempty"`            // 0 to 1: the idle share of the host's processors
+	MaxMemoryBytes uint64   `protobuf:"varint,7,opt,name=max_memory_bytes,json=maxMemoryBytes,proto3" json:"max_memory_bytes,omitempty"` // the host's process must use less than this
 	MinFreeSlots   int32    `protobuf:"varint,8,opt,name=min_free_slots,json=minFreeSlots,proto3" json:"min_free_slots,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -947,17 +979,20 @@ func (x *Routing) GetMinFreeSlots() int32 {
 	return 0
 }
 
-// Fanout makes one run into many parts, which are runs of their own. The run ends when all parts have ended, and has
-// succeeded when all of them have.
+// Fanout divides one run into many parts, which are runs of their own. The run ends when
+// all parts have ended, and succeeds if all of them have succeeded.
 type Fanout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// broadcast: one part for each host that passes the routing; shards: so many parts, on any host; map: one part, whose handler
-	// adds more, each with an input of its own; map_reduce: map, and one more part that gets their outputs
-	Mode          string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
-	Shards        int32  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                     // 1 to 10 000
-	Reduce        string `protobuf:"bytes,3,opt,name=reduce,proto3" json:"reduce,omitempty"`                      // map_reduce: the handler of the last part; default: the job's own
-	MaxParts      int32  `protobuf:"varint,4,opt,name=max_parts,json=maxParts,proto3" json:"max_parts,omitempty"` // map, map_reduce: at most so many parts, default and at most 1 000 000
-	MaxDepth      int32  `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"` // map, map_reduce: 1: only the first part may add parts; 2: those may as well, and so on; default 8, at most 64
+	// broadcast: one part for each host that passes the routing. shards: this many parts,
+	// on any host. map: one part, whose handler adds more, each with its own input.
+	// map_reduce: as map, and one more part that gets their outputs.
+	Mode     string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Shards   int32  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                     // 1 to 10 000
+	Reduce   string `protobuf:"bytes,3,opt,name=reduce,proto3" json:"reduce,omitempty"`                      // map_reduce: the handler of the last part; default: the job's own
+	MaxParts int32  `protobuf:"varint,4,opt,name=max_parts,json=maxParts,proto3" json:"max_parts,omitempty"` // map, map_reduce: at most this many parts, default and at most 1 000 000
+	// max_depth is for map and map_reduce. 1: only the first part may add parts; 2: the
+	// parts that it added may also add parts, and so on. Default 8, at most 64.
+	MaxDepth      int32 `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1029,11 +1064,13 @@ func (x *Fanout) GetMaxDepth() int32 {
 
 // Dependency starts a run when runs of other jobs of the app have ended.
 type Dependency struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	On            string                 `protobuf:"bytes,2,opt,name=on,proto3" json:"on,omitempty"`                                    // success (default), failure, end: which ends count
-	Need          string                 `protobuf:"bytes,3,opt,name=need,proto3" json:"need,omitempty"`                                // all (default): once each of them has ended so since the last time; any: each end of one
-	PassOutput    bool                   `protobuf:"varint,4,opt,name=pass_output,json=passOutput,proto3" json:"pass_output,omitempty"` // the output of the run that completed it is the input
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Jobs  []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	On    string                 `protobuf:"bytes,2,opt,name=on,proto3" json:"on,omitempty"` // which ends count: success (default), failure, end
+	// need is all (default): every job has had such an end since the dependency last
+	// started a run; or any: each such end starts a run.
+	Need          string `protobuf:"bytes,3,opt,name=need,proto3" json:"need,omitempty"`
+	PassOutput    bool   `protobuf:"varint,4,opt,name=pass_output,json=passOutput,proto3" json:"pass_output,omitempty"` // the output of the run that completed the dependency becomes the input
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1096,9 +1133,10 @@ func (x *Dependency) GetPassOutput() bool {
 	return false
 }
 
-// Workflow makes a run of the job a run of other jobs of the app, each as soon as the ones that it comes after have ended.
-// The run has succeeded when no node failed. Its output is a JSON object with the outputs of the nodes that no other comes
-// after. docs/workflows.md tells the whole story.
+// Workflow makes a run of the job a graph of runs of other jobs of the app. Each node
+// starts as soon as the nodes before it have ended. The run succeeds if no node failed.
+// Its output is a JSON object with the outputs of the last nodes. docs/workflows.md
+// describes workflows.
 type Workflow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"` // 1 to 1000
@@ -1143,14 +1181,15 @@ func (x *Workflow) GetNodes() []*Node {
 	return nil
 }
 
-// Node is one run of a job in a run of the workflow.
+// Node is one run of a job within a run of the workflow.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // unique in the workflow: letters, digits, '_' and '-', at most 64
-	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`     // of the app; may be a workflow itself
-	After []string               `protobuf:"bytes,3,rep,name=after,proto3" json:"after,omitempty"` // the nodes that must have ended before; none: it starts at once
-	// success (default): of those before none failed and one succeeded at least; failure: one failed; end: always; or a
-	// condition on what ran before: nodes.check.output.total > 100 and nodes.check.state == "succeeded"
+	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`     // a job of the app; it may be a workflow itself
+	After []string               `protobuf:"bytes,3,rep,name=after,proto3" json:"after,omitempty"` // the nodes that must end first; none: it starts at once
+	// when decides whether the node runs. success (default): none of the nodes in after
+	// failed and at least one succeeded. failure: one failed. end: always. Or a condition
+	// on earlier nodes: nodes.check.output.total > 100 and nodes.check.state == "succeeded"
 	When          string `protobuf:"bytes,4,opt,name=when,proto3" json:"when,omitempty"`
 	Input         string `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`        // text with ${input}, ${nodes.check.output}, ${nodes.check.output.total}; "": the job's own input
 	Optional      bool   `protobuf:"varint,6,opt,name=optional,proto3" json:"optional,omitempty"` // its failure fails neither the workflow nor the nodes after it
@@ -1230,17 +1269,19 @@ func (x *Node) GetOptional() bool {
 	return false
 }
 
-// NodeState is where a run of a workflow stands with one of its nodes.
+// NodeState is the state of one node in a run of a workflow.
 type NodeState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending, or a state of its run: queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Run           string                 `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`     // "": it has none
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// state is pending, or a state of the node's run: queued dispatched running sleeping
+	// waiting | succeeded failed timed_out stopped cancelled skipped missed
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Run           string                 `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"` // "": none
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"` // taken over from the run that this one goes on with
+	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"` // taken over from the run that this run continues
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,14 +1372,16 @@ func (x *NodeState) GetKept() bool {
 	return false
 }
 
-// Retry says what happens after a failed attempt.
+// Retry decides when a failed attempt is retried.
 type Retry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Max           int32                  `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`        // retries after the first attempt; 0: none; at most 100
-	Backoff       string                 `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"` // "exponential" (default) or "fixed"
-	First         string                 `protobuf:"bytes,3,opt,name=first,proto3" json:"first,omitempty"`     // the wait before the first retry; default "1s"
-	Limit         string                 `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`     // the longest wait; default "1m"
-	Jitter        float64                `protobuf:"fixed64,5,opt,name=jitter,proto3" json:"jitter,omitempty"` // 0 to 1: each wait is shortened by up to this share, so that many runs that failed together do not return together
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Max     int32                  `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`        // retries after the first attempt; 0: none; at most 100
+	Backoff string                 `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"` // "exponential" (default) or "fixed"
+	First   string                 `protobuf:"bytes,3,opt,name=first,proto3" json:"first,omitempty"`     // the wait before the first retry; default "1s"
+	Limit   string                 `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`     // the longest wait; default "1m"
+	// jitter is 0 to 1: each wait is shortened by up to this share, so that many runs that
+	// failed together do not retry together.
+	Jitter        float64 `protobuf:"fixed64,5,opt,name=jitter,proto3" json:"jitter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1408,12 +1451,13 @@ func (x *Retry) GetJitter() float64 {
 	return 0
 }
 
-// JobStats are counters kept at each change of state; nothing is scanned for them.
+// JobStats are counters that the server updates at each change of state; it scans no runs
+// for them.
 type JobStats struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Live           int64                  `protobuf:"varint,1,opt,name=live,proto3" json:"live,omitempty"` // runs that are not terminal
 	Succeeded      int64                  `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed         int64                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"` // ended otherwise
+	Failed         int64                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"` // ended in any other state
 	LastState      string                 `protobuf:"bytes,4,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
 	LastRun        string                 `protobuf:"bytes,5,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
 	LastFinishedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_finished_at,json=lastFinishedAt,proto3" json:"last_finished_at,omitempty"`
@@ -1495,15 +1539,17 @@ func (x *JobStats) GetLastFinishedAt() *timestamppb.Timestamp {
 
 // Run is one occurrence of a job.
 type Run struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Id              string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	App             string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
-	Job             string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
-	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
-	PlannedAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
-	AcceptedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
-	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // the first start of its handler, by the server's clock; none while the host has not told it, which it does after 100 ms or with the result
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	App        string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Job        string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	State      string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
+	Trigger    string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
+	PlannedAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
+	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
+	// started_at is the first start of the handler, by the server's clock. Unset until the
+	// host reports the start, which it does after 100 ms or with the result.
+	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	Attempt         int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"` // the current or last attempt; 0 before the first
 	MaxAttempts     int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
@@ -1515,28 +1561,28 @@ type Run struct {
 	InputBytes      []byte                 `protobuf:"bytes,17,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
 	Output          string                 `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
 	OutputBytes     []byte                 `protobuf:"bytes,19,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // when the output is not valid UTF-8
-	Error           string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`                                // of the last attempt that failed
+	Error           string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`                                // of the last failed attempt
 	Code            string                 `protobuf:"bytes,21,opt,name=code,proto3" json:"code,omitempty"`                                  // machine-readable: trap, exit, timeout, host_lost, …
 	Trace           string                 `protobuf:"bytes,22,opt,name=trace,proto3" json:"trace,omitempty"`                                // the stack of a trap
 	Progress        *Progress              `protobuf:"bytes,23,opt,name=progress,proto3" json:"progress,omitempty"`                          // while it runs
 	Attempts        []*Attempt             `protobuf:"bytes,24,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	NextAttemptAt   *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // while it waits to be tried again
+	NextAttemptAt   *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // while it waits for a retry
 	CancelRequested bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
 	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
-	Covers          int64                  `protobuf:"varint,29,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that this run stands for beside its own: misfires
-	Parent          string                 `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`  // the run of which this one is a part
-	Part            int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // its number, from 0
-	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; of a parent as well
+	Covers          int64                  `protobuf:"varint,29,opt,name=covers,proto3" json:"covers,omitempty"` // missed planned times that this run covers in addition to its own
+	Parent          string                 `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`  // the run that this run is a part of
+	Part            int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // number of the part, from 0
+	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // number of parts, of a part and of a parent
 	PartsSucceeded  int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
-	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"` // ended otherwise
-	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows, or whose node it is
-	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // of a run of a workflow, the cause: the node that this run is
+	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"` // ended in any other state
+	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this run retries or follows, or whose node it is
+	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // with the run of a workflow as cause: the node that this run is
 	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
 	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
 	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
-	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                 // name@alias, as the job named it; module says which version it stood for
-	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                              // the run is one of the share of a version on trial
+	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                 // name@alias, as in the job; module has the version that it pointed at
+	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                              // the run belongs to the share of a version on trial
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1860,11 +1906,13 @@ func (x *Run) GetCanary() bool {
 
 // Attempt is one try of a run on one host.
 type Attempt struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
-	DispatchedAt  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=dispatched_at,json=dispatchedAt,proto3" json:"dispatched_at,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the handler, by the server's clock; none: it has not started, or its host was lost before it told
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Number       int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Host         string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	DispatchedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=dispatched_at,json=dispatchedAt,proto3" json:"dispatched_at,omitempty"`
+	// started_at is the start of the handler, by the server's clock. Unset: not started, or
+	// the host was lost before it reported the start.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	Outcome       string                 `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"` // succeeded retryable permanent timed_out stopped host_error lost
 	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
@@ -2021,7 +2069,7 @@ func (x *Progress) GetMessage() string {
 
 type LogLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // of the line in the run's log; resume with from = offset + 1
+	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // number of the line in the run's log; resume with from = offset + 1
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Level         string                 `protobuf:"bytes,4,opt,name=level,proto3" json:"level,omitempty"` // debug info warn error
@@ -2098,10 +2146,11 @@ func (x *LogLine) GetText() string {
 type ApplyJobRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	DryRun bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // validate and say what would change
-	// The etag that the job must have now, or "*": it must be there. Else the call fails with ABORTED and a Refusal. "": no matter.
+	DryRun bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // validate, and report the change without making it
+	// if_match is the etag that the job must have now, or "*": the job must exist.
+	// Otherwise the call fails with ABORTED and a Refusal. "": no condition.
 	IfMatch       string   `protobuf:"bytes,3,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
-	Together      []string `protobuf:"bytes,4,rep,name=together,proto3" json:"together,omitempty"` // with dry_run: jobs that would be applied before this one; it may name them
+	Together      []string `protobuf:"bytes,4,rep,name=together,proto3" json:"together,omitempty"` // with dry_run: jobs that would be applied before this one; this job may name them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2164,13 +2213,17 @@ func (x *ApplyJobRequest) GetTogether() []string {
 	return nil
 }
 
-// Refusal says to programs why a request was refused. It is a detail of the error.
+// Refusal is a machine-readable reason for a refused request. It is a detail of the
+// error.
 type Refusal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`                                 // referenced: others name it (HTTP 409); changed: its etag is another one (HTTP 412); key_reused: the idempotency key stands for a run with other input (HTTP 422); busy: there is no place for it now (HTTP 429)
-	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`                                   // of what names it, as "job totals" or "alias greet@prod"; the first 100
-	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`                                     // changed: the etag now; "": it is not there
-	RetryAfterS   int32                  `protobuf:"varint,4,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"` // busy: after how many seconds another try may succeed (HTTP Retry-After)
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// reason is referenced: other objects name it (HTTP 409); changed: its etag differs
+	// (HTTP 412); key_reused: the idempotency key belongs to a run with another input (HTTP
+	// 422); busy: no room for it now (HTTP 429).
+	Reason        string   `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`                                   // the objects that name it, as "job totals" or "alias greet@prod"; the first 100
+	Etag          string   `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`                                     // changed: the present etag; "": it does not exist
+	RetryAfterS   int32    `protobuf:"varint,4,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"` // busy: another attempt may succeed after this many seconds (HTTP Retry-After)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2338,12 +2391,14 @@ func (x *GetJobRequest) GetName() string {
 }
 
 type ListJobsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
-	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`                         // of the name
-	WithInput     bool                   `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"` // default: without, and a job that is applied as it is listed then loses its input
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	App       string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	PageSize  int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
+	PageToken string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Prefix    string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the name
+	// with_input includes input and input_bytes. Without them, a listed job that is applied
+	// again loses its input.
+	WithInput     bool `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2674,14 +2729,18 @@ func (x *ResumeJobRequest) GetName() string {
 }
 
 type TriggerJobRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	App            string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Input          *string                `protobuf:"bytes,3,opt,name=input,proto3,oneof" json:"input,omitempty"` // instead of the job's input
-	InputBytes     []byte                 `protobuf:"bytes,4,opt,name=input_bytes,json=inputBytes,proto3,oneof" json:"input_bytes,omitempty"`
-	IdempotencyKey string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // the same key within ten minutes answers with the same run; with other input it is refused (FAILED_PRECONDITION, HTTP 422). HTTP clients may send it as the header Idempotency-Key
-	// wait, as "30s", has TriggerJob answer when the run has ended, with its output, or after that time with what the run
-	// is then; at most "10m". Producer.Produce refuses it.
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	App        string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name       string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Input      *string                `protobuf:"bytes,3,opt,name=input,proto3,oneof" json:"input,omitempty"` // instead of the job's input
+	InputBytes []byte                 `protobuf:"bytes,4,opt,name=input_bytes,json=inputBytes,proto3,oneof" json:"input_bytes,omitempty"`
+	// idempotency_key: a call with the same key within ten minutes returns the same run.
+	// With another input it is refused (FAILED_PRECONDITION, HTTP 422). HTTP clients may
+	// send it in the header Idempotency-Key.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// wait, as "30s", makes TriggerJob answer when the run has ended, with its output, or
+	// after that time with the run as it is then. At most "10m". Producer.Produce refuses
+	// it.
 	Wait          string `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2815,10 +2874,10 @@ type BackfillJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	From          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`                    // the first time
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`                  // before this one
-	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                 // at most so many in one call, default and at most 10 000
-	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say which times
+	From          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`                    // inclusive
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`                  // exclusive
+	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                 // most runs of one call, default and at most 10 000
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only report the times
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2897,10 +2956,10 @@ func (x *BackfillJobRequest) GetDryRun() bool {
 
 type BackfillJobResponse struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
-	Accepted      int32                    `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`                // new runs; with dry_run what would be
-	Existing      int32                    `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`                // times that have a live run or one that this call's like made already
-	Times         []*timestamppb.Timestamp `protobuf:"bytes,3,rep,name=times,proto3" json:"times,omitempty"`                       // the first 100 of them
-	NextFrom      *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=next_from,json=nextFrom,proto3" json:"next_from,omitempty"` // where to go on when there were more than limit
+	Accepted      int32                    `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`                // new runs; with dry_run, runs that would be made
+	Existing      int32                    `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`                // times that already have a live run, or a run made by an earlier backfill
+	Times         []*timestamppb.Timestamp `protobuf:"bytes,3,rep,name=times,proto3" json:"times,omitempty"`                       // the first 100 of the accepted times
+	NextFrom      *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=next_from,json=nextFrom,proto3" json:"next_from,omitempty"` // start of the next call when there were more than limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2967,13 +3026,13 @@ type BulkJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"` // pause resume trigger delete
-	Prefix        string                 `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"` // jobs whose name begins so
+	Prefix        string                 `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the job's name
 	Names         []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all of these
-	All           bool                   `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`                                                                                // needed when neither prefix, names nor labels are given
+	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // jobs that have all of these
+	All           bool                   `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`                                                                                // required when neither prefix, names nor labels are given
 	DryRun        bool                   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // where the last call ended
-	Force         bool                   `protobuf:"varint,9,opt,name=force,proto3" json:"force,omitempty"`                         // delete: also jobs that others name, which this call does not delete
+	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous call
+	Force         bool                   `protobuf:"varint,9,opt,name=force,proto3" json:"force,omitempty"`                         // delete: also jobs that jobs outside this call name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3075,8 +3134,8 @@ type BulkJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Matched       int32                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
 	Changed       int32                  `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
-	Failures      []string               `protobuf:"bytes,3,rep,name=failures,proto3" json:"failures,omitempty"`                                  // "name: why", at most 100
-	NextPageToken string                 `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": all were seen
+	Failures      []string               `protobuf:"bytes,3,rep,name=failures,proto3" json:"failures,omitempty"`                                  // "name: reason", at most 100
+	NextPageToken string                 `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": all jobs were handled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3147,7 +3206,7 @@ type Calendar struct {
 	Dates         []string               `protobuf:"bytes,4,rep,name=dates,proto3" json:"dates,omitempty"`   // "2026-12-25", or "2026-12-24/2026-12-26" with both ends; at most 10 000
 	Yearly        []string               `protobuf:"bytes,5,rep,name=yearly,proto3" json:"yearly,omitempty"` // "12-25": every year
 	Days          []string               `protobuf:"bytes,6,rep,name=days,proto3" json:"days,omitempty"`     // mon to sun: every week
-	Ics           string                 `protobuf:"bytes,7,opt,name=ics,proto3" json:"ics,omitempty"`       // only when put: an iCalendar file, whose all-day events are added to dates
+	Ics           string                 `protobuf:"bytes,7,opt,name=ics,proto3" json:"ics,omitempty"`       // only in PutCalendar: an iCalendar file whose all-day events are added to dates
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3571,8 +3630,9 @@ type ListRunsRequest struct {
 	Host      string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	PageSize  int32                  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
 	PageToken string                 `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only the parts of this run, or the runs of its nodes, by their number or place; of a map those that were made so far. A
-	// page may have fewer than it could, even none, and still a next one.
+	// parent selects the parts of this run, or the runs of its nodes, by number or
+	// position; of a map those that were made so far. A page may have fewer runs than
+	// page_size, even none, and still have a next page.
 	Parent        string `protobuf:"bytes,7,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3659,10 +3719,11 @@ func (x *ListRunsRequest) GetParent() string {
 
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: get one run for these
+	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: GetRun returns these
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// How many damaged blocks of the history, each of up to 256 runs, were passed over for this page: runs in them that
-	// the list would have are missing. The server's log names the places.
+	// unreadable_blocks is the number of damaged blocks of the history, each of up to 256
+	// runs, that were skipped for this page. Runs in them are missing from the list. The
+	// server's log names the positions.
 	UnreadableBlocks int32 `protobuf:"varint,3,opt,name=unreadable_blocks,json=unreadableBlocks,proto3" json:"unreadable_blocks,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3878,7 +3939,7 @@ func (x *ExplainRunRequest) GetId() string {
 type ExplainRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // in one sentence
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // one sentence
 	Hosts         []*HostVerdict         `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3940,7 +4001,7 @@ type HostVerdict struct {
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Able          bool                   `protobuf:"varint,3,opt,name=able,proto3" json:"able,omitempty"`
-	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"` // why not; "": it is able
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"` // why the host cannot take the run; "": it can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4059,7 +4120,7 @@ type ReadLogRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	From          int64                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // the offset of the first line wanted
+	From          int64                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // the offset of the first line to send
 	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,23 +37,27 @@ const (
 //
 // Jobs defines and triggers jobs.
 type JobsClient interface {
-	// ApplyJob creates or updates a job. Applying the same definition again changes nothing.
+	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
+	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
+	// earlier at 3 MiB.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked. A job that other jobs depend on
-	// or have as a node is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which these are.
+	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
+	// other jobs depend on the job or have it as a node, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// TriggerJob accepts a run now. It answers when the run is durable, or when its end is: see wait.
+	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
+	// its end is.
 	TriggerJob(ctx context.Context, in *TriggerJobRequest, opts ...grpc.CallOption) (*Run, error)
-	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
+	// SkipNext drops the next planned time of a job's schedule; later ones stay.
 	SkipNext(ctx context.Context, in *SkipNextRequest, opts ...grpc.CallOption) (*Job, error)
-	// BackfillJob makes a run for each time that the job's schedule plans in a range, as far as it has passed. Asking twice makes them once.
+	// BackfillJob makes a run for each planned time of the job's schedule in a past range.
+	// A repeated call makes no second run for a time.
 	BackfillJob(ctx context.Context, in *BackfillJobRequest, opts ...grpc.CallOption) (*BackfillJobResponse, error)
-	// BulkJobs does the same to many jobs.
+	// BulkJobs applies one action to many jobs.
 	BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...grpc.CallOption) (*BulkJobsResponse, error)
 }
 
@@ -171,23 +175,27 @@ func (c *jobsClient) BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...
 //
 // Jobs defines and triggers jobs.
 type JobsServer interface {
-	// ApplyJob creates or updates a job. Applying the same definition again changes nothing.
+	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
-	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
+	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
+	// earlier at 3 MiB.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked. A job that other jobs depend on
-	// or have as a node is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which these are.
+	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
+	// other jobs depend on the job or have it as a node, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)
-	// TriggerJob accepts a run now. It answers when the run is durable, or when its end is: see wait.
+	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
+	// its end is.
 	TriggerJob(context.Context, *TriggerJobRequest) (*Run, error)
-	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
+	// SkipNext drops the next planned time of a job's schedule; later ones stay.
 	SkipNext(context.Context, *SkipNextRequest) (*Job, error)
-	// BackfillJob makes a run for each time that the job's schedule plans in a range, as far as it has passed. Asking twice makes them once.
+	// BackfillJob makes a run for each planned time of the job's schedule in a past range.
+	// A repeated call makes no second run for a time.
 	BackfillJob(context.Context, *BackfillJobRequest) (*BackfillJobResponse, error)
-	// BulkJobs does the same to many jobs.
+	// BulkJobs applies one action to many jobs.
 	BulkJobs(context.Context, *BulkJobsRequest) (*BulkJobsResponse, error)
 	mustEmbedUnimplementedJobsServer()
 }
@@ -495,7 +503,8 @@ const (
 //
 // Calendars are named sets of dates that schedules include and exclude.
 type CalendarsClient interface {
-	// PutCalendar creates or replaces a calendar. The jobs that name it are planned anew.
+	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
+	// again.
 	PutCalendar(ctx context.Context, in *PutCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
 	GetCalendar(ctx context.Context, in *GetCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
 	ListCalendars(ctx context.Context, in *ListCalendarsRequest, opts ...grpc.CallOption) (*ListCalendarsResponse, error)
@@ -557,7 +566,8 @@ func (c *calendarsClient) DeleteCalendar(ctx context.Context, in *DeleteCalendar
 //
 // Calendars are named sets of dates that schedules include and exclude.
 type CalendarsServer interface {
-	// PutCalendar creates or replaces a calendar. The jobs that name it are planned anew.
+	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
+	// again.
 	PutCalendar(context.Context, *PutCalendarRequest) (*Calendar, error)
 	GetCalendar(context.Context, *GetCalendarRequest) (*Calendar, error)
 	ListCalendars(context.Context, *ListCalendarsRequest) (*ListCalendarsResponse, error)
@@ -723,18 +733,23 @@ const (
 // Runs shows and controls runs.
 type RunsClient interface {
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*Run, error)
-	// ListRuns returns runs newest first: those that are live, then those that ended, by the time of their end.
+	// ListRuns returns live runs first, newest first, then ended runs by the time of their
+	// end, newest first.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
-	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
+	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
+	// one becomes stopped when the host has confirmed.
 	CancelRun(ctx context.Context, in *CancelRunRequest, opts ...grpc.CallOption) (*Run, error)
-	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
-	// not succeed it makes only these anew. Of a workflow that did not succeed it goes on: what succeeded is kept.
+	// RetryRun makes a new run of an ended one, of the same job and with the same input.
+	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
+	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error)
-	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
+	// ExplainRun explains the state of a run: for each host, why it may or may not take the
+	// run.
 	ExplainRun(ctx context.Context, in *ExplainRunRequest, opts ...grpc.CallOption) (*ExplainRunResponse, error)
 	// WatchRun sends the run now and at each change until it is terminal.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Run], error)
-	// ReadLog sends the lines of a run's log from an offset on; with follow it goes on until the run is terminal and all was sent.
+	// ReadLog sends the lines of a run's log from an offset on. With follow it continues
+	// until the run is terminal and all lines were sent.
 	ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogLine], error)
 }
 
@@ -841,18 +856,23 @@ type Runs_ReadLogClient = grpc.ServerStreamingClient[LogLine]
 // Runs shows and controls runs.
 type RunsServer interface {
 	GetRun(context.Context, *GetRunRequest) (*Run, error)
-	// ListRuns returns runs newest first: those that are live, then those that ended, by the time of their end.
+	// ListRuns returns live runs first, newest first, then ended runs by the time of their
+	// end, newest first.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
-	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
+	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
+	// one becomes stopped when the host has confirmed.
 	CancelRun(context.Context, *CancelRunRequest) (*Run, error)
-	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
-	// not succeed it makes only these anew. Of a workflow that did not succeed it goes on: what succeeded is kept.
+	// RetryRun makes a new run of an ended one, of the same job and with the same input.
+	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
+	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(context.Context, *RetryRunRequest) (*Run, error)
-	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
+	// ExplainRun explains the state of a run: for each host, why it may or may not take the
+	// run.
 	ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error)
 	// WatchRun sends the run now and at each change until it is terminal.
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[Run]) error
-	// ReadLog sends the lines of a run's log from an offset on; with follow it goes on until the run is terminal and all was sent.
+	// ReadLog sends the lines of a run's log from an offset on. With follow it continues
+	// until the run is terminal and all lines were sent.
 	ReadLog(*ReadLogRequest, grpc.ServerStreamingServer[LogLine]) error
 	mustEmbedUnimplementedRunsServer()
 }

@@ -79,12 +79,14 @@ func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
 }
 
-// Record is one change of one slot. It carries outcomes, not intents: what was
-// computed (the next planned time, the picked host) is written down, so that a
-// replay computes nothing anew.
+// Record is one change of one slot. It holds outcomes, not intents: the server writes
+// down what it computed (the next planned time, the picked host), so that a replay
+// computes nothing again.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	AtMs  int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // the server's clock when it decided, Unix; the only time that Apply knows
+	// at_ms is the server's clock at the time of the decision, Unix. It is the only time
+	// that Apply knows.
+	AtMs int64 `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Record_JobPut
@@ -119,7 +121,7 @@ type Record struct {
 	//	*Record_SlotComing
 	//	*Record_AppHomed
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
-	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
+	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -649,9 +651,9 @@ type JobPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                      // revision and times included
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time; 0: none
-	Rescheduled   bool                   `protobuf:"varint,3,opt,name=rescheduled,proto3" json:"rescheduled,omitempty"`     // the schedule changed: what was armed by the old one is revoked
-	Renewed       bool                   `protobuf:"varint,4,opt,name=renewed,proto3" json:"renewed,omitempty"`             // it is another schedule than before: its planned times are counted anew
-	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                     // for what is armed, when the job names another alias than before
+	Rescheduled   bool                   `protobuf:"varint,3,opt,name=rescheduled,proto3" json:"rescheduled,omitempty"`     // the schedule changed: runs armed by the old one are revoked
+	Renewed       bool                   `protobuf:"varint,4,opt,name=renewed,proto3" json:"renewed,omitempty"`             // a different schedule: its planned times are counted from 0
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                     // for armed runs, when the job now names another alias
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -906,13 +908,13 @@ func (x *AliasDelete) GetName() string {
 	return ""
 }
 
-// Pin is the version that an alias stood for when a run was accepted.
+// Pin is the version that an alias pointed at when a run was accepted.
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Alias         string                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`   // name@alias, as the job names it
 	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // name@version
 	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	Canary        bool                   `protobuf:"varint,4,opt,name=canary,proto3" json:"canary,omitempty"` // the run is one of the canary's share
+	Canary        bool                   `protobuf:"varint,4,opt,name=canary,proto3" json:"canary,omitempty"` // the run belongs to the canary's share
 	Needs         []string               `protobuf:"bytes,5,rep,name=needs,proto3" json:"needs,omitempty"`    // of the version, see Module
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -986,7 +988,7 @@ func (x *Pin) GetNeeds() []string {
 // TallyRow counts the attempts of a canary's runs by minute.
 type TallyRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartedMs     int64                  `protobuf:"varint,1,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the canary's start: an older tally counts for nothing
+	StartedMs     int64                  `protobuf:"varint,1,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the canary's start: a tally with an older start is ignored
 	Minutes       []*TallyRow_Minute     `protobuf:"bytes,2,rep,name=minutes,proto3" json:"minutes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1036,7 +1038,7 @@ func (x *TallyRow) GetMinutes() []*TallyRow_Minute {
 	return nil
 }
 
-// Armed holds runs that a schedule planned, written ahead of their time.
+// Armed holds runs planned by a schedule. It is written before their planned time.
 type Armed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Armed_Run           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -1081,7 +1083,8 @@ func (x *Armed) GetRuns() []*Armed_Run {
 	return nil
 }
 
-// Passed says that planned times of a job's schedule do not run. One terminal run is kept for all of them.
+// Passed records that planned times of a job's schedule do not run. One terminal run
+// represents all of them.
 type Passed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1182,7 +1185,8 @@ func (x *Passed) GetCode() string {
 	return ""
 }
 
-// Ended holds live runs that end without an attempt: skipped by the overlap policy or by request, missed at the deadline.
+// Ended holds live runs that end without an attempt: skipped by the overlap policy or on
+// request, or missed at the deadline.
 type Ended struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Ended_Run           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -1234,7 +1238,7 @@ type Fanned struct {
 	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
 	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`       // of a broadcast: the host of each part, by id
 	Only          []int32                `protobuf:"varint,4,rep,packed,name=only,proto3" json:"only,omitempty"` // the numbers of the parts to make; empty: all
-	Window        int32                  `protobuf:"varint,50,opt,name=window,proto3" json:"window,omitempty"`   // of a run that maps: how many parts are runs at once
+	Window        int32                  `protobuf:"varint,50,opt,name=window,proto3" json:"window,omitempty"`   // of a run that maps: the number of parts that are runs at the same time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,17 +1308,19 @@ func (x *Fanned) GetWindow() int32 {
 	return 0
 }
 
-// Advanced moves a run of a workflow on. The first one begins it.
+// Advanced advances a run of a workflow. The first one starts it.
 type Advanced struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Nodes         []*NodeRow             `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"` // those that change
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // the run ends so; "": it goes on
-	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
-	Output        []byte                 `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
-	JobNextMs     int64                  `protobuf:"varint,7,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when it ends
-	GoOn          []string               `protobuf:"bytes,8,rep,name=go_on,json=goOn,proto3" json:"go_on,omitempty"`                   // when it begins: the nodes that go on where the run that it retries ended
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Run       []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Nodes     []*NodeRow             `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"` // the nodes that change
+	State     string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // the run ends in this state; "": it continues
+	Error     string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Code      string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
+	Output    []byte                 `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	JobNextMs int64                  `protobuf:"varint,7,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when it ends
+	// go_on is set when the run starts: the nodes that continue where the retried run
+	// ended.
+	GoOn          []string `protobuf:"bytes,8,rep,name=go_on,json=goOn,proto3" json:"go_on,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1405,7 +1411,7 @@ func (x *Advanced) GetGoOn() []string {
 	return nil
 }
 
-// NodeRow is what a run of a workflow knows of one node.
+// NodeRow is the state of one node in a run of a workflow.
 type NodeRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1415,12 +1421,12 @@ type NodeRow struct {
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // shortened
 	Code          string                 `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
 	Output        []byte                 `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`                         // only when another node or the output of the workflow needs it
-	LostBytes     int64                  `protobuf:"varint,8,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"` // the size of an output that is not kept: too large, or nobody needs it
+	LostBytes     int64                  `protobuf:"varint,8,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"` // the size of an output that was dropped: too large, or not needed
 	StartedMs     int64                  `protobuf:"varint,9,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
 	FinishedMs    int64                  `protobuf:"varint,10,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
-	Kept          bool                   `protobuf:"varint,11,opt,name=kept,proto3" json:"kept,omitempty"`  // taken over from the run that this one goes on with
-	Form          uint64                 `protobuf:"fixed64,12,opt,name=form,proto3" json:"form,omitempty"` // a hash of what it was to run
-	Nodes         []*NodeRow             `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"` // only in Accepted.kept, of a nested workflow: what it keeps
+	Kept          bool                   `protobuf:"varint,11,opt,name=kept,proto3" json:"kept,omitempty"`  // taken over from the run that this run continues
+	Form          uint64                 `protobuf:"fixed64,12,opt,name=form,proto3" json:"form,omitempty"` // a hash of the job and input that the node was going to run
+	Nodes         []*NodeRow             `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"` // only in Accepted.kept, for a nested workflow: the nodes that it keeps
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,11 +1552,11 @@ func (x *NodeRow) GetNodes() []*NodeRow {
 	return nil
 }
 
-// Met says that a run of another job counts for a dependency that is not complete yet.
+// Met records that a run of another job counts for a dependency that is not yet complete.
 type Met struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`           // that depends
-	Upstream      string                 `protobuf:"bytes,2,opt,name=upstream,proto3" json:"upstream,omitempty"` // whose run ended
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`           // the dependent job
+	Upstream      string                 `protobuf:"bytes,2,opt,name=upstream,proto3" json:"upstream,omitempty"` // the job whose run ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1935,7 +1941,7 @@ func (x *SecretDelete) GetName() string {
 
 type GrantsPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grants        *ModuleGrants          `protobuf:"bytes,1,opt,name=grants,proto3" json:"grants,omitempty"` // nothing granted: the module has none any more
+	Grants        *ModuleGrants          `protobuf:"bytes,1,opt,name=grants,proto3" json:"grants,omitempty"` // without a grant: removes the module's grants
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1977,7 +1983,7 @@ func (x *GrantsPut) GetGrants() *ModuleGrants {
 	return nil
 }
 
-// Checkpointed keeps what an attempt left for the next one.
+// Checkpointed records the checkpoint that an attempt saved for the next one.
 type Checkpointed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -2041,8 +2047,8 @@ func (x *Checkpointed) GetData() []byte {
 // Mapped adds parts to a run of a job that maps.
 type Mapped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Part          []byte                 `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`    // the part whose handler asked
-	First         int32                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // how many inputs it had mapped before
+	Part          []byte                 `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`    // the part whose handler mapped the inputs
+	First         int32                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // number of inputs that it had mapped before
 	Chunk         uint32                 `protobuf:"varint,3,opt,name=chunk,proto3" json:"chunk,omitempty"` // the number of the chunk among those of the run
 	Inputs        *MapChunk              `protobuf:"bytes,4,opt,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2107,14 +2113,16 @@ func (x *Mapped) GetInputs() *MapChunk {
 	return nil
 }
 
-// MapChunk holds the inputs of parts that follow one another.
+// MapChunk holds the inputs of consecutive parts.
 type MapChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	First         int32                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"` // the number of the first part
-	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
-	Sizes         []uint32               `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"` // of the inputs, which stand in data one behind the other
-	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	Parts         []*MapPart             `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"` // of parts that are tried again, as many as sizes: first is their place among those
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First int32                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"` // the number of the first part
+	Depth int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
+	Sizes []uint32               `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"` // of the inputs, which are concatenated in data
+	Data  []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// parts are parts that are retried, as many as sizes. first is then an index into the
+	// retried parts.
+	Parts         []*MapPart `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2184,12 +2192,12 @@ func (x *MapChunk) GetParts() []*MapPart {
 	return nil
 }
 
-// MapPart is a part of an earlier run that is tried again.
+// MapPart is a part of an earlier run that is retried.
 type MapPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
-	Mapped        int32                  `protobuf:"varint,3,opt,name=mapped,proto3" json:"mapped,omitempty"` // how many inputs it has mapped before
+	Mapped        int32                  `protobuf:"varint,3,opt,name=mapped,proto3" json:"mapped,omitempty"` // number of inputs that it has mapped before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2245,15 +2253,16 @@ func (x *MapPart) GetMapped() int32 {
 	return 0
 }
 
-// Resumed says with what of an earlier run a parent goes on that has just been accepted. Both are in one unit.
+// Resumed records what a newly accepted parent takes over from an earlier run. Its
+// records are in one batch with the acceptance.
 type Resumed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`       // as many as the earlier run had, without the one that reduces
+	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`       // as many as the earlier run had, without the reduce part
 	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`        // of a broadcast: the hosts of Accepted.parts, by id
-	Inputs        *MapChunk              `protobuf:"bytes,4,opt,name=inputs,proto3" json:"inputs,omitempty"`      // of a run that maps: the parts that are tried again
-	Outputs       []*MapOutputs          `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`    // of those that are not, for the one that reduces
-	Overflow      bool                   `protobuf:"varint,6,opt,name=overflow,proto3" json:"overflow,omitempty"` // these outputs are more than it may get
+	Inputs        *MapChunk              `protobuf:"bytes,4,opt,name=inputs,proto3" json:"inputs,omitempty"`      // of a run that maps: the parts that are retried
+	Outputs       []*MapOutputs          `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`    // of the parts that are not retried, for the reduce part
+	Overflow      bool                   `protobuf:"varint,6,opt,name=overflow,proto3" json:"overflow,omitempty"` // these outputs exceed the limit of the reduce part
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2330,7 +2339,7 @@ func (x *Resumed) GetOverflow() bool {
 	return false
 }
 
-// MapOutputs holds the outputs of parts, as far as they are kept for the reduce part.
+// MapOutputs holds the outputs of parts that are retained for the reduce part.
 type MapOutputs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outputs       []*MapOutputs_Output   `protobuf:"bytes,1,rep,name=outputs,proto3" json:"outputs,omitempty"`
@@ -2375,7 +2384,7 @@ func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
 	return nil
 }
 
-// ValueRow is a value as the store keeps it.
+// ValueRow is a value as stored.
 type ValueRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Value         []byte                 `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
@@ -2444,7 +2453,7 @@ func (x *ValueRow) GetId() string {
 	return ""
 }
 
-// VersionRow is the highest version of a value that a slot has given.
+// VersionRow is the highest version of a value that a slot has assigned.
 type VersionRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2489,7 +2498,7 @@ func (x *VersionRow) GetVersion() uint64 {
 	return 0
 }
 
-// SecretRow is a secret as it is kept.
+// SecretRow is a secret as stored.
 type SecretRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2566,7 +2575,7 @@ func (x *SecretRow) GetSealed() []byte {
 	return nil
 }
 
-// CheckpointRow is what an attempt left for the next one.
+// CheckpointRow is the checkpoint that an attempt saved for the next one.
 type CheckpointRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -2613,22 +2622,24 @@ func (x *CheckpointRow) GetData() []byte {
 
 // Accepted is one triggered run.
 type Accepted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	HasInput      bool                   `protobuf:"varint,3,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"` // false: the job's own input
-	Input         []byte                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	KeyHash       []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // 16 bytes of the idempotency key's hash; empty: none
-	TraceParent   string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Trigger       string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`                        // "": manual
-	Cause         []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                            // the run that this one retries or follows
-	Completes     bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"`                   // the job's dependency: what was met is used up
-	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                   // of a retried parent: make only these parts
-	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of the run cause, a workflow's: the node that this run is
-	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
-	PlannedMs     int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time that the id begins with
-	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                               // when the job names an alias
-	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`                             // of a retried workflow: the nodes that it may keep, and nested ones that go on
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Run         []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Job         string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	HasInput    bool                   `protobuf:"varint,3,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"` // false: the job's own input
+	Input       []byte                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	KeyHash     []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // 16 bytes of the idempotency key's hash; empty: none
+	TraceParent string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Trigger     string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`                        // "": manual
+	Cause       []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                            // the run that this one retries or follows
+	Completes   bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"`                   // completes the job's dependency: the recorded Met entries are used up
+	Parts       []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                   // of a retried parent: make only these parts
+	Node        string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of a run of a workflow, the cause: the node that this run is
+	Priority    int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
+	PlannedMs   int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time in the id
+	Pin         *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                               // when the job names an alias
+	// kept are, for a retried workflow, the nodes that it may keep and the nested workflows
+	// that continue.
+	Kept          []*NodeRow `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2768,8 +2779,8 @@ func (x *Accepted) GetKept() []*NodeRow {
 	return nil
 }
 
-// Started says which runs were sent to a host. It is not synced for: losing it
-// means that the run is sent again.
+// Started records the runs that were sent to a host. No sync waits for it: after a loss
+// the host reports the runs, or the server sends them again.
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -2830,7 +2841,7 @@ func (x *Started) GetRuns() []*Started_Run {
 	return nil
 }
 
-// Finished holds the ends of attempts and what follows from each.
+// Finished holds the ends of attempts and the consequences of each.
 type Finished struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ends          []*Finished_End        `protobuf:"bytes,1,rep,name=ends,proto3" json:"ends,omitempty"`
@@ -2878,8 +2889,8 @@ func (x *Finished) GetEnds() []*Finished_End {
 type CancelRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	JobNextMs     int64                  `protobuf:"varint,2,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when the run ends by it
-	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`                                 // for people; "": by request
+	JobNextMs     int64                  `protobuf:"varint,2,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when this ends the run
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`                                 // for people; "": on request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2935,7 +2946,8 @@ func (x *CancelRequested) GetWhy() string {
 	return ""
 }
 
-// Adopted says that a host reported to be running what the slot believed to be queued or elsewhere.
+// Adopted records that a host reported runs as its own that the slot had as queued or on
+// another host.
 type Adopted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -2996,7 +3008,7 @@ func (x *Adopted) GetRuns() []*Started_Run {
 	return nil
 }
 
-// RunRow is a run as the store keeps it.
+// RunRow is a run as stored.
 type RunRow struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Id              []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3009,7 +3021,7 @@ type RunRow struct {
 	StartedMs       int64                  `protobuf:"varint,8,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
 	FinishedMs      int64                  `protobuf:"varint,9,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
 	Attempt         int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Lost            int32                  `protobuf:"varint,11,opt,name=lost,proto3" json:"lost,omitempty"` // attempts that ended because a host went away
+	Lost            int32                  `protobuf:"varint,11,opt,name=lost,proto3" json:"lost,omitempty"` // attempts that ended because their host was lost
 	MaxAttempts     int32                  `protobuf:"varint,12,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	Host            string                 `protobuf:"bytes,13,opt,name=host,proto3" json:"host,omitempty"`
 	Session         string                 `protobuf:"bytes,14,opt,name=session,proto3" json:"session,omitempty"`
@@ -3027,31 +3039,33 @@ type RunRow struct {
 	CancelRequested bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
 	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
-	Definition      []byte                 `protobuf:"bytes,29,opt,name=definition,proto3" json:"definition,omitempty"` // the job as it was when the run was accepted, of a live run
+	Definition      []byte                 `protobuf:"bytes,29,opt,name=definition,proto3" json:"definition,omitempty"` // of a live run: the job at the time of acceptance
 	Covers          int64                  `protobuf:"varint,30,opt,name=covers,proto3" json:"covers,omitempty"`
 	Parent          []byte                 `protobuf:"bytes,31,opt,name=parent,proto3" json:"parent,omitempty"`
 	Part            int32                  `protobuf:"varint,32,opt,name=part,proto3" json:"part,omitempty"`
-	Parts           int32                  `protobuf:"varint,33,opt,name=parts,proto3" json:"parts,omitempty"`                          // of a parent: as many as it has; of a part: as many as its parent has
-	PartsMade       int32                  `protobuf:"varint,34,opt,name=parts_made,json=partsMade,proto3" json:"parts_made,omitempty"` // of a parent: those that were made
+	Parts           int32                  `protobuf:"varint,33,opt,name=parts,proto3" json:"parts,omitempty"`                          // the number of parts, of a parent and of each of its parts
+	PartsMade       int32                  `protobuf:"varint,34,opt,name=parts_made,json=partsMade,proto3" json:"parts_made,omitempty"` // of a parent: the parts that were made
 	PartsSucceeded  int32                  `protobuf:"varint,35,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
 	PartsFailed     int32                  `protobuf:"varint,36,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"`
 	Pinned          string                 `protobuf:"bytes,37,opt,name=pinned,proto3" json:"pinned,omitempty"` // the only host that may run it, by id
 	Cause           []byte                 `protobuf:"bytes,38,opt,name=cause,proto3" json:"cause,omitempty"`
 	CancelWhy       string                 `protobuf:"bytes,40,opt,name=cancel_why,json=cancelWhy,proto3" json:"cancel_why,omitempty"`
-	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"`                    // of a parent that was not fanned out yet: the parts to make
-	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`                            // of the run cause, a workflow's: the node that this run is
-	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`                          // of a run of a workflow; before it begins: those that it may keep
-	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`                             // counts the ended runs of its job; 0: it is not counted
-	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`                              // of a parent that maps
-	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`                         // of a part of a run that maps: how many parts lie between it and the first one
-	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`                       // of such a part: how many inputs it has mapped
-	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`                       // it is the part that reduces
-	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`                        // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`                            // of a part of a run that maps
-	Pin             *Pin                   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`                              // of a run whose job names an alias
-	OnlyHosts       []string               `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"` // of a retried broadcast that was not fanned out yet: the hosts of only
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent before its fan-out: the parts to make
+	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of a run of a workflow, the cause: the node that this run is
+	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it starts: the nodes that it may keep
+	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`          // the run's number among the ended runs of its job; 0: not counted
+	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
+	// depth is the number of parts between this part of a run that maps and the first part.
+	Depth  int32  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`
+	Mapped int32  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"` // of such a part: the number of inputs it has mapped
+	Reduce bool   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"` // this is the reduce part
+	Fanout string `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`  // of a parent: the mode of its job's fanout
+	Role   string `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps
+	Pin    *Pin   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`        // of a run whose job names an alias
+	// only_hosts are, for a retried broadcast before its fan-out, the hosts of only.
+	OnlyHosts     []string `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
@@ -3441,18 +3455,19 @@ func (x *RunRow) GetOnlyHosts() []string {
 	return nil
 }
 
-// MapRow is what a run that maps knows of its parts beside their counts.
+// MapRow is the state that a run that maps has about its parts, in addition to their
+// counts.
 type MapRow struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Released int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; those behind them wait
+	Released int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; later parts wait
 	Window   int32                  `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
-	Chunks   int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
-	Reduced  bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the part that reduces was made
-	Overflow bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs are more than the reduce part may get
-	// Of a run that goes on where another one ended:
-	Base          int32 `protobuf:"varint,6,opt,name=base,proto3" json:"base,omitempty"`       // as many parts as that one had
-	Again         int32 `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`     // of these: those that are tried again
-	Retried       int32 `protobuf:"varint,8,opt,name=retried,proto3" json:"retried,omitempty"` // of these: those that were made into runs
+	Chunks   int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // number of input chunks so far
+	Reduced  bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the reduce part was made
+	Overflow bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs exceed the limit of the reduce part
+	// Of a run that continues an earlier one:
+	Base          int32 `protobuf:"varint,6,opt,name=base,proto3" json:"base,omitempty"`       // number of parts of the earlier run
+	Again         int32 `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`     // of these: parts that are retried
+	Retried       int32 `protobuf:"varint,8,opt,name=retried,proto3" json:"retried,omitempty"` // of these: parts that were made into runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3643,15 +3658,15 @@ func (x *AttemptRow) GetCode() string {
 	return ""
 }
 
-// JobRow is a job as the store keeps it. What its runs change is in a row of its own, when there is one: that holds
-// then.
+// JobRow is a job as stored. If the job has a JobStatsRow, the fields that both rows have
+// count there.
 type JobRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`        // a Job; read from older stores, not written: see shape
+	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`        // a Job; read from older stores only, see shape
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time that is not armed
 	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"`            // planned times of the schedule so far
-	Shape         []byte                 `protobuf:"bytes,14,opt,name=shape,proto3" json:"shape,omitempty"`                 // a Job: what many have in common, see job.Shape
-	Own           []byte                 `protobuf:"bytes,15,opt,name=own,proto3" json:"own,omitempty"`                     // a Job: the rest, without its name and app
+	Shape         []byte                 `protobuf:"bytes,14,opt,name=shape,proto3" json:"shape,omitempty"`                 // a Job: the template, which many jobs share, see job.Shape
+	Own           []byte                 `protobuf:"bytes,15,opt,name=own,proto3" json:"own,omitempty"`                     // a Job: the overrides, without name and app
 	Revision      int64                  `protobuf:"varint,16,opt,name=revision,proto3" json:"revision,omitempty"`
 	Etag          []byte                 `protobuf:"bytes,17,opt,name=etag,proto3" json:"etag,omitempty"` // 8 bytes
 	unknownFields protoimpl.UnknownFields
@@ -3737,7 +3752,8 @@ func (x *JobRow) GetEtag() []byte {
 	return nil
 }
 
-// JobStatsRow is what the runs and planned times of a job came to.
+// JobStatsRow holds the counters and the state that runs and planned times of a job
+// change.
 type JobStatsRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NextMs        int64                  `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
@@ -3862,13 +3878,15 @@ func (x *JobStatsRow) GetGivenMs() []int64 {
 	return nil
 }
 
-// Ingress is a command as the ingress keeps it until it is applied.
+// Ingress is a command in the ingress until it is applied.
 type Ingress struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
-	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when it was accepted: the run of a trigger that has a key has its id from this time, however often it is applied
-	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`                // of a trigger without a key: the id of its run, fixed by the server that accepted it
-	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Command *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	// at_ms is the time of acceptance. The id of the run of a trigger with a key is derived
+	// from it, so that applying the command again gives the same id.
+	AtMs          int64  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	Run           []byte `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"` // of a trigger without a key: the id of its run, set by the accepting server
+	TraceParent   string `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3931,7 +3949,7 @@ func (x *Ingress) GetTraceParent() string {
 	return ""
 }
 
-// RouteRow is what a routing strategy remembers.
+// RouteRow is the state of a routing strategy.
 type RouteRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LastHost      string                 `protobuf:"bytes,1,opt,name=last_host,json=lastHost,proto3" json:"last_host,omitempty"`
@@ -3992,7 +4010,8 @@ func (x *RouteRow) GetUses() []*RouteRow_Use {
 	return nil
 }
 
-// LiveRow holds live runs that were written together. They are newer than rows of their own.
+// LiveRow holds packed rows: live runs that were written together. They are newer than
+// single rows of the same runs.
 type LiveRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*RunRow              `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -4037,7 +4056,7 @@ func (x *LiveRow) GetRuns() []*RunRow {
 	return nil
 }
 
-// KeyRow holds idempotency keys of one flush.
+// KeyRow holds the idempotency keys of one flush.
 type KeyRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Keys          []*KeyRow_Key          `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
@@ -4143,7 +4162,7 @@ func (x *CountRow) GetFailed() int64 {
 	return 0
 }
 
-// MinuteRow is the roll-up of one app and one minute.
+// MinuteRow holds the counters of one app for one minute.
 type MinuteRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Accepted      int64                  `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
@@ -4249,12 +4268,13 @@ func (x *LogRow) GetLines() []*LogLine {
 	return nil
 }
 
-// SlotLeaving freezes a slot of an app that is split: its jobs and live runs are on their way to another unit. No other
-// record changes it from here on.
+// SlotLeaving freezes a slot of a split app: its jobs and live runs move to another
+// partition. While the slot is away, no record changes it except those of its move and of
+// values.
 type SlotLeaving struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"` // its number: rises by one with each move of the slot
-	Unit          string                 `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`  // where it goes
+	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"` // number of the move: one more than that of the slot's previous move
+	Unit          string                 `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`  // the receiving partition
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4303,7 +4323,7 @@ func (x *SlotLeaving) GetUnit() string {
 	return ""
 }
 
-// SlotLeft says that the other unit has it. What was frozen is forgotten.
+// SlotLeft records that the other partition has the slot. The frozen state is dropped.
 type SlotLeft struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"`
@@ -4348,11 +4368,12 @@ func (x *SlotLeft) GetMove() uint64 {
 	return 0
 }
 
-// SlotComing brings what was frozen elsewhere. It may take several records; the slot works with the last one.
+// SlotComing brings the frozen state of a slot from another partition. It may take
+// several records; the slot becomes usable with the last one.
 type SlotComing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"`
-	First         bool                   `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // what came before it, of a try that did not come to its end, is forgotten
+	First         bool                   `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // drops the items of an earlier transfer that did not complete
 	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	Items         []*SlotItem            `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4478,8 +4499,9 @@ func (x *SlotItem) GetValue() []byte {
 	return nil
 }
 
-// AppHomed says that what an app has but once (settings, modules, aliases, calendars, secrets, grants, values) is changed in
-// another unit, and is here a copy of what is there.
+// AppHomed records that another partition is the primary partition of the app. Settings,
+// modules, aliases, calendars, secrets, grants and values are changed there; this
+// partition has a copy.
 type AppHomed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -4524,12 +4546,12 @@ func (x *AppHomed) GetUnit() string {
 	return ""
 }
 
-// PlaceRow says where the jobs of a slot are.
+// PlaceRow is the ownership of a slot.
 type PlaceRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         int32                  `protobuf:"varint,1,opt,name=state,proto3" json:"state,omitempty"` // 0 here, 1 leaving, 2 left, 3 coming
 	Move          uint64                 `protobuf:"varint,2,opt,name=move,proto3" json:"move,omitempty"`
-	Unit          string                 `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"` // where it goes, or went
+	Unit          string                 `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"` // the receiving partition
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4585,7 +4607,7 @@ func (x *PlaceRow) GetUnit() string {
 	return ""
 }
 
-// HomeRow names the unit where an app is changed.
+// HomeRow names the primary partition of an app.
 type HomeRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -4696,7 +4718,7 @@ type Armed_Run struct {
 	PlannedMs     int64                  `protobuf:"varint,2,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
 	NextMs        int64                  `protobuf:"varint,3,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the job's next planned time after this one; 0: none
 	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Covers        int64                  `protobuf:"varint,5,opt,name=covers,proto3" json:"covers,omitempty"` // passed planned times that this run stands for
+	Covers        int64                  `protobuf:"varint,5,opt,name=covers,proto3" json:"covers,omitempty"` // missed planned times that this run covers
 	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`       // when the job names an alias
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4964,9 +4986,9 @@ type Finished_End struct {
 	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	Code          string                 `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
 	Trace         string                 `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
-	StartedMs     int64                  `protobuf:"varint,9,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // of the handler, the host's clock
+	StartedMs     int64                  `protobuf:"varint,9,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // start of the handler, by the host's clock
 	DurationUs    int64                  `protobuf:"varint,10,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
-	State         string                 `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`                             // the run's state after it: terminal, "waiting" or "queued"
+	State         string                 `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`                             // the run's state afterwards: terminal, "waiting" or "queued"
 	RetryMs       int64                  `protobuf:"varint,12,opt,name=retry_ms,json=retryMs,proto3" json:"retry_ms,omitempty"`         // when waiting: the time of the next attempt
 	JobNextMs     int64                  `protobuf:"varint,13,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // for a job with a delay schedule: its next planned time; 0: unchanged
 	unknownFields protoimpl.UnknownFields
@@ -5155,11 +5177,13 @@ func (x *RouteRow_Use) GetSeq() int64 {
 }
 
 type KeyRow_Key struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
-	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
-	Input         uint32                 `protobuf:"varint,4,opt,name=input,proto3" json:"input,omitempty"` // a checksum of the input that the key was used with; 0: not known, of an older version
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Hash  []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Run   []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	AtMs  int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// input is a checksum of the input that came with the key. 0: unknown, written by an
+	// older version.
+	Input         uint32 `protobuf:"varint,4,opt,name=input,proto3" json:"input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

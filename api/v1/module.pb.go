@@ -38,11 +38,12 @@ type Module struct {
 	CreatedAt  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Manifest   string                 `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON, as pushed
 	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
-	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
+	// Set: no object referred to the version, and its bytes were deleted. Pushing the same
+	// bytes again restores it.
 	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
 	Interpreter   string                 `protobuf:"bytes,13,opt,name=interpreter,proto3" json:"interpreter,omitempty"` // of a script: the digest of its interpreter, a module of the app
-	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"`       // what its manifest asks for
-	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`             // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"`       // what its manifest requests
+	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`             // what a host must advertise to run it: "wasi-p1", "wheelwork_v1.1"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,18 +183,19 @@ func (x *Module) GetNeeds() []string {
 	return nil
 }
 
-// Alias is a name for a version of a module that can be moved to another version. A job may name it in the place of a version;
-// its runs keep the version that the alias stood for when they were accepted.
+// Alias is a name for a version of a module that can be moved to another version. A job
+// may name it instead of a version. A run uses the version that the alias pointed at when
+// the run was accepted.
 type Alias struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"` // another version that takes a share of the runs; unset: none
+	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"` // another version that gets a share of the runs; unset: none
 	Events        []*AliasEvent          `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"` // the last 20, the newest first
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"` // that name it
+	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"` // number of jobs that name it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,14 +286,19 @@ func (x *Alias) GetJobs() int64 {
 	return 0
 }
 
-// Canary is a version on trial. It is rolled back by itself when too many attempts of its runs fail.
+// Canary is a version on trial. The server rolls it back when too many attempts of its
+// runs fail.
 type Canary struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Version     string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Percent     float64                `protobuf:"fixed64,2,opt,name=percent,proto3" json:"percent,omitempty"`                           // of the runs, above 0 and below 100; which ones follows from their ids
-	MinAttempts int32                  `protobuf:"varint,3,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"` // no verdict before so many of its attempts have ended within the window; default 20
-	MaxFailure  float64                `protobuf:"fixed64,4,opt,name=max_failure,json=maxFailure,proto3" json:"max_failure,omitempty"`   // rolled back when a larger share than this has failed, 0 to 1; default 0.1
-	Window      string                 `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`                               // the time that counts, as "10m"; default 10m, 1m to 24h
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Percent float64                `protobuf:"fixed64,2,opt,name=percent,proto3" json:"percent,omitempty"` // share of the runs, above 0 and below 100; a run's id decides
+	// min_attempts: the server decides nothing before this many attempts of the canary have
+	// ended within the window; default 20.
+	MinAttempts int32 `protobuf:"varint,3,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"`
+	// max_failure: the server rolls back when a larger share than this has failed, 0 to 1;
+	// default 0.1.
+	MaxFailure float64 `protobuf:"fixed64,4,opt,name=max_failure,json=maxFailure,proto3" json:"max_failure,omitempty"`
+	Window     string  `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"` // the period that counts, as "10m"; default 10m, 1m to 24h
 	// Set by the server.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	Succeeded     int64                  `protobuf:"varint,7,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // attempts of its runs within the window
@@ -391,8 +398,8 @@ type AliasEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"` // set, canary, canary_ended, rolled_back
-	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"` // the version before
-	To            string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`     // the version after, or the canary
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"` // the previous version
+	To            string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`     // the new version, or the canary
 	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,7 +470,7 @@ func (x *AliasEvent) GetWhy() string {
 	return ""
 }
 
-// Rollout says which hosts can run a version without loading it first.
+// Rollout shows which hosts can run a version without loading it first.
 type Rollout struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -472,7 +479,7 @@ type Rollout struct {
 	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	Ready         int32                  `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`                // hosts that have it compiled
 	Hosts         int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`                // connected hosts that serve the app
-	Complete      bool                   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`          // there is a host, and all of them are ready
+	Complete      bool                   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`          // there is at least one host, and all hosts are ready
 	ByHost        []*HostRollout         `protobuf:"bytes,8,rep,name=by_host,json=byHost,proto3" json:"by_host,omitempty"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -570,7 +577,7 @@ type HostRollout struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending compiling ready failed
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	TookMs        int64                  `protobuf:"varint,5,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // to fetch and compile
+	TookMs        int64                  `protobuf:"varint,5,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // time to fetch and compile
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -778,7 +785,7 @@ type GetModuleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"` // or an alias; "latest": the one that was pushed last
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"` // or an alias; "latest": the most recently pushed version
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1095,14 +1102,16 @@ func (x *SignModuleRequest) GetSignature() *Signature {
 }
 
 type SetAliasRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`                       // where it points from now on; "": as it is. A canary that is not given again ends
-	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`                         // put on trial beside it
-	EndCanary     bool                   `protobuf:"varint,6,opt,name=end_canary,json=endCanary,proto3" json:"end_canary,omitempty"` // with version "": the canary ends, the alias stays where it is
-	WhenReady     bool                   `protobuf:"varint,7,opt,name=when_ready,json=whenReady,proto3" json:"when_ready,omitempty"` // refused unless every connected host has the version (and the canary) ready
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	App    string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Name   string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// version is the new target of the alias; "": unchanged. A canary that is not given
+	// again ends.
+	Version       string  `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Canary        *Canary `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`                         // a version to put on trial
+	EndCanary     bool    `protobuf:"varint,6,opt,name=end_canary,json=endCanary,proto3" json:"end_canary,omitempty"` // with version "": ends the canary, and the alias does not move
+	WhenReady     bool    `protobuf:"varint,7,opt,name=when_ready,json=whenReady,proto3" json:"when_ready,omitempty"` // fail unless every connected host has the version (and the canary) ready
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1249,7 +1258,7 @@ func (x *GetAliasRequest) GetName() string {
 type ListAliasesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // "": of all
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // "": of all modules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1415,7 +1424,7 @@ type DeleteModuleRequest struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"` // also when something names it
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"` // also when other objects name it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1480,7 +1489,7 @@ func (x *DeleteModuleRequest) GetForce() bool {
 
 type DeleteModuleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // that became free; 0 when another version has the same bytes
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // freed; 0 when another version has the same bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,10 +1628,12 @@ func (x *GetRolloutRequest) GetVersion() string {
 }
 
 type CollectModulesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	OlderThan     string                 `protobuf:"bytes,3,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"` // only what was pushed longer ago than this, as "24h"; default 24h. A version is pushed before a job names it
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	App    string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	DryRun bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// older_than excludes versions pushed more recently than this, as "24h"; default 24h.
+	// It protects versions that are pushed before a job names them.
+	OlderThan     string `protobuf:"bytes,3,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1680,10 +1691,10 @@ func (x *CollectModulesRequest) GetOlderThan() string {
 
 type CollectModulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Collected     []*Module              `protobuf:"bytes,1,rep,name=collected,proto3" json:"collected,omitempty"` // versions whose bytes went, or would go
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`        // that became free, or would
-	Orphans       int32                  `protobuf:"varint,3,opt,name=orphans,proto3" json:"orphans,omitempty"`    // files among them that belong to no version: of uploads that were broken off
-	Kept          int32                  `protobuf:"varint,4,opt,name=kept,proto3" json:"kept,omitempty"`          // versions of the app that are referred to, or too young
+	Collected     []*Module              `protobuf:"bytes,1,rep,name=collected,proto3" json:"collected,omitempty"` // versions whose bytes were deleted, or would be
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`        // freed, or that would be
+	Orphans       int32                  `protobuf:"varint,3,opt,name=orphans,proto3" json:"orphans,omitempty"`    // files among them that belong to no version, from interrupted uploads
+	Kept          int32                  `protobuf:"varint,4,opt,name=kept,proto3" json:"kept,omitempty"`          // versions of the app that are referred to or too recent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1751,8 +1762,8 @@ type PushModuleRequest_Head struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`     // JSON; "" when there is none
-	Signatures    []*Signature           `protobuf:"bytes,5,rep,name=signatures,proto3" json:"signatures,omitempty"` // of the bytes as they are kept: with the manifest in them, if one is given
+	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`     // JSON; "": none
+	Signatures    []*Signature           `protobuf:"bytes,5,rep,name=signatures,proto3" json:"signatures,omitempty"` // of the bytes as stored: with the manifest in them, if one is given
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -41,25 +41,28 @@ type ModulesClient interface {
 	PushModule(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushModuleRequest, PushModuleResponse], error)
 	GetModule(ctx context.Context, in *GetModuleRequest, opts ...grpc.CallOption) (*Module, error)
 	ListModules(ctx context.Context, in *ListModulesRequest, opts ...grpc.CallOption) (*ListModulesResponse, error)
-	// DownloadModule sends the bytes of a version, as they were kept.
+	// DownloadModule sends the bytes of a version as stored.
 	DownloadModule(ctx context.Context, in *DownloadModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadModuleResponse], error)
 	// SignModule adds a signature to a version. Signing twice with the same key changes nothing.
 	SignModule(ctx context.Context, in *SignModuleRequest, opts ...grpc.CallOption) (*Module, error)
-	// SetAlias makes an alias or moves it, with or without a canary. One write switches it.
+	// SetAlias creates or moves an alias, with or without a canary, in one atomic write.
 	SetAlias(ctx context.Context, in *SetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
 	GetAlias(ctx context.Context, in *GetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
-	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
+	// ListAliases returns the aliases of an app, or of one of its modules, by module and
+	// name.
 	ListAliases(ctx context.Context, in *ListAliasesRequest, opts ...grpc.CallOption) (*ListAliasesResponse, error)
-	// DeleteModule drops the bytes of one version at once, as CollectModules does later. What is known of the version stays, and
-	// pushing the same bytes again brings it back. A version that a job, an alias, a script or a live run names is kept, unless
-	// force is set: FAILED_PRECONDITION and a Refusal say what these are.
+	// DeleteModule deletes the bytes of one version at once, as CollectModules does later.
+	// The metadata of the version stays, and pushing the same bytes again restores it. If a
+	// job, an alias, a script or a live run names the version, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteModule(ctx context.Context, in *DeleteModuleRequest, opts ...grpc.CallOption) (*DeleteModuleResponse, error)
-	// DeleteAlias removes an alias. One that a job names is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which
-	// these are. Without their alias the runs of such jobs fail until it is set again.
+	// DeleteAlias removes an alias. If a job names it, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names the jobs, unless force is set. Then the
+	// runs of those jobs fail until the alias is set again.
 	DeleteAlias(ctx context.Context, in *DeleteAliasRequest, opts ...grpc.CallOption) (*DeleteAliasResponse, error)
-	// GetRollout says which hosts have a version ready.
+	// GetRollout returns which hosts have a version ready.
 	GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
-	// CollectModules drops the bytes of versions that nothing refers to.
+	// CollectModules deletes the bytes of versions that no object refers to.
 	CollectModules(ctx context.Context, in *CollectModulesRequest, opts ...grpc.CallOption) (*CollectModulesResponse, error)
 }
 
@@ -211,25 +214,28 @@ type ModulesServer interface {
 	PushModule(grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]) error
 	GetModule(context.Context, *GetModuleRequest) (*Module, error)
 	ListModules(context.Context, *ListModulesRequest) (*ListModulesResponse, error)
-	// DownloadModule sends the bytes of a version, as they were kept.
+	// DownloadModule sends the bytes of a version as stored.
 	DownloadModule(*DownloadModuleRequest, grpc.ServerStreamingServer[DownloadModuleResponse]) error
 	// SignModule adds a signature to a version. Signing twice with the same key changes nothing.
 	SignModule(context.Context, *SignModuleRequest) (*Module, error)
-	// SetAlias makes an alias or moves it, with or without a canary. One write switches it.
+	// SetAlias creates or moves an alias, with or without a canary, in one atomic write.
 	SetAlias(context.Context, *SetAliasRequest) (*Alias, error)
 	GetAlias(context.Context, *GetAliasRequest) (*Alias, error)
-	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
+	// ListAliases returns the aliases of an app, or of one of its modules, by module and
+	// name.
 	ListAliases(context.Context, *ListAliasesRequest) (*ListAliasesResponse, error)
-	// DeleteModule drops the bytes of one version at once, as CollectModules does later. What is known of the version stays, and
-	// pushing the same bytes again brings it back. A version that a job, an alias, a script or a live run names is kept, unless
-	// force is set: FAILED_PRECONDITION and a Refusal say what these are.
+	// DeleteModule deletes the bytes of one version at once, as CollectModules does later.
+	// The metadata of the version stays, and pushing the same bytes again restores it. If a
+	// job, an alias, a script or a live run names the version, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteModule(context.Context, *DeleteModuleRequest) (*DeleteModuleResponse, error)
-	// DeleteAlias removes an alias. One that a job names is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which
-	// these are. Without their alias the runs of such jobs fail until it is set again.
+	// DeleteAlias removes an alias. If a job names it, the call fails with
+	// FAILED_PRECONDITION and a Refusal that names the jobs, unless force is set. Then the
+	// runs of those jobs fail until the alias is set again.
 	DeleteAlias(context.Context, *DeleteAliasRequest) (*DeleteAliasResponse, error)
-	// GetRollout says which hosts have a version ready.
+	// GetRollout returns which hosts have a version ready.
 	GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error)
-	// CollectModules drops the bytes of versions that nothing refers to.
+	// CollectModules deletes the bytes of versions that no object refers to.
 	CollectModules(context.Context, *CollectModulesRequest) (*CollectModulesResponse, error)
 	mustEmbedUnimplementedModulesServer()
 }

@@ -34,9 +34,8 @@ var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// permission names what a caller must hold to call the method. A method
-	// without one is refused for everybody: the default is deny.
-	// "public" is open to callers without a token.
+	// permission names the permission that a caller needs for the method. The server
+	// refuses every call of a method without this option. "public" needs no token.
 	//
 	// optional string permission = 50101;
 	E_Permission = &file_v1_options_proto_extTypes[0]

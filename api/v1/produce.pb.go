@@ -25,8 +25,9 @@ type ProduceRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Number   uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`    // chosen by the client, echoed in the answer
 	Commands []*Command             `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"` // at most 256
-	// ack is when the answer comes: "applied" (default): the commands are done and durable; "accepted": they are durable in
-	// the server's ingress and will be done in the order of each job, or end as dead letters.
+	// ack chooses when the server answers. "applied" (default): the commands are carried
+	// out and durable. "accepted": they are durable in the server's ingress; the server
+	// carries them out in the order of each job, or they become dead letters.
 	Ack           string `protobuf:"bytes,3,opt,name=ack,proto3" json:"ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -185,7 +186,7 @@ type ProduceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Results       []*CommandResult       `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // one for each command, in order
-	Sync          string                 `protobuf:"bytes,3,opt,name=sync,proto3" json:"sync,omitempty"`       // what durable meant: always (synced to the device), interval or os
+	Sync          string                 `protobuf:"bytes,3,opt,name=sync,proto3" json:"sync,omitempty"`       // how durable the results are: always (synced to the device), interval or os
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,11 +244,11 @@ func (x *ProduceResponse) GetSync() string {
 
 type CommandResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // a gRPC status code; 0: done and durable
+	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // a gRPC status code; 0: carried out and durable
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	Result        string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`            // created updated unchanged deleted accepted duplicate
-	RunId         string                 `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"` // of a trigger that was applied
-	Message       uint64                 `protobuf:"varint,5,opt,name=message,proto3" json:"message,omitempty"`         // with ack "accepted": its number in the ingress
+	RunId         string                 `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"` // of an applied trigger
+	Message       uint64                 `protobuf:"varint,5,opt,name=message,proto3" json:"message,omitempty"`         // with ack "accepted": the number of the message in the ingress
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

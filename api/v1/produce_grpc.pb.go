@@ -26,8 +26,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Producer is the fast way in: many commands in one message, many messages on
-// one stream, one answer for each message, in order.
+// Producer is the fast interface for commands: many commands in one message, many
+// messages on one stream, one answer for each message, in order.
 type ProducerClient interface {
 	Produce(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ProduceRequest, ProduceResponse], error)
 }
@@ -57,8 +57,8 @@ type Producer_ProduceClient = grpc.BidiStreamingClient[ProduceRequest, ProduceRe
 // All implementations must embed UnimplementedProducerServer
 // for forward compatibility.
 //
-// Producer is the fast way in: many commands in one message, many messages on
-// one stream, one answer for each message, in order.
+// Producer is the fast interface for commands: many commands in one message, many
+// messages on one stream, one answer for each message, in order.
 type ProducerServer interface {
 	Produce(grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]) error
 	mustEmbedUnimplementedProducerServer()

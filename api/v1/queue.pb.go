@@ -64,8 +64,8 @@ type GetQueuesResponse struct {
 	Logs           []*LogStats            `protobuf:"bytes,1,rep,name=logs,proto3" json:"logs,omitempty"`
 	Topics         []*TopicStats          `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
 	DeadLetters    int64                  `protobuf:"varint,3,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	Duplicates     int64                  `protobuf:"varint,4,opt,name=duplicates,proto3" json:"duplicates,omitempty"`                               // messages that were answered by an earlier one with the same key
-	LostUnconsumed int64                  `protobuf:"varint,5,opt,name=lost_unconsumed,json=lostUnconsumed,proto3" json:"lost_unconsumed,omitempty"` // messages that retention dropped before anybody consumed them
+	Duplicates     int64                  `protobuf:"varint,4,opt,name=duplicates,proto3" json:"duplicates,omitempty"`                               // messages with a key that an earlier message already had
+	LostUnconsumed int64                  `protobuf:"varint,5,opt,name=lost_unconsumed,json=lostUnconsumed,proto3" json:"lost_unconsumed,omitempty"` // messages that retention removed before they were consumed
 	DiskUsed       float64                `protobuf:"fixed64,6,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`                  // 0 to 1, of the file system; 0 when unknown
 	DiskMark       string                 `protobuf:"bytes,7,opt,name=disk_mark,json=diskMark,proto3" json:"disk_mark,omitempty"`                    // ok warn early refuse
 	unknownFields  protoimpl.UnknownFields
@@ -159,21 +159,21 @@ type LogStats struct {
 	Sync          string                 `protobuf:"bytes,3,opt,name=sync,proto3" json:"sync,omitempty"`        // always interval os
 	First         uint64                 `protobuf:"varint,4,opt,name=first,proto3" json:"first,omitempty"`     // sequence of the oldest record
 	Next          uint64                 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`       // sequence of the next record
-	Durable       uint64                 `protobuf:"varint,6,opt,name=durable,proto3" json:"durable,omitempty"` // all records below are safe
+	Durable       uint64                 `protobuf:"varint,6,opt,name=durable,proto3" json:"durable,omitempty"` // all records below are durable
 	Segments      int64                  `protobuf:"varint,7,opt,name=segments,proto3" json:"segments,omitempty"`
 	Spares        int64                  `protobuf:"varint,8,opt,name=spares,proto3" json:"spares,omitempty"`
 	DiskBytes     int64                  `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	RoomBytes     int64                  `protobuf:"varint,10,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // what can be appended without new disk space
+	RoomBytes     int64                  `protobuf:"varint,10,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // bytes that can be appended without new disk space
 	Appends       uint64                 `protobuf:"varint,11,opt,name=appends,proto3" json:"appends,omitempty"`
 	Records       uint64                 `protobuf:"varint,12,opt,name=records,proto3" json:"records,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Flushes       uint64                 `protobuf:"varint,14,opt,name=flushes,proto3" json:"flushes,omitempty"`
 	Syncs         uint64                 `protobuf:"varint,15,opt,name=syncs,proto3" json:"syncs,omitempty"`
 	LastFlushUs   int64                  `protobuf:"varint,16,opt,name=last_flush_us,json=lastFlushUs,proto3" json:"last_flush_us,omitempty"`
-	CutBytes      int64                  `protobuf:"varint,17,opt,name=cut_bytes,json=cutBytes,proto3" json:"cut_bytes,omitempty"` // of a torn tail that was cleared when the log was opened
+	CutBytes      int64                  `protobuf:"varint,17,opt,name=cut_bytes,json=cutBytes,proto3" json:"cut_bytes,omitempty"` // length of a torn tail that was cleared when the log was opened
 	ScrubbedBytes uint64                 `protobuf:"varint,18,opt,name=scrubbed_bytes,json=scrubbedBytes,proto3" json:"scrubbed_bytes,omitempty"`
-	Damaged       uint64                 `protobuf:"varint,19,opt,name=damaged,proto3" json:"damaged,omitempty"` // places that scrubbing found damaged
-	Error         string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`      // why the log is read-only; "": it is not
+	Damaged       uint64                 `protobuf:"varint,19,opt,name=damaged,proto3" json:"damaged,omitempty"` // damaged positions that scrubbing found
+	Error         string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`      // why the log is read-only; "": it is writable
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -535,7 +535,7 @@ type Message struct {
 	PublishedAt   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
 	DueAt         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	Body          []byte                 `protobuf:"bytes,8,opt,name=body,proto3" json:"body,omitempty"`
-	Text          string                 `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"` // the body in words, where it is known what it means
+	Text          string                 `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"` // the body as text, if its meaning is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,7 +637,7 @@ type PeekMessagesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Log           string                 `protobuf:"bytes,1,opt,name=log,proto3" json:"log,omitempty"`      // journal or ingress (default)
 	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`  // of the ingress; default commands
-	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`   // the first sequence; 0: the oldest there is
+	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`   // the first sequence; 0: the oldest record
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // default 20, at most 1000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -853,7 +853,7 @@ type VerifyLogResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // read so far
 	TotalBytes    int64                  `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	Done          bool                   `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"` // the rest is filled in
+	Done          bool                   `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"` // the fields below are set
 	Records       uint64                 `protobuf:"varint,4,opt,name=records,proto3" json:"records,omitempty"`
 	First         uint64                 `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
 	Last          uint64                 `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
@@ -1034,7 +1034,7 @@ type DeadLetter struct {
 	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // permanent attempts
 	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	Origin        string                 `protobuf:"bytes,7,opt,name=origin,proto3" json:"origin,omitempty"` // who published it
+	Origin        string                 `protobuf:"bytes,7,opt,name=origin,proto3" json:"origin,omitempty"` // the name of the publisher
 	PublishedAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
 	DeadAt        *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=dead_at,json=deadAt,proto3" json:"dead_at,omitempty"`
 	FirstError    string                 `protobuf:"bytes,10,opt,name=first_error,json=firstError,proto3" json:"first_error,omitempty"`
@@ -1042,7 +1042,7 @@ type DeadLetter struct {
 	LastError     string                 `protobuf:"bytes,12,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	LastErrorAt   *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
 	Body          []byte                 `protobuf:"bytes,14,opt,name=body,proto3" json:"body,omitempty"`
-	Text          string                 `protobuf:"bytes,15,opt,name=text,proto3" json:"text,omitempty"` // the body as JSON, where it is a command
+	Text          string                 `protobuf:"bytes,15,opt,name=text,proto3" json:"text,omitempty"` // the body as JSON, if it is a command
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1182,7 +1182,7 @@ func (x *DeadLetter) GetText() string {
 	return ""
 }
 
-// DeadLetterFilter selects dead letters; all that is set must match.
+// DeadLetterFilter selects dead letters that match all fields that are set.
 type DeadLetterFilter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -1190,8 +1190,8 @@ type DeadLetterFilter struct {
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // a part of the first or last error
-	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"` // dead at or after
-	Until         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"` // dead before
+	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"` // became a dead letter at or after
+	Until         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"` // became a dead letter before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1491,7 +1491,8 @@ func (x *EditDeadLetterRequest) GetText() string {
 	return ""
 }
 
-// What is replayed: the ids, or all that match the filter, or with all everything there is.
+// ReplayDeadLettersRequest selects dead letters by id, by filter, or all of them with
+// all.
 type ReplayDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`

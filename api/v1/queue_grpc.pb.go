@@ -34,25 +34,28 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Queues shows a server's logs and its ingress queue, and handles dead letters:
-// messages that were accepted and could not be delivered.
+// Queues shows a server's logs and its ingress queue, and handles dead letters: messages
+// that were accepted and cannot be delivered.
 type QueuesClient interface {
-	// GetQueues returns what the server's logs and queues hold and did since the server started.
+	// GetQueues returns the contents of the server's logs and queues, and their counters
+	// since the server started.
 	GetQueues(ctx context.Context, in *GetQueuesRequest, opts ...grpc.CallOption) (*GetQueuesResponse, error)
 	// PeekMessages returns messages without consuming them.
 	PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error)
-	// TailMessages sends messages as they become durable, until the caller ends it.
+	// TailMessages sends messages as they become durable, until the caller ends the stream.
 	TailMessages(ctx context.Context, in *TailMessagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Message], error)
-	// VerifyLog reads a whole log of the server and checks it, beside its work. It sends its progress, and the findings last.
+	// VerifyLog reads a whole log of the server and checks it while the server works. It
+	// sends its progress, and last the findings.
 	VerifyLog(ctx context.Context, in *VerifyLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyLogResponse], error)
 	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.
 	EditDeadLetter(ctx context.Context, in *EditDeadLetterRequest, opts ...grpc.CallOption) (*DeadLetter, error)
-	// ReplayDeadLetters publishes dead letters again and removes them, in one step: none is lost or doubled.
+	// ReplayDeadLetters publishes dead letters again and removes them in one atomic step:
+	// none is lost or duplicated.
 	ReplayDeadLetters(ctx context.Context, in *ReplayDeadLettersRequest, opts ...grpc.CallOption) (*ReplayDeadLettersResponse, error)
-	// DropDeadLetters removes dead letters for good.
+	// DropDeadLetters removes dead letters permanently.
 	DropDeadLetters(ctx context.Context, in *DropDeadLettersRequest, opts ...grpc.CallOption) (*DropDeadLettersResponse, error)
 }
 
@@ -176,25 +179,28 @@ func (c *queuesClient) DropDeadLetters(ctx context.Context, in *DropDeadLettersR
 // All implementations must embed UnimplementedQueuesServer
 // for forward compatibility.
 //
-// Queues shows a server's logs and its ingress queue, and handles dead letters:
-// messages that were accepted and could not be delivered.
+// Queues shows a server's logs and its ingress queue, and handles dead letters: messages
+// that were accepted and cannot be delivered.
 type QueuesServer interface {
-	// GetQueues returns what the server's logs and queues hold and did since the server started.
+	// GetQueues returns the contents of the server's logs and queues, and their counters
+	// since the server started.
 	GetQueues(context.Context, *GetQueuesRequest) (*GetQueuesResponse, error)
 	// PeekMessages returns messages without consuming them.
 	PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error)
-	// TailMessages sends messages as they become durable, until the caller ends it.
+	// TailMessages sends messages as they become durable, until the caller ends the stream.
 	TailMessages(*TailMessagesRequest, grpc.ServerStreamingServer[Message]) error
-	// VerifyLog reads a whole log of the server and checks it, beside its work. It sends its progress, and the findings last.
+	// VerifyLog reads a whole log of the server and checks it while the server works. It
+	// sends its progress, and last the findings.
 	VerifyLog(*VerifyLogRequest, grpc.ServerStreamingServer[VerifyLogResponse]) error
 	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	GetDeadLetter(context.Context, *GetDeadLetterRequest) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.
 	EditDeadLetter(context.Context, *EditDeadLetterRequest) (*DeadLetter, error)
-	// ReplayDeadLetters publishes dead letters again and removes them, in one step: none is lost or doubled.
+	// ReplayDeadLetters publishes dead letters again and removes them in one atomic step:
+	// none is lost or duplicated.
 	ReplayDeadLetters(context.Context, *ReplayDeadLettersRequest) (*ReplayDeadLettersResponse, error)
-	// DropDeadLetters removes dead letters for good.
+	// DropDeadLetters removes dead letters permanently.
 	DropDeadLetters(context.Context, *DropDeadLettersRequest) (*DropDeadLettersResponse, error)
 	mustEmbedUnimplementedQueuesServer()
 }

@@ -24,14 +24,16 @@ const (
 )
 
 type Value struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Bucket        string                 `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                                 // 1 to 256 bytes, printable UTF-8
-	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`                             // at most 64 KiB
-	ValueBytes    []byte                 `protobuf:"bytes,5,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"` // when it is not valid UTF-8
-	Version       uint64                 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`                        // never 0, and never given twice: a value that was deleted and set again has another one
-	Size          int64                  `protobuf:"varint,7,opt,name=size,proto3" json:"size,omitempty"`                              // of the value, bytes
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	App        string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Bucket     string                 `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Key        string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                                 // 1 to 256 bytes, printable UTF-8
+	Value      string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`                             // at most 64 KiB
+	ValueBytes []byte                 `protobuf:"bytes,5,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"` // when it is not valid UTF-8
+	// version is never 0 and never assigned twice: a value that is deleted and set again
+	// has another one.
+	Version       uint64                 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	Size          int64                  `protobuf:"varint,7,opt,name=size,proto3" json:"size,omitempty"` // of the value, bytes
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -359,7 +361,7 @@ type ListBucketsResponse struct {
 	state         protoimpl.MessageState        `protogen:"open.v1"`
 	Buckets       []*ListBucketsResponse_Bucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"` // by name
 	Bytes         int64                         `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`    // of all of them
-	Quota         int64                         `protobuf:"varint,3,opt,name=quota,proto3" json:"quota,omitempty"`    // what bytes may grow to
+	Quota         int64                         `protobuf:"varint,3,opt,name=quota,proto3" json:"quota,omitempty"`    // the limit for bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -416,13 +418,15 @@ func (x *ListBucketsResponse) GetQuota() int64 {
 }
 
 type PutValueRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Bucket        string                 `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	ValueBytes    []byte                 `protobuf:"bytes,5,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"`
-	ExpectVersion *uint64                `protobuf:"varint,6,opt,name=expect_version,json=expectVersion,proto3,oneof" json:"expect_version,omitempty"` // only replace this version; 0: only if there is none. Unset: whatever is there
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	App        string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Bucket     string                 `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Key        string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Value      string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	ValueBytes []byte                 `protobuf:"bytes,5,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"`
+	// expect_version: replace only this version; 0: only if the key does not exist. Unset:
+	// in any case.
+	ExpectVersion *uint64 `protobuf:"varint,6,opt,name=expect_version,json=expectVersion,proto3,oneof" json:"expect_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -607,7 +611,7 @@ type Secret struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // counts its changes, from 1
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // number of its changes, from 1
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -923,7 +927,8 @@ func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
 	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
-// Grants is what a module may use: as a request, what its manifest asks for; as a grant, what the app's owner allows.
+// Grants are capabilities of a module. As a request they are what its manifest asks for;
+// as a grant they are what the app's owner allows.
 type Grants struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Http          []*HttpGrant           `protobuf:"bytes,1,rep,name=http,proto3" json:"http,omitempty"`
@@ -1005,7 +1010,7 @@ type HttpGrant struct {
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`        // api.example.com, *.example.com, with ":port" when it is neither 80 nor 443
 	Methods       []string               `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`  // empty: GET and HEAD
 	Paths         []string               `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`      // prefixes; empty: all
-	Private       bool                   `protobuf:"varint,4,opt,name=private,proto3" json:"private,omitempty"` // it may resolve to a private or loopback address
+	Private       bool                   `protobuf:"varint,4,opt,name=private,proto3" json:"private,omitempty"` // the name may resolve to a private or loopback address
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1121,11 +1126,13 @@ func (x *BucketGrant) GetWrite() bool {
 }
 
 type FileGrant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Mount         string                 `protobuf:"bytes,1,opt,name=mount,proto3" json:"mount,omitempty"` // the guest's path, "/tmp"
-	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`     // a directory that the host's operator named; "": an empty one in memory. Only the grant says it
-	Write         bool                   `protobuf:"varint,3,opt,name=write,proto3" json:"write,omitempty"`
-	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"` // quota of what is written; 0: 16 MiB
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Mount string                 `protobuf:"bytes,1,opt,name=mount,proto3" json:"mount,omitempty"` // the guest's path, "/tmp"
+	// dir is a directory that the host's operator has named; "": an empty one in memory.
+	// Only a grant sets it, not a request.
+	Dir           string `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Write         bool   `protobuf:"varint,3,opt,name=write,proto3" json:"write,omitempty"`
+	Bytes         int64  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"` // quota for written bytes; 0: 16 MiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1188,14 +1195,14 @@ func (x *FileGrant) GetBytes() int64 {
 	return 0
 }
 
-// ModuleGrants is what the owner of an app allows one module, whatever its version.
+// ModuleGrants are the grants of the app's owner to one module, for all its versions.
 type ModuleGrants struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	App    string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Module string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // its name, without a version
 	Grants *Grants                `protobuf:"bytes,3,opt,name=grants,proto3" json:"grants,omitempty"`
 	// Set by the server; ignored when put.
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: nothing was ever granted
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never granted
 	Versions      []*GrantedVersion      `protobuf:"bytes,21,rep,name=versions,proto3" json:"versions,omitempty"`                    // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1266,7 +1273,8 @@ func (x *ModuleGrants) GetVersions() []*GrantedVersion {
 	return nil
 }
 
-// GrantedVersion is what a version of a module asks for and what it gets: what was both asked for and granted.
+// GrantedVersion shows what a version of a module requests and its effective grants: the
+// part of the requests that is granted.
 type GrantedVersion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`

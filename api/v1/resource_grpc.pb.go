@@ -30,7 +30,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Values keeps small values of an app, in buckets, for its handlers and for people.
+// Values holds small values of an app, in buckets, for its handlers and for people.
 type ValuesClient interface {
 	GetValue(ctx context.Context, in *GetValueRequest, opts ...grpc.CallOption) (*Value, error)
 	// ListValues returns the entries of a bucket by key, without their values.
@@ -104,7 +104,7 @@ func (c *valuesClient) DeleteValue(ctx context.Context, in *DeleteValueRequest, 
 // All implementations must embed UnimplementedValuesServer
 // for forward compatibility.
 //
-// Values keeps small values of an app, in buckets, for its handlers and for people.
+// Values holds small values of an app, in buckets, for its handlers and for people.
 type ValuesServer interface {
 	GetValue(context.Context, *GetValueRequest) (*Value, error)
 	// ListValues returns the entries of a bucket by key, without their values.
@@ -292,11 +292,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Secrets keeps what handlers must know and nobody may read back. A secret is sealed with the key of the server's data
-// directory before it is written anywhere.
+// Secrets holds values that handlers may use and that no API call returns. The server
+// seals a secret with the key of its data directory before it writes it.
 type SecretsClient interface {
 	SetSecret(ctx context.Context, in *SetSecretRequest, opts ...grpc.CallOption) (*Secret, error)
-	// ListSecrets returns names, versions and times; there is no way to read a value.
+	// ListSecrets returns names, versions and times. No method returns a value.
 	ListSecrets(ctx context.Context, in *ListSecretsRequest, opts ...grpc.CallOption) (*ListSecretsResponse, error)
 	DeleteSecret(ctx context.Context, in *DeleteSecretRequest, opts ...grpc.CallOption) (*DeleteSecretResponse, error)
 }
@@ -343,11 +343,11 @@ func (c *secretsClient) DeleteSecret(ctx context.Context, in *DeleteSecretReques
 // All implementations must embed UnimplementedSecretsServer
 // for forward compatibility.
 //
-// Secrets keeps what handlers must know and nobody may read back. A secret is sealed with the key of the server's data
-// directory before it is written anywhere.
+// Secrets holds values that handlers may use and that no API call returns. The server
+// seals a secret with the key of its data directory before it writes it.
 type SecretsServer interface {
 	SetSecret(context.Context, *SetSecretRequest) (*Secret, error)
-	// ListSecrets returns names, versions and times; there is no way to read a value.
+	// ListSecrets returns names, versions and times. No method returns a value.
 	ListSecrets(context.Context, *ListSecretsRequest) (*ListSecretsResponse, error)
 	DeleteSecret(context.Context, *DeleteSecretRequest) (*DeleteSecretResponse, error)
 	mustEmbedUnimplementedSecretsServer()
@@ -478,11 +478,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ModuleAccessClient interface {
-	// PutGrants replaces what a module is granted. Nothing takes it all back. Attempts that are sent from now on get it; calls to
-	// the server are refused at once when they are not covered any more.
+	// PutGrants replaces the grants of a module. Empty grants revoke all. Attempts that are
+	// sent later get the new grants; the server at once refuses calls that are no longer
+	// covered.
 	PutGrants(ctx context.Context, in *PutGrantsRequest, opts ...grpc.CallOption) (*ModuleGrants, error)
 	GetGrants(ctx context.Context, in *GetGrantsRequest, opts ...grpc.CallOption) (*ModuleGrants, error)
-	// ListGrants returns the modules that were granted something or ask for something.
+	// ListGrants returns the modules that have or request a grant.
 	ListGrants(ctx context.Context, in *ListGrantsRequest, opts ...grpc.CallOption) (*ListGrantsResponse, error)
 }
 
@@ -528,11 +529,12 @@ func (c *moduleAccessClient) ListGrants(ctx context.Context, in *ListGrantsReque
 // All implementations must embed UnimplementedModuleAccessServer
 // for forward compatibility.
 type ModuleAccessServer interface {
-	// PutGrants replaces what a module is granted. Nothing takes it all back. Attempts that are sent from now on get it; calls to
-	// the server are refused at once when they are not covered any more.
+	// PutGrants replaces the grants of a module. Empty grants revoke all. Attempts that are
+	// sent later get the new grants; the server at once refuses calls that are no longer
+	// covered.
 	PutGrants(context.Context, *PutGrantsRequest) (*ModuleGrants, error)
 	GetGrants(context.Context, *GetGrantsRequest) (*ModuleGrants, error)
-	// ListGrants returns the modules that were granted something or ask for something.
+	// ListGrants returns the modules that have or request a grant.
 	ListGrants(context.Context, *ListGrantsRequest) (*ListGrantsResponse, error)
 	mustEmbedUnimplementedModuleAccessServer()
 }

@@ -22,17 +22,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// HTTPCall is the request that a run of builtin:http sends. In url, headers and body ${input} is the input of the run,
-// ${input.order.id} a field of it, ${json(input.name)} a field written as JSON, and $${ stands for ${. In headers and body
-// ${secret.NAME} is a secret that the app's owner granted to builtin:http.
+// HTTPCall is the request that a run of builtin:http sends. In url, headers and body
+// ${input} is the input of the run, ${input.order.id} a field of it, ${json(input.name)}
+// a field written as JSON, and $${ a literal ${. In headers and body ${secret.NAME} is a
+// secret that the app's owner granted to builtin:http.
 type HTTPCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`                                                                             // default POST if there is a body or an input, else GET
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                                                                   // http or https; values are escaped, and the host is no reference
-	Headers       map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // Content-Type is application/json unless it is here
-	Body          string                 `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`                                                                                 // default: the input as it is
+	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`                                                                             // default POST with a body or an input, otherwise GET
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                                                                   // http or https; inserted values are escaped, and the host must not contain references
+	Headers       map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // Content-Type is application/json unless set here
+	Body          string                 `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`                                                                                 // default: the input unchanged
 	Expect        []string               `protobuf:"bytes,5,rep,name=expect,proto3" json:"expect,omitempty"`                                                                             // statuses of success: "200", "200-204", "2xx" (default)
-	Timeout       string                 `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`                                                                           // until the whole answer is there, as "10s"; default 30s. A run that meets it can be tried again
+	Timeout       string                 `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`                                                                           // bounds the time to the end of the response, as "10s"; default 30s. After a timeout the run can be retried
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -31,7 +31,7 @@ const (
 	Outcome_OUTCOME_TIMED_OUT   Outcome = 4
 	Outcome_OUTCOME_STOPPED     Outcome = 5
 	Outcome_OUTCOME_HOST_ERROR  Outcome = 6
-	Outcome_OUTCOME_LOST        Outcome = 7 // the server's own verdict: the host went away
+	Outcome_OUTCOME_LOST        Outcome = 7 // set by the server: the host was lost
 )
 
 // Enum value maps for Outcome.
@@ -85,11 +85,11 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_v1_work_proto_rawDescGZIP(), []int{0}
 }
 
-// Pace is how long the handler of a task takes, as far as the server has measured its job.
+// Pace is the duration of a task's handler, if the server has measured it for the job.
 type Pace int32
 
 const (
-	Pace_PACE_UNSPECIFIED Pace = 0 // under a second, or a server that does not tell
+	Pace_PACE_UNSPECIFIED Pace = 0 // under a second, or a server that does not report it
 	Pace_PACE_UNMEASURED  Pace = 1
 	Pace_PACE_SLOW        Pace = 2 // a second or more
 )
@@ -135,21 +135,27 @@ func (Pace) EnumDescriptor() ([]byte, []int) {
 	return file_v1_work_proto_rawDescGZIP(), []int{1}
 }
 
-// WorkUp goes from the host to the server. The first one holds hello.
+// WorkUp goes from the host to the server. The first message holds hello.
 type WorkUp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
-	Credits       uint32                 `protobuf:"varint,2,opt,name=credits,proto3" json:"credits,omitempty"` // tasks that the host can take on top of what it was sent
-	Batch         uint64                 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`     // counts the messages with results on this stream, from 1
-	Results       []*TaskResult          `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
-	Progress      []*TaskProgress        `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
-	Logs          []*TaskLog             `protobuf:"bytes,6,rep,name=logs,proto3" json:"logs,omitempty"`
-	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`            // also the heartbeat
-	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`   // the host is ending: send nothing more, its credits are void
-	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`     // what became of modules since the last message; on a new stream, of all that it holds
-	Abilities     *Abilities             `protobuf:"bytes,41,opt,name=abilities,proto3" json:"abilities,omitempty"` // what it runs has changed since the hello
-	Leaving       bool                   `protobuf:"varint,42,opt,name=leaving,proto3" json:"leaving,omitempty"`    // the host works for other units now: send nothing more, and end the stream when it has brought what it was sent
-	States        []*TaskState           `protobuf:"bytes,43,rep,name=states,proto3" json:"states,omitempty"`       // of tasks that have run for over 100 ms, when the state changes; on a new stream, of all such tasks
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Hello    *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Credits  uint32                 `protobuf:"varint,2,opt,name=credits,proto3" json:"credits,omitempty"` // tasks that the host can take in addition to those that were sent
+	Batch    uint64                 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`     // number of the message with results on this stream, from 1
+	Results  []*TaskResult          `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
+	Progress []*TaskProgress        `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
+	Logs     []*TaskLog             `protobuf:"bytes,6,rep,name=logs,proto3" json:"logs,omitempty"`
+	Load     *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`          // also the heartbeat
+	Draining bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"` // the host is shutting down: send no more tasks; its credits are void
+	// modules are the module states that changed since the last message; on a new stream,
+	// of all modules that the host holds.
+	Modules   []*ModuleState `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`
+	Abilities *Abilities     `protobuf:"bytes,41,opt,name=abilities,proto3" json:"abilities,omitempty"` // set when the host's abilities have changed since the hello
+	// leaving: the host now works for other partitions. Send no more tasks, and end the
+	// stream when the host has returned the results of those it has.
+	Leaving bool `protobuf:"varint,42,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// states are those of tasks that have run for over 100 ms, sent when the state changes;
+	// on a new stream, of all such tasks.
+	States        []*TaskState `protobuf:"bytes,43,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,15 +274,15 @@ func (x *WorkUp) GetStates() []*TaskState {
 	return nil
 }
 
-// TaskState tells that the handler of a task has started, sleeps, or goes on. A shorter
-// task has none: its start comes with its result.
+// TaskState reports that the handler of a task has started, sleeps, or continues. A
+// shorter task has none: its start comes with its result.
 type TaskState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	WaitedUs      int64                  `protobuf:"varint,4,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in TaskResult
-	Sleeping      bool                   `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                 // the handler sleeps, and its slot is free for another task
+	Sleeping      bool                   `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                 // the handler sleeps, and its execution slot is free for another task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,10 +352,10 @@ func (x *TaskState) GetSleeping() bool {
 	return false
 }
 
-// Abilities are what a host runs from now on, instead of Hello.abi.
+// Abilities replace Hello.abi.
 type Abilities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Abi           []string               `protobuf:"bytes,1,rep,name=abi,proto3" json:"abi,omitempty"` // as Hello.abi, except that empty is nothing
+	Abi           []string               `protobuf:"bytes,1,rep,name=abi,proto3" json:"abi,omitempty"` // as Hello.abi, except that empty means nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,17 +398,19 @@ func (x *Abilities) GetAbi() []string {
 }
 
 type Hello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`       // the host's id: stable over restarts of one data directory
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // for people
-	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"` // new at each start of the host's process
-	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // which it serves; empty: all
-	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // what it runs: modules as "wasi-p1" or "wheelwork_v1.0", others as "native:NAME", "plugin:NAME", "builtin:NAME"; empty: modules
-	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	Slots         uint32                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`      // tasks it runs at once
-	Running       []*Running             `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"`   // what it is executing or holds an unacknowledged result for
-	Recalls       bool                   `protobuf:"varint,42,opt,name=recalls,proto3" json:"recalls,omitempty"` // the host answers WorkDown.recalls and sends WorkUp.states
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Host    string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`       // the host's id, which stays the same over restarts with one data directory
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // for people
+	Session string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"` // new at each start of the host's process
+	Labels  map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Apps    []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // the apps that it serves; empty: all
+	// abi is what the host can run: modules as "wasi-p1" or "wheelwork_v1.0", other
+	// handlers as "native:NAME", "plugin:NAME", "builtin:NAME". Empty: modules.
+	Abi           []string   `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`
+	Version       string     `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	Slots         uint32     `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`      // tasks that it runs at once
+	Running       []*Running `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"`   // attempts that it executes or holds an unacknowledged result for
+	Recalls       bool       `protobuf:"varint,42,opt,name=recalls,proto3" json:"recalls,omitempty"` // the host answers WorkDown.recalls and sends WorkUp.states
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,12 +584,15 @@ func (x *Running) GetEpoch() uint64 {
 }
 
 type HostLoad struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Running       uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`                            // tasks that hold a slot, of all servers together
-	Queued        uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`                              // tasks that wait for a slot
-	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // the share of the processors that was used since the last report, 0 to 1: by all programs of the machine, or by the control group of the host of its limit
-	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // resident
-	Sleeping      uint32                 `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                          // tasks whose handlers sleep and hold no slot; running counts none of them
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"` // tasks that hold an execution slot, of all servers together
+	Queued  uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`   // tasks that wait for an execution slot
+	// cpu is the share of the processors used since the last report, 0 to 1: by all
+	// programs of the machine, or, in a control group with a limit, by the group as a share
+	// of that limit.
+	Cpu           float64 `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	MemoryBytes   uint64  `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // resident
+	Sleeping      uint32  `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                          // tasks whose handlers sleep and hold no execution slot; not counted in running
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,22 +663,24 @@ func (x *HostLoad) GetSleeping() uint32 {
 }
 
 type TaskResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
-	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Outcome       Outcome                `protobuf:"varint,5,opt,name=outcome,proto3,enum=wheelwork.v1.Outcome" json:"outcome,omitempty"`
-	Output        []byte                 `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	Code          string                 `protobuf:"bytes,8,opt,name=code,proto3" json:"code,omitempty"`
-	Trace         string                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
-	StartedMs     int64                  `protobuf:"varint,10,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the host's clock, Unix
-	DurationUs    int64                  `protobuf:"varint,11,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
-	RetryAfterMs  int64                  `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // the handler's wish; 0: none
-	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`                                        // of the cluster whose owner sent the task; the host keeps it with a result that it spools
-	WaitedUs      int64                  `protobuf:"varint,41,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"`               // from the arrival of the task at the host to the start of its handler
-	SleptUs       int64                  `protobuf:"varint,42,opt,name=slept_us,json=sleptUs,proto3" json:"slept_us,omitempty"`                  // of duration_us: while the handler slept and held no slot
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Run          []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	App          string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Attempt      int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Epoch        uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Outcome      Outcome                `protobuf:"varint,5,opt,name=outcome,proto3,enum=wheelwork.v1.Outcome" json:"outcome,omitempty"`
+	Output       []byte                 `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	Error        string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	Code         string                 `protobuf:"bytes,8,opt,name=code,proto3" json:"code,omitempty"`
+	Trace        string                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
+	StartedMs    int64                  `protobuf:"varint,10,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the host's clock, Unix
+	DurationUs   int64                  `protobuf:"varint,11,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
+	RetryAfterMs int64                  `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // requested by the handler; 0: none
+	// unit is the partition whose owner sent the task; the host stores it with a spooled
+	// result.
+	Unit          string `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`
+	WaitedUs      int64  `protobuf:"varint,41,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // from the arrival of the task at the host to the start of its handler
+	SleptUs       int64  `protobuf:"varint,42,opt,name=slept_us,json=sleptUs,proto3" json:"slept_us,omitempty"`    // the part of duration_us in which the handler slept and held no execution slot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1019,16 +1032,20 @@ func (x *TaskLogLine) GetText() []byte {
 	return nil
 }
 
-// WorkDown goes from the server to the host. The first one holds welcome.
+// WorkDown goes from the server to the host. The first message holds welcome.
 type WorkDown struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Welcome       *Welcome               `protobuf:"bytes,1,opt,name=welcome,proto3" json:"welcome,omitempty"`
-	Tasks         []*Task                `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // every batch up to this one is durable: forget its results
-	Cancels       []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
-	Prefetch      []*Prefetch            `protobuf:"bytes,40,rep,name=prefetch,proto3" json:"prefetch,omitempty"` // modules to load ahead of the first task
-	Unload        []string               `protobuf:"bytes,41,rep,name=unload,proto3" json:"unload,omitempty"`     // digests of modules that nothing refers to any more: a host forgets them, tasks that run go on
-	Recalls       []*TaskCancel          `protobuf:"bytes,42,rep,name=recalls,proto3" json:"recalls,omitempty"`   // tasks to give back unless their handlers have started: each that has not is answered by a result STOPPED with code "recalled"
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Welcome  *Welcome               `protobuf:"bytes,1,opt,name=welcome,proto3" json:"welcome,omitempty"`
+	Tasks    []*Task                `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Acked    uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // all batches up to this one are durable: drop their results
+	Cancels  []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
+	Prefetch []*Prefetch            `protobuf:"bytes,40,rep,name=prefetch,proto3" json:"prefetch,omitempty"` // modules to load ahead of the first task
+	// unload names digests of modules without references. The host drops them; running
+	// tasks continue.
+	Unload []string `protobuf:"bytes,41,rep,name=unload,proto3" json:"unload,omitempty"`
+	// recalls are tasks to give back unless their handlers have started. The host answers
+	// each unstarted one with a result STOPPED and code "recalled".
+	Recalls       []*TaskCancel `protobuf:"bytes,42,rep,name=recalls,proto3" json:"recalls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,13 +1129,13 @@ func (x *WorkDown) GetRecalls() []*TaskCancel {
 	return nil
 }
 
-// ModuleState is how far a host is with a module.
+// ModuleState is the state of a module in a host.
 type ModuleState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // compiling ready failed
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	TookMs        int64                  `protobuf:"varint,4,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // to fetch and compile
+	TookMs        int64                  `protobuf:"varint,4,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // time to fetch and compile
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,7 +1198,7 @@ func (x *ModuleState) GetTookMs() int64 {
 	return 0
 }
 
-// Prefetch asks a host to fetch and compile a module.
+// Prefetch asks a host to fetch and compile a module before its first task.
 type Prefetch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -1297,7 +1314,7 @@ func (x *GetModuleProofRequest) GetDigest() string {
 type ModuleProof struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Required      bool                   `protobuf:"varint,1,opt,name=required,proto3" json:"required,omitempty"` // the app runs signed modules only
-	Keys          []string               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`          // that it trusts
+	Keys          []string               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`          // the keys that it trusts
 	Signatures    []*Signature           `protobuf:"bytes,3,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1407,35 +1424,46 @@ func (x *Welcome) GetEpoch() uint64 {
 }
 
 type Task struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
-	Job           string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
-	Attempt       int32                  `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	PlannedMs     int64                  `protobuf:"varint,7,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
-	Module        string                 `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"` // name@version, for people and argv[0]; empty: the handler says what executes it, as "native:NAME"
-	Digest        string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
-	Handler       string                 `protobuf:"bytes,10,opt,name=handler,proto3" json:"handler,omitempty"`
-	Input         []byte                 `protobuf:"bytes,11,opt,name=input,proto3" json:"input,omitempty"`
-	Args          []string               `protobuf:"bytes,12,rep,name=args,proto3" json:"args,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,13,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	TimeoutMs     int64                  `protobuf:"varint,14,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // counted from the start of the handler
-	TraceParent   string                 `protobuf:"bytes,15,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`                                  // of a fan-out: its number, from 0
-	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`                                // how many there are; 0: no fan-out
-	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`                              // planned times that the run stands for beside its own
-	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`                                   // of builtin:http
-	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"`                             // of builtin:exec
-	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`                               // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
-	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: "root", "part" or "reduce"
-	MemoryBytes   int64                  `protobuf:"varint,70,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // the job's own limits of a module's handler, 0: none. A host takes the smaller one of these and of the module's manifest
-	Fuel          int64                  `protobuf:"varint,71,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`        // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
-	Priority      int32                  `protobuf:"varint,72,opt,name=priority,proto3" json:"priority,omitempty"` // of the run: among waiting tasks, a higher one starts first
-	Pace          Pace                   `protobuf:"varint,73,opt,name=pace,proto3,enum=wheelwork.v1.Pace" json:"pace,omitempty"`
-	StartWithinMs int64                  `protobuf:"varint,74,opt,name=start_within_ms,json=startWithinMs,proto3" json:"start_within_ms,omitempty"` // counted from the arrival at the host: a handler that has not started by then does not start; 0: no limit
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Run         []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	App         string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Job         string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt     int32                  `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	MaxAttempts int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	Epoch       uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	PlannedMs   int64                  `protobuf:"varint,7,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
+	// module is name@version, for people and argv[0]. Empty: handler names the executor, as
+	// "native:NAME".
+	Module      string            `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"`
+	Digest      string            `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
+	Handler     string            `protobuf:"bytes,10,opt,name=handler,proto3" json:"handler,omitempty"`
+	Input       []byte            `protobuf:"bytes,11,opt,name=input,proto3" json:"input,omitempty"`
+	Args        []string          `protobuf:"bytes,12,rep,name=args,proto3" json:"args,omitempty"`
+	Env         map[string]string `protobuf:"bytes,13,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	TimeoutMs   int64             `protobuf:"varint,14,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // counted from the start of the handler
+	TraceParent string            `protobuf:"bytes,15,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Part        int32             `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`      // number of the fan-out's part, from 0
+	Parts       int32             `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`    // number of parts; 0: no fan-out
+	Covers      int64             `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`  // missed planned times that the run covers in addition to its own
+	Http        *HTTPCall         `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`       // of builtin:http
+	Command     string            `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
+	// grants is an encoded Grants: what the module may use; empty: nothing. Tasks of one
+	// module have the same bytes.
+	Grants []byte `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`
+	Role   string `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"` // of a part of a run that maps: "root", "part" or "reduce"
+	// memory_bytes and fuel are the job's limits for a handler in a module; 0: none. The
+	// host applies the smaller of these and of the module's manifest.
+	MemoryBytes int64 `protobuf:"varint,70,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Fuel        int64 `protobuf:"varint,71,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	// trust is "" if the app requires no signatures. Otherwise it changes with the keys
+	// that the app trusts: a host that has not checked the module under this value calls
+	// GetModuleProof.
+	Trust    string `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`
+	Priority int32  `protobuf:"varint,72,opt,name=priority,proto3" json:"priority,omitempty"` // of the run: among waiting tasks, those with a higher priority start first
+	Pace     Pace   `protobuf:"varint,73,opt,name=pace,proto3,enum=wheelwork.v1.Pace" json:"pace,omitempty"`
+	// start_within_ms counts from the arrival at the host. A handler that has not started
+	// by then does not start. 0: no limit.
+	StartWithinMs int64 `protobuf:"varint,74,opt,name=start_within_ms,json=startWithinMs,proto3" json:"start_within_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -28,16 +28,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Worker is the door for hosts. A host dials out and listens on nothing.
+// Worker is the service for hosts. A host dials out and listens on no port.
 type WorkerClient interface {
-	// Work is one host's session with one server. The host says hello, grants
-	// credits and sends results; the server sends tasks up to the credits. A host
-	// that says that it runs more than functions of its own (native:NAME) needs the
-	// permission "execute" as well.
+	// Work is one host's session with one server. The host sends its hello, grants credits
+	// and sends results. The server sends tasks up to the credits. A host that declares
+	// more than functions of its own (native:NAME) also needs the permission "execute".
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkUp, WorkDown], error)
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(ctx context.Context, in *FetchModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ModuleChunk], error)
-	// GetModuleProof tells who signed a module and whom an app trusts, for the host to check before it compiles.
+	// GetModuleProof returns the signatures of a module and the keys that an app trusts, so
+	// that the host can check the module before it compiles it.
 	GetModuleProof(ctx context.Context, in *GetModuleProofRequest, opts ...grpc.CallOption) (*ModuleProof, error)
 }
 
@@ -95,16 +95,16 @@ func (c *workerClient) GetModuleProof(ctx context.Context, in *GetModuleProofReq
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
 //
-// Worker is the door for hosts. A host dials out and listens on nothing.
+// Worker is the service for hosts. A host dials out and listens on no port.
 type WorkerServer interface {
-	// Work is one host's session with one server. The host says hello, grants
-	// credits and sends results; the server sends tasks up to the credits. A host
-	// that says that it runs more than functions of its own (native:NAME) needs the
-	// permission "execute" as well.
+	// Work is one host's session with one server. The host sends its hello, grants credits
+	// and sends results. The server sends tasks up to the credits. A host that declares
+	// more than functions of its own (native:NAME) also needs the permission "execute".
 	Work(grpc.BidiStreamingServer[WorkUp, WorkDown]) error
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(*FetchModuleRequest, grpc.ServerStreamingServer[ModuleChunk]) error
-	// GetModuleProof tells who signed a module and whom an app trusts, for the host to check before it compiles.
+	// GetModuleProof returns the signatures of a module and the keys that an app trusts, so
+	// that the host can check the module before it compiles it.
 	GetModuleProof(context.Context, *GetModuleProofRequest) (*ModuleProof, error)
 	mustEmbedUnimplementedWorkerServer()
 }

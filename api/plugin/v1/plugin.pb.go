@@ -26,9 +26,9 @@ type Outcome int32
 const (
 	Outcome_OUTCOME_UNSPECIFIED Outcome = 0 // as OUTCOME_RETRYABLE
 	Outcome_OUTCOME_SUCCEEDED   Outcome = 1
-	Outcome_OUTCOME_RETRYABLE   Outcome = 2 // failed, and another try may help
-	Outcome_OUTCOME_PERMANENT   Outcome = 3 // failed, and another try cannot help
-	Outcome_OUTCOME_STOPPED     Outcome = 4 // ended because it was asked to
+	Outcome_OUTCOME_RETRYABLE   Outcome = 2 // failed; another attempt may succeed
+	Outcome_OUTCOME_PERMANENT   Outcome = 3 // failed; another attempt cannot succeed
+	Outcome_OUTCOME_STOPPED     Outcome = 4 // ended because of a cancel
 )
 
 // Enum value maps for Outcome.
@@ -123,11 +123,13 @@ func (x *DescribeRequest) GetHost() string {
 type DescribeResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // of the plugin, for people
-	// What a job names behind the slash of plugin:NAME/HANDLER. A task for another one is not sent. Empty: all are sent.
+	// handlers are the names that a job may put after the slash of plugin:NAME/HANDLER. The
+	// host does not send a task for another name. Empty: it sends tasks for all names.
 	Handlers []string `protobuf:"bytes,2,rep,name=handlers,proto3" json:"handlers,omitempty"`
-	// How many tasks the plugin takes at once; 0: 64, and at most 1024. What a plugin of concurrency 1 writes to its
-	// standard output and standard error is the log of the run; that of others is the log of the host, because nobody
-	// knows which run it is of.
+	// concurrency is the number of tasks that the plugin takes at once; 0: 64, at most
+	// 1024. The standard output and standard error of a plugin with concurrency 1 go to the
+	// log of the run. Those of other plugins go to the log of the host, because the host
+	// cannot tell which run wrote a line.
 	Concurrency   uint32 `protobuf:"varint,3,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -237,7 +239,8 @@ func (x *ToPlugin) GetCancels() []*Cancel {
 	return nil
 }
 
-// FromPlugin goes from the plugin to the host. What a task logged before its result comes with the result or before it.
+// FromPlugin goes from the plugin to the host. The log lines of a task come before its
+// result or in the same message.
 type FromPlugin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*Result              `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -312,12 +315,12 @@ type Task struct {
 	Input         []byte                 `protobuf:"bytes,9,opt,name=input,proto3" json:"input,omitempty"`
 	Args          []string               `protobuf:"bytes,10,rep,name=args,proto3" json:"args,omitempty"`                                                                         // handler.args of the job
 	Env           map[string]string      `protobuf:"bytes,11,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // handler.env of the job
-	TimeoutMs     int64                  `protobuf:"varint,12,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`                                             // what is left of the job's timeout; 0: none. The host sends a cancel when it has passed
+	TimeoutMs     int64                  `protobuf:"varint,12,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`                                             // remaining part of the job's timeout; 0: none. The host sends a cancel when it has passed
 	TraceParent   string                 `protobuf:"bytes,13,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`                                        // W3C trace context
-	Part          int32                  `protobuf:"varint,14,opt,name=part,proto3" json:"part,omitempty"`                                                                        // of a fan-out: its number, from 0
-	Parts         int32                  `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"`                                                                      // how many there are; 0: no fan-out
-	Covers        int64                  `protobuf:"varint,16,opt,name=covers,proto3" json:"covers,omitempty"`                                                                    // planned times that the run stands for beside its own
-	OutputLimit   int64                  `protobuf:"varint,17,opt,name=output_limit,json=outputLimit,proto3" json:"output_limit,omitempty"`                                       // a longer output fails the attempt for good
+	Part          int32                  `protobuf:"varint,14,opt,name=part,proto3" json:"part,omitempty"`                                                                        // number of the fan-out's part, from 0
+	Parts         int32                  `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"`                                                                      // number of parts; 0: no fan-out
+	Covers        int64                  `protobuf:"varint,16,opt,name=covers,proto3" json:"covers,omitempty"`                                                                    // planned times that the run covers in addition to its own
+	OutputLimit   int64                  `protobuf:"varint,17,opt,name=output_limit,json=outputLimit,proto3" json:"output_limit,omitempty"`                                       // a longer output fails the attempt without a retry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,8 +474,9 @@ func (x *Task) GetOutputLimit() int64 {
 	return 0
 }
 
-// Cancel asks the plugin to end a task. It is to answer with its result as always, and has a few seconds for it (the
-// host's operator says how many); then the host kills the plugin.
+// Cancel asks the plugin to end a task. The plugin answers with a result as usual and has
+// a few seconds for it (the host's operator sets how many). Then the host kills the
+// plugin.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -531,9 +535,9 @@ type Result struct {
 	Outcome       Outcome                `protobuf:"varint,2,opt,name=outcome,proto3,enum=wheelwork.plugin.v1.Outcome" json:"outcome,omitempty"`
 	Output        []byte                 `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`                                      // one line for people
-	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`                                        // machine-readable, the handler's own
-	Trace         string                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`                                      // a stack; what exceeds 4 KiB is cut
-	RetryAfterMs  int64                  `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // the handler's wish; 0: the policy of the job decides
+	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`                                        // machine-readable, chosen by the handler
+	Trace         string                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`                                      // a stack trace; the host cuts it at 4 KiB
+	RetryAfterMs  int64                  `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // requested by the handler; 0: the retry policy of the job decides
 	DurationUs    int64                  `protobuf:"varint,8,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`         // of the handler; 0: the host measures
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -695,9 +699,9 @@ func (x *Progress) GetMessage() string {
 
 type Log struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`       // 0: of no task; it goes to the host's log
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`       // 0: belongs to no task; the line goes to the host's log
 	Level         int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"` // 0 debug, 1 info, 2 warn, 3 error
-	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`    // one line without its end
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`    // one line without its line break
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

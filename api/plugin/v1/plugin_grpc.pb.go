@@ -27,14 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Plugin is what a plugin serves: a program that a host starts, that has handlers for jobs, and that is written in any
-// language with gRPC. The host is the client. docs/executors.md tells how it starts a plugin and finds its address.
+// Plugin is the service of a plugin: a program that a host starts and that has handlers
+// for jobs. It can be written in any language with gRPC. The host is the client.
+// docs/executors.md describes how the host starts a plugin and finds its address.
 type PluginClient interface {
-	// Describe is called once, before anything else.
+	// The host calls Describe once, before any other call.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Work is one stream for the life of the plugin. Tasks go to the plugin as long as fewer than
-	// DescribeResponse.concurrency are without a result; results come back in any order. A message holds at most 16 MiB. When the
-	// stream ends, the host kills the plugin.
+	// Work is one stream for the life of the plugin. The host sends tasks while fewer than
+	// DescribeResponse.concurrency are without a result. Results come back in any order. A
+	// message holds at most 16 MiB. When the stream ends, the host kills the plugin.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ToPlugin, FromPlugin], error)
 }
 
@@ -73,14 +74,15 @@ type Plugin_WorkClient = grpc.BidiStreamingClient[ToPlugin, FromPlugin]
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
 //
-// Plugin is what a plugin serves: a program that a host starts, that has handlers for jobs, and that is written in any
-// language with gRPC. The host is the client. docs/executors.md tells how it starts a plugin and finds its address.
+// Plugin is the service of a plugin: a program that a host starts and that has handlers
+// for jobs. It can be written in any language with gRPC. The host is the client.
+// docs/executors.md describes how the host starts a plugin and finds its address.
 type PluginServer interface {
-	// Describe is called once, before anything else.
+	// The host calls Describe once, before any other call.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Work is one stream for the life of the plugin. Tasks go to the plugin as long as fewer than
-	// DescribeResponse.concurrency are without a result; results come back in any order. A message holds at most 16 MiB. When the
-	// stream ends, the host kills the plugin.
+	// Work is one stream for the life of the plugin. The host sends tasks while fewer than
+	// DescribeResponse.concurrency are without a result. Results come back in any order. A
+	// message holds at most 16 MiB. When the stream ends, the host kills the plugin.
 	Work(grpc.BidiStreamingServer[ToPlugin, FromPlugin]) error
 	mustEmbedUnimplementedPluginServer()
 }
