@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/expr"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
@@ -101,7 +102,7 @@ func checkURL(text string) error {
 	if len(text) > maxURL {
 		return fmt.Errorf("it is longer than %d bytes", maxURL)
 	}
-	if strings.Contains(text, "${"+secretRoot) {
+	if expr.NamesSecret(text) {
 		return errors.New("it names a secret, and addresses are in logs: use a header or the body")
 	}
 	t, err := httpTemplate(text, false)
@@ -110,8 +111,8 @@ func checkURL(text string) error {
 	}
 	var plain strings.Builder
 	for i, p := range t {
-		if p.ref == nil {
-			plain.WriteString(p.text)
+		if p.Ref == nil {
+			plain.WriteString(p.Text)
 			continue
 		}
 		_, rest, ok := strings.Cut(plain.String(), "://")
@@ -141,13 +142,13 @@ func isHeader(name string) bool {
 
 // httpTemplate reads a text with references to the input and, if secrets is true, to
 // secrets.
-func httpTemplate(text string, secrets bool) (template, error) {
-	t, refs, err := readTemplate(text, secrets)
+func httpTemplate(text string, secrets bool) (expr.Template, error) {
+	t, refs, err := expr.ReadTemplate(text, secrets)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range refs {
-		if r.name != "" {
+		if r.Name != "" {
 			return nil, fmt.Errorf("%s is of a workflow: here there is ${input}", r)
 		}
 	}
@@ -200,7 +201,7 @@ func SecretsOf(c *apiv1.HTTPCall) []string {
 	var names []string
 	for _, text := range append(slices.Collect(maps.Values(c.GetHeaders())), c.GetBody()) {
 		if t, err := httpTemplate(text, true); err == nil {
-			names = append(names, t.secrets()...)
+			names = append(names, t.Secrets()...)
 		}
 	}
 	slices.Sort(names)
@@ -221,7 +222,7 @@ func (e *SecretError) Unwrap() error { return e.Err }
 // definition or the input, so a retry cannot help. No error contains the value of a
 // secret.
 func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]byte, error)) (Request, error) {
-	s := &scope{input: input, parsed: map[int]any{}, secret: func(name string) ([]byte, error) {
+	s := &expr.Scope{Input: input, Check: CheckInput, Secret: func(name string) ([]byte, error) {
 		value, err := secret(name)
 		if err != nil {
 			return nil, &SecretError{name, err}
@@ -270,35 +271,35 @@ func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]by
 	return r, nil
 }
 
-func fillText(text string, s *scope) (filled []byte, secret bool, err error) {
+func fillText(text string, s *expr.Scope) (filled []byte, secret bool, err error) {
 	t, err := httpTemplate(text, true)
 	if err != nil {
 		return nil, false, err
 	}
-	filled, err = t.fill(s)
-	return filled, len(t.secrets()) > 0, err
+	filled, err = t.Fill(s)
+	return filled, len(t.Secrets()) > 0, err
 }
 
 // fillURL escapes values of the input, so that each remains one segment of the path or
 // one value of the query.
-func fillURL(text string, s *scope) (string, error) {
+func fillURL(text string, s *expr.Scope) (string, error) {
 	t, err := httpTemplate(text, false)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	for _, p := range t {
-		if p.ref == nil {
-			b.WriteString(p.text)
+		if p.Ref == nil {
+			b.WriteString(p.Text)
 			continue
 		}
-		value, err := template{p}.fill(s)
+		value, err := expr.Template{p}.Fill(s)
 		if err != nil {
 			return "", err
 		}
 		escaped := strings.ReplaceAll(url.QueryEscape(string(value)), "+", "%20")
 		if v := string(value); v == "" || strings.Trim(v, ".") == "" {
-			return "", fmt.Errorf("%s is %q, which would make another address of it", p.ref, v)
+			return "", fmt.Errorf("%s is %q, which would make another address of it", p.Ref, v)
 		}
 		b.WriteString(escaped)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/expr"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
@@ -50,9 +51,9 @@ type node struct {
 	name, job string
 	after     []int
 	when      string // success, failure or end; "": cond
-	cond      *condition
-	onSuccess bool     // cond is evaluated only if the node would run on success
-	input     template // nil: the node has the input of its job
+	cond      *expr.Condition
+	onSuccess bool          // cond is evaluated only if the node would run on success
+	input     expr.Template // nil: the node has the input of its job
 	optional  bool
 	last      bool // no node comes after it, so its output is part of the workflow's output
 	needed    bool // a later node or the workflow's output needs its output
@@ -177,7 +178,7 @@ func (g *Graph) ancestors() []nodeSet {
 }
 
 // read parses the fields of a node except after. The references are not bound yet.
-func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
+func (n *node) read(m *apiv1.Node) (refs []*expr.Reference, err error) {
 	if err := naming.Check("job", m.Job); err != nil {
 		return nil, err
 	}
@@ -188,10 +189,10 @@ func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
 	case "success", "failure", "end":
 		n.when = m.When
 	default:
-		if n.cond, refs, err = parseCondition(m.When); err != nil {
+		if n.cond, refs, err = expr.ParseCondition(m.When); err != nil {
 			return nil, fmt.Errorf("when is neither success, failure, end nor a condition: %w", err)
 		}
-		n.onSuccess = !slices.ContainsFunc(refs, func(r *reference) bool { return r.state })
+		n.onSuccess = !slices.ContainsFunc(refs, func(r *expr.Reference) bool { return r.State })
 	}
 	if n.when == "failure" && len(m.After) == 0 {
 		return nil, fmt.Errorf("when is failure, and it comes after no node that could fail: fill in after")
@@ -200,8 +201,8 @@ func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
 		return nil, err
 	}
 	if m.Input != "" {
-		var more []*reference
-		if n.input, more, err = parseTemplate(m.Input); err != nil {
+		var more []*expr.Reference
+		if n.input, more, err = expr.ParseTemplate(m.Input); err != nil {
 			return nil, fmt.Errorf("input: %w", err)
 		}
 		refs = append(refs, more...)
@@ -214,20 +215,20 @@ func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
 }
 
 // bind resolves the nodes of references. They must have ended when node i starts.
-func (g *Graph) bind(i int, refs []*reference, before []nodeSet) error {
+func (g *Graph) bind(i int, refs []*expr.Reference, before []nodeSet) error {
 	for _, r := range refs {
-		if r.name == "" {
+		if r.Name == "" {
 			continue
 		}
-		at, ok := g.index[r.name]
+		at, ok := g.index[r.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: the workflow has no node %q", r, r.name)
+			return fmt.Errorf("%s: the workflow has no node %q", r, r.Name)
 		case !before[i].has(at):
-			return fmt.Errorf("%s: node %s may not have ended when this one starts: name it in after", r, r.name)
+			return fmt.Errorf("%s: node %s may not have ended when this one starts: name it in after", r, r.Name)
 		}
-		r.node = at
-		g.nodes[at].needed = g.nodes[at].needed || !r.state
+		r.Index = at
+		g.nodes[at].needed = g.nodes[at].needed || !r.State
 	}
 	return nil
 }
@@ -259,6 +260,9 @@ func failed(r *apiv1.NodeRow) bool {
 
 func ended(r *apiv1.NodeRow) bool { return State(r.State).Terminal() }
 
+// errLost reports that the output of a node was too large to retain.
+var errLost = errors.New("the output was too large to keep")
+
 // Move is the next state of a pending node.
 type Move struct {
 	Node        int   // index of the node
@@ -271,29 +275,30 @@ type Move struct {
 // Next returns the moves of pending nodes, given the rows of all nodes in the order of
 // the definition. hasJob reports whether a job exists.
 func (g *Graph) Next(rows []*apiv1.NodeRow, input []byte, hasJob func(name string) bool) []Move {
-	s := &scope{
-		graph: g, input: input, parsed: map[int]any{},
-		states: make([]State, len(rows)), output: make([][]byte, len(rows)), lost: make([]int64, len(rows)),
-	}
+	s := &expr.Scope{Input: input, Nodes: make([]expr.Node, len(rows)), Check: CheckInput}
 	bad := make([]bool, len(rows))
 	for i, r := range rows {
-		s.states[i], s.output[i], s.lost[i], bad[i] = State(r.State), r.Output, r.LostBytes, failed(r)
+		s.Nodes[i], bad[i] = expr.Node{State: r.State, Output: r.Output, Done: State(r.State) == Succeeded}, failed(r)
+		if r.LostBytes > 0 {
+			s.Nodes[i].Lost = fmt.Errorf("%w: that of node %s has %d bytes, the limit is %d (64 KiB) for a node and %d for all",
+				errLost, g.nodes[i].name, r.LostBytes, MaxNodeOutput, MaxNodesOutput)
+		}
 	}
 	var moves []Move
 	for _, i := range g.order {
 		n := &g.nodes[i]
-		if s.states[i] != Pending || slices.ContainsFunc(n.after, func(a int) bool { return !s.states[a].Terminal() }) {
+		if State(s.Nodes[i].State) != Pending || slices.ContainsFunc(n.after, func(a int) bool { return !State(s.Nodes[a].State).Terminal() }) {
 			continue
 		}
 		m := g.decide(i, s, bad, hasJob)
-		s.states[i], bad[i] = m.State, m.State == Failed
+		s.Nodes[i].State, bad[i] = string(m.State), m.State == Failed
 		moves = append(moves, m)
 	}
 	return moves
 }
 
 // decide returns the move of a node whose earlier nodes have all ended.
-func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Move {
+func (g *Graph) decide(i int, s *expr.Scope, bad []bool, hasJob func(string) bool) Move {
 	n, m := &g.nodes[i], Move{Node: i, State: Running}
 	fail := func(code string, err error) Move {
 		if errors.Is(err, errLost) {
@@ -320,7 +325,7 @@ func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Mo
 	case n.input == nil:
 		return m
 	}
-	input, err := n.input.fill(s)
+	input, err := n.input.Fill(s)
 	if err != nil {
 		return fail(CodeInput, fmt.Errorf("input: %w", err))
 	}
@@ -329,12 +334,12 @@ func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Mo
 }
 
 // wanted reports whether a node runs, now that its earlier nodes have all ended.
-func (n *node) wanted(g *Graph, s *scope, bad []bool) (bool, error) {
+func (n *node) wanted(g *Graph, s *expr.Scope, bad []bool) (bool, error) {
 	anyFailed, broken, some := false, false, len(n.after) == 0
 	for _, a := range n.after {
 		anyFailed = anyFailed || bad[a]
 		broken = broken || bad[a] && !g.nodes[a].optional
-		some = some || s.states[a] == Succeeded || bad[a] && g.nodes[a].optional
+		some = some || s.Nodes[a].Done || bad[a] && g.nodes[a].optional
 	}
 	success := some && !broken
 	switch {
@@ -345,7 +350,7 @@ func (n *node) wanted(g *Graph, s *scope, bad []bool) (bool, error) {
 	case n.cond == nil, n.onSuccess && !success:
 		return success, nil
 	}
-	return n.cond.holds(s)
+	return n.cond.Holds(s)
 }
 
 // Result returns how a workflow ends whose nodes have all ended: its state, the reason
@@ -382,9 +387,9 @@ func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
 		}
 		value := strings.TrimSpace(string(r.Output))
 		if !json.Valid([]byte(value)) {
-			value = inJSON(string(r.Output))
+			value = expr.JSON(string(r.Output))
 		}
-		entry := inJSON(r.Name) + ":" + value
+		entry := expr.JSON(r.Name) + ":" + value
 		if len(b)+len(entry)+2 > MaxNodesOutput {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/expr"
 )
 
 // flow parses a workflow from lines "name after,after when", where when is the rest of
@@ -215,13 +216,13 @@ func TestConditions(t *testing.T) {
 		{"nodes.z.output == 1", "may not have ended"},
 		{strings.Repeat("(", 60) + "true" + strings.Repeat(")", 60), "nested more than"},
 		{strings.Repeat("not ", 60) + "true", "nested more than"},
-		{"input == '" + strings.Repeat("x", maxCondition) + "'", "the limit is"},
+		{"input == '" + strings.Repeat("x", expr.MaxCondition) + "'", "the limit is"},
 	} {
 		got := func() string {
 			w := flow("a", "b", "c", "d a,b,c "+c.text, "z d")
 			w.Nodes[3].When = c.text
 			if c.text == "" {
-				_, _, err := parseCondition("")
+				_, _, err := expr.ParseCondition("")
 				return err.Error()
 			}
 			g, err := NewGraph(w)

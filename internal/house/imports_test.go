@@ -24,8 +24,9 @@ type room struct {
 var rooms = []room{
 	{"api/v1", nil, "it is the contract between processes: whoever imports it must get nothing else"},
 	{"api/plugin/v1", nil, "it is the contract between hosts and plugins: whoever imports it must get nothing else"},
-	{"job", []string{"api/v1", "internal/wire", "job/naming", "job/schedule"}, "the nouns and their rules are pure: no storage and no network, so that a test can replay any history"},
+	{"job", []string{"api/v1", "internal/wire", "job/expr", "job/naming", "job/schedule"}, "the nouns and their rules are pure: no storage and no network, so that a test can replay any history"},
 	{"job/naming", nil, "the rule for names is one, wherever a name is read"},
+	{"job/expr", []string{"job/naming"}, "the value of an expression follows from the results that it is given"},
 	{"job/schedule", []string{"api/v1", "job/naming", "job/schedule/cron"}, "planned times are pure functions of a schedule and an instant"},
 	{"job/schedule/cron", nil, "the next time of a line is a pure function, which the console and the command use without a server"},
 	{"sched/wheel", nil, "timers are plain data: the loop that owns them brings the clock"},

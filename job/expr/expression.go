@@ -1,4 +1,20 @@
-package job
+// Package expr is the expression language of workflows: references to the results of earlier
+// nodes, conditions on them, and texts with references in them.
+//
+//	condition  = both { "or" both }
+//	both       = term { "and" term }
+//	term       = "not" term | "(" condition ")" | value [ compare value ]
+//	compare    = "==" | "!=" | "<" | "<=" | ">" | ">="
+//	value      = reference | number | text | "true" | "false" | "null"
+//	reference  = "input" path | "nodes" "." name "." ( "state" | "output" path )
+//	path       = { "." ( field | index ) }
+//
+// A value is a text, a number (json.Number, which retains its digits), a boolean, nil for
+// a missing value, or a list or an object from JSON.
+//
+// Parsed conditions and templates are immutable. The caller sets [Reference.Index] of each
+// reference before the first evaluation.
+package expr
 
 import (
 	"bytes"
@@ -12,41 +28,27 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
-// This file is the expression language of workflows: references to the results of earlier
-// nodes, conditions on them, and texts with references in them.
-//
-//	condition  = both { "or" both }
-//	both       = term { "and" term }
-//	term       = "not" term | "(" condition ")" | value [ compare value ]
-//	compare    = "==" | "!=" | "<" | "<=" | ">" | ">="
-//	value      = reference | number | text | "true" | "false" | "null"
-//	reference  = "input" path | "nodes" "." name "." ( "state" | "output" path )
-//	path       = { "." ( field | index ) }
-//
-// A value is a text, a number (json.Number, which retains its digits), a boolean, nil for
-// a missing value, or a list or an object from JSON.
-
 // Limits of the language.
 const (
-	maxCondition = 4 << 10 // bytes
+	MaxCondition = 4 << 10 // bytes
 	maxNesting   = 50
 )
 
-// reference names a value that is known when the earlier nodes have ended.
-type reference struct {
-	name  string // of the node; "": the input of the workflow
-	node  int    // the index of the node, after [Graph.bind]; -1: the input
-	state bool   // the state of the node; else its output
+// Reference names a value that is known when the earlier nodes have ended.
+type Reference struct {
+	Name  string // of the node; "": the input
+	Index int    // of the node in [Scope.Nodes], which the caller sets; -1: the input
+	State bool   // the state of the node; else its output
 	path  []string
 }
 
-func (r *reference) String() string {
+func (r *Reference) String() string {
 	s := "input"
 	switch {
-	case r.state:
-		return "nodes." + r.name + ".state"
-	case r.name != "":
-		s = "nodes." + r.name + ".output"
+	case r.State:
+		return "nodes." + r.Name + ".state"
+	case r.Name != "":
+		s = "nodes." + r.Name + ".output"
 	}
 	if len(r.path) == 0 {
 		return s
@@ -54,7 +56,7 @@ func (r *reference) String() string {
 	return s + "." + strings.Join(r.path, ".")
 }
 
-func parseReference(text string) (*reference, error) {
+func parseReference(text string) (*Reference, error) {
 	parts := strings.Split(text, ".")
 	for _, p := range parts {
 		if p == "" {
@@ -63,20 +65,20 @@ func parseReference(text string) (*reference, error) {
 	}
 	switch {
 	case parts[0] == "input":
-		return &reference{node: -1, path: parts[1:]}, nil
+		return &Reference{Index: -1, path: parts[1:]}, nil
 	case parts[0] == "nodes" && len(parts) == 3 && parts[2] == "state":
-		return &reference{name: parts[1], state: true}, nil
+		return &Reference{Name: parts[1], State: true}, nil
 	case parts[0] == "nodes" && len(parts) >= 3 && parts[2] == "output":
-		return &reference{name: parts[1], path: parts[3:]}, nil
+		return &Reference{Name: parts[1], path: parts[3:]}, nil
 	}
 	return nil, fmt.Errorf("%q is no reference: write input, nodes.NAME.output or nodes.NAME.state, the first two with .field behind it for a field of JSON", text)
 }
 
-// condition is one operation of a condition, or one value.
-type condition struct {
+// Condition is one operation of a condition, or one value.
+type Condition struct {
 	op          string // "": a value, else an operator
-	left, right *condition
-	ref         *reference // nil: the value is lit
+	left, right *Condition
+	ref         *Reference // nil: the value is lit
 	lit         any
 }
 
@@ -87,13 +89,13 @@ type parser struct {
 	token string // the text of the next token; "": the end
 	kind  byte   // of the next token: 'w' word, 's' text, 'o' operator, 0 the end
 	depth int
-	refs  []*reference
+	refs  []*Reference
 }
 
-// parseCondition reads a condition and the references in it.
-func parseCondition(text string) (*condition, []*reference, error) {
-	if len(text) > maxCondition {
-		return nil, nil, fmt.Errorf("the condition has %d bytes, the limit is %d", len(text), maxCondition)
+// ParseCondition reads a condition and the references in it.
+func ParseCondition(text string) (*Condition, []*Reference, error) {
+	if len(text) > MaxCondition {
+		return nil, nil, fmt.Errorf("the condition has %d bytes, the limit is %d", len(text), MaxCondition)
 	}
 	p := &parser{text: text, rest: text}
 	if err := p.next(); err != nil {
@@ -174,25 +176,25 @@ func (p *parser) takes(kind byte, token string) (bool, error) {
 	return true, p.next()
 }
 
-func (p *parser) or() (*condition, error)  { return p.chain("or", p.and) }
-func (p *parser) and() (*condition, error) { return p.chain("and", p.term) }
+func (p *parser) or() (*Condition, error)  { return p.chain("or", p.and) }
+func (p *parser) and() (*Condition, error) { return p.chain("and", p.term) }
 
-func (p *parser) chain(word string, operand func() (*condition, error)) (*condition, error) {
+func (p *parser) chain(word string, operand func() (*Condition, error)) (*Condition, error) {
 	left, err := operand()
 	for err == nil {
 		var more bool
 		if more, err = p.takes('w', word); err != nil || !more {
 			break
 		}
-		var right *condition
+		var right *Condition
 		if right, err = operand(); err == nil {
-			left = &condition{op: word, left: left, right: right}
+			left = &Condition{op: word, left: left, right: right}
 		}
 	}
 	return left, err
 }
 
-func (p *parser) term() (*condition, error) {
+func (p *parser) term() (*Condition, error) {
 	if p.depth++; p.depth > maxNesting {
 		return nil, fmt.Errorf("%q is nested more than %d deep", p.text, maxNesting)
 	}
@@ -202,7 +204,7 @@ func (p *parser) term() (*condition, error) {
 			return nil, err
 		}
 		c, err := p.term()
-		return &condition{op: "not", left: c}, err
+		return &Condition{op: "not", left: c}, err
 	}
 	if ok, err := p.takes('o', "("); ok || err != nil {
 		if err != nil {
@@ -224,7 +226,7 @@ func (p *parser) term() (*condition, error) {
 	if p.token == "(" {
 		return nil, p.wrong("an operator")
 	}
-	c := &condition{op: p.token, left: left}
+	c := &Condition{op: p.token, left: left}
 	if err := p.next(); err != nil {
 		return nil, err
 	}
@@ -232,8 +234,8 @@ func (p *parser) term() (*condition, error) {
 	return c, err
 }
 
-func (p *parser) value() (*condition, error) {
-	c := &condition{}
+func (p *parser) value() (*Condition, error) {
+	c := &Condition{}
 	switch {
 	case p.kind == 's':
 		c.lit = p.token
@@ -258,49 +260,56 @@ func (p *parser) value() (*condition, error) {
 	return c, p.next()
 }
 
-// scope has the values to which references resolve.
-type scope struct {
-	graph  *Graph
-	states []State  // of the nodes
-	output [][]byte // of the nodes
-	lost   []int64  // sizes of outputs that were too large to retain, by node; 0: none
-	input  []byte
+// Scope has the values to which references resolve. It is for one goroutine.
+type Scope struct {
+	Input  []byte
+	Nodes  []Node // by the index of a reference
+	Secret func(name string) ([]byte, error)
+	// Check returns an error if a filled text may not have that size, in bytes; nil: any.
+	Check  func(size int) error
 	parsed map[int]any // decoded JSON by node; -1: the input
-	secret func(name string) ([]byte, error)
+}
+
+// Node is the state of a node and the output that it has.
+type Node struct {
+	State  string
+	Output []byte
+	Done   bool  // the node has succeeded; else it has no output
+	Lost   error // why the output is not available although there is one; nil: it is
 }
 
 // errMissing reports that a reference has no value.
 type errMissing struct{ error }
 
-// errLost reports that a value was too large to retain.
-var errLost = errors.New("the output was too large to keep")
-
 // value returns the value of a reference. It returns an errMissing if there is none.
-func (s *scope) value(r *reference) (any, error) {
-	if r.state {
-		return string(s.states[r.node]), nil
-	}
-	raw, of := s.input, "the input"
-	if r.node >= 0 {
-		raw, of = s.output[r.node], "the output of node "+r.name
-		if n := s.lost[r.node]; n > 0 {
-			return nil, fmt.Errorf("%w: that of node %s has %d bytes, the limit is %d (64 KiB) for a node and %d for all", errLost, r.name, n, MaxNodeOutput, MaxNodesOutput)
-		}
-		if s.states[r.node] != Succeeded {
-			return nil, errMissing{fmt.Errorf("node %s has no output: it is %s", r.name, s.states[r.node])}
+func (s *Scope) value(r *Reference) (any, error) {
+	raw, of := s.Input, "the input"
+	if r.Index >= 0 {
+		switch n := &s.Nodes[r.Index]; {
+		case r.State:
+			return n.State, nil
+		case n.Lost != nil:
+			return nil, n.Lost
+		case !n.Done:
+			return nil, errMissing{fmt.Errorf("node %s has no output: it is %s", r.Name, n.State)}
+		default:
+			raw, of = n.Output, "the output of node "+r.Name
 		}
 	}
 	if len(r.path) == 0 {
 		return string(raw), nil
 	}
-	v, ok := s.parsed[r.node]
+	v, ok := s.parsed[r.Index]
 	if !ok {
 		d := json.NewDecoder(bytes.NewReader(raw))
 		d.UseNumber()
 		if err := d.Decode(&v); err != nil || len(bytes.TrimSpace(raw[d.InputOffset():])) > 0 {
 			return nil, fmt.Errorf("%s is not JSON: %s has no meaning", of, r)
 		}
-		s.parsed[r.node] = v
+		if s.parsed == nil {
+			s.parsed = map[int]any{}
+		}
+		s.parsed[r.Index] = v
 	}
 	for _, field := range r.path {
 		switch in := v.(type) {
@@ -351,7 +360,7 @@ func truth(v any) (value, ok bool) {
 }
 
 // eval returns the value of a condition. It fails if an operator does not fit its values.
-func (c *condition) eval(s *scope) (any, error) {
+func (c *Condition) eval(s *Scope) (any, error) {
 	switch c.op {
 	case "":
 		if c.ref == nil {
@@ -363,14 +372,14 @@ func (c *condition) eval(s *scope) (any, error) {
 		}
 		return v, err
 	case "not":
-		v, err := c.left.holds(s)
+		v, err := c.left.Holds(s)
 		return !v, err
 	case "and", "or":
-		v, err := c.left.holds(s)
+		v, err := c.left.Holds(s)
 		if err != nil || v == (c.op == "or") {
 			return v, err
 		}
-		return c.right.holds(s)
+		return c.right.Holds(s)
 	}
 	left, err := c.left.eval(s)
 	if err != nil {
@@ -405,8 +414,8 @@ func (c *condition) eval(s *scope) (any, error) {
 	return x >= y, nil
 }
 
-// holds evaluates a condition whose value must be a boolean.
-func (c *condition) holds(s *scope) (bool, error) {
+// Holds evaluates a condition whose value must be a boolean.
+func (c *Condition) Holds(s *Scope) (bool, error) {
 	v, err := c.eval(s)
 	if err != nil {
 		return false, err
@@ -440,7 +449,7 @@ func equal(a, b any) bool {
 }
 
 // String describes a value for a message. It does not spell out an operation.
-func (c *condition) String() string {
+func (c *Condition) String() string {
 	switch {
 	case c.op != "":
 		return "a part of it"
@@ -455,11 +464,11 @@ func quoted(v any) string {
 	if v == nil {
 		return "missing"
 	}
-	return fmt.Sprintf("%.60s", inJSON(v))
+	return fmt.Sprintf("%.60s", JSON(v))
 }
 
-// inJSON encodes a value as JSON.
-func inJSON(v any) string {
+// JSON encodes a value as JSON.
+func JSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -474,16 +483,16 @@ func plain(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
-	return inJSON(v)
+	return JSON(v)
 }
 
-// template is a text with references.
-type template []piece
+// Template is a text with references.
+type Template []piece
 
 // piece is a text, a reference or a secret.
 type piece struct {
-	text   string
-	ref    *reference
+	Text   string
+	Ref    *Reference
 	secret string // the name of the secret; "": not a secret
 	json   bool   // formatted as JSON
 }
@@ -491,8 +500,11 @@ type piece struct {
 // secretRoot begins the name of a secret in a template.
 const secretRoot = "secret."
 
-// secrets returns the names of the secrets in a template.
-func (t template) secrets() (names []string) {
+// NamesSecret reports whether a text has a reference that begins like that of a secret.
+func NamesSecret(text string) bool { return strings.Contains(text, "${"+secretRoot) }
+
+// Secrets returns the names of the secrets in a template.
+func (t Template) Secrets() (names []string) {
 	for _, p := range t {
 		if p.secret != "" {
 			names = append(names, p.secret)
@@ -501,27 +513,27 @@ func (t template) secrets() (names []string) {
 	return names
 }
 
-// parseTemplate reads a text with references. ${REFERENCE} is replaced by the value,
+// ParseTemplate reads a text with references. ${REFERENCE} is replaced by the value,
 // ${json(REFERENCE)} by the value as JSON, and $${ by ${.
-func parseTemplate(text string) (template, []*reference, error) { return readTemplate(text, false) }
+func ParseTemplate(text string) (Template, []*Reference, error) { return ReadTemplate(text, false) }
 
-// readTemplate is parseTemplate. If secrets is true, ${secret.NAME} is replaced by a
+// ReadTemplate is ParseTemplate. If secrets is true, ${secret.NAME} is replaced by a
 // secret.
-func readTemplate(text string, secrets bool) (template, []*reference, error) {
-	var t template
-	var refs []*reference
+func ReadTemplate(text string, secrets bool) (Template, []*Reference, error) {
+	var t Template
+	var refs []*Reference
 	for text != "" {
 		i := strings.Index(text, "${")
 		if i < 0 {
-			return append(t, piece{text: text}), refs, nil
+			return append(t, piece{Text: text}), refs, nil
 		}
 		if i > 0 && text[i-1] == '$' {
-			t = append(t, piece{text: text[:i-1] + "${"})
+			t = append(t, piece{Text: text[:i-1] + "${"})
 			text = text[i+2:]
 			continue
 		}
 		if i > 0 {
-			t = append(t, piece{text: text[:i]})
+			t = append(t, piece{Text: text[:i]})
 		}
 		end := strings.IndexByte(text[i:], '}')
 		if end < 0 {
@@ -544,36 +556,36 @@ func readTemplate(text string, secrets bool) (template, []*reference, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w; write $${ for a ${ that is no reference", err)
 		}
-		p.ref = ref
+		p.Ref = ref
 		t, refs = append(t, p), append(refs, ref)
 		text = text[i+end+1:]
 	}
 	return t, refs, nil
 }
 
-// fill returns the text with the values. A missing whole output becomes empty; a missing
+// Fill returns the text with the values. A missing whole output becomes empty; a missing
 // field is an error.
-func (t template) fill(s *scope) ([]byte, error) {
+func (t Template) Fill(s *Scope) ([]byte, error) {
 	var b []byte
 	for _, p := range t {
 		if p.secret != "" {
-			v, err := s.secret(p.secret)
+			v, err := s.Secret(p.secret)
 			switch {
 			case err != nil:
 				return nil, err
 			case p.json:
-				b = append(b, inJSON(string(v))...)
+				b = append(b, JSON(string(v))...)
 			default:
 				b = append(b, v...)
 			}
 			continue
 		}
-		if p.ref == nil {
-			b = append(b, p.text...)
+		if p.Ref == nil {
+			b = append(b, p.Text...)
 			continue
 		}
-		v, err := s.value(p.ref)
-		missing := errors.As(err, &errMissing{}) && len(p.ref.path) == 0
+		v, err := s.value(p.Ref)
+		missing := errors.As(err, &errMissing{}) && len(p.Ref.path) == 0
 		switch {
 		case missing && p.json:
 			b = append(b, "null"...)
@@ -581,12 +593,15 @@ func (t template) fill(s *scope) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case p.json:
-			b = append(b, inJSON(v)...)
+			b = append(b, JSON(v)...)
 		default:
 			b = append(b, plain(v)...)
 		}
-		if len(b) > MaxInput {
-			return nil, CheckInput(len(b))
+		if s.Check == nil {
+			continue
+		}
+		if err := s.Check(len(b)); err != nil {
+			return nil, err
 		}
 	}
 	return b, nil
