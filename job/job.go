@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/route"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
@@ -46,7 +47,7 @@ type kind struct {
 
 // extra is state that few jobs have, or that jobs have only for a short time.
 type extra struct {
-	route *RouteState // state of the routing strategy; nil: none
+	route *route.State // state of the routing strategy; nil: none
 	// armed are the runs that are planned and have not been dispatched. Invariant: each
 	// is in Slot.Runs with State Armed.
 	armed []*Run
@@ -123,9 +124,9 @@ func (j *Job) lastState() State {
 	return states[j.last]
 }
 
-// RouteState returns the state of the routing strategy, or nil if there is none. The
+// State returns the state of the routing strategy, or nil if there is none. The
 // caller does not modify it.
-func (j *Job) RouteState() *RouteState {
+func (j *Job) RouteState() *route.State {
 	if j.extra == nil {
 		return nil
 	}

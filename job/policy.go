@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/route"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
@@ -41,14 +42,14 @@ type Policy struct {
 	Limited   int32 // the limit of the overlap policy; 0: none
 	Rate      int32 // starts per RatePer; 0: no limit
 	RatePer   time.Duration
-	Broadcast bool   // one part for each host
-	Shards    int32  // number of parts; 0: none
-	Map       bool   // one part, which adds other parts
-	Reduce    bool   // Map, and one more part that receives the outputs
-	Workflow  bool   // the nodes run instead of the run itself
-	Input     bool   // the definition has an input; if not, the loop skips its bytes, a likely cache miss
-	Routing   string // the encoded apiv1.Routing; "": none
-	Route     *Route // compiled from Routing; nil: any host
+	Broadcast bool         // one part for each host
+	Shards    int32        // number of parts; 0: none
+	Map       bool         // one part, which adds other parts
+	Reduce    bool         // Map, and one more part that receives the outputs
+	Workflow  bool         // the nodes run instead of the run itself
+	Input     bool         // the definition has an input; if not, the loop skips its bytes, a likely cache miss
+	Routing   string       // the encoded apiv1.Routing; "": none
+	Route     *route.Route // compiled from Routing; nil: any host
 }
 
 // Overlap is the action for a run that becomes due while other runs of its job are live.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
 // This file converts jobs and runs to the rows of the store, and rows to the messages of
@@ -191,7 +192,7 @@ func (s *Slot) Loaded() {
 	}
 }
 
-func routeRow(s *RouteState) *apiv1.RouteRow {
+func routeRow(s *route.State) *apiv1.RouteRow {
 	row := &apiv1.RouteRow{LastHost: s.LastHost, Seq: s.Seq}
 	for _, u := range s.Uses {
 		row.Uses = append(row.Uses, &apiv1.RouteRow_Use{Host: u.Host, Count: u.Count, Seq: u.Seq})
@@ -199,10 +200,10 @@ func routeRow(s *RouteState) *apiv1.RouteRow {
 	return row
 }
 
-func routeState(row *apiv1.RouteRow) *RouteState {
-	s := &RouteState{LastHost: row.LastHost, Seq: row.Seq}
+func routeState(row *apiv1.RouteRow) *route.State {
+	s := &route.State{LastHost: row.LastHost, Seq: row.Seq}
 	for _, u := range row.Uses {
-		s.Uses = append(s.Uses, HostUse{Host: u.Host, Count: u.Count, Seq: u.Seq})
+		s.Uses = append(s.Uses, route.Use{Host: u.Host, Count: u.Count, Seq: u.Seq})
 	}
 	return s
 }

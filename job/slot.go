@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
 // Bounds of the idempotency keys of a slot. Within KeyWindow, the same key means the same
@@ -258,7 +260,7 @@ func (s *Slot) policy(d *apiv1.Job) *Policy {
 		clear(s.policies) // jobs and runs still hold the policies in use
 	}
 	shared := p
-	shared.Route, _ = NewRoute(d.GetRouting()) // Validate accepted it; one that this version cannot read counts as none
+	shared.Route, _ = route.New(d.GetRouting()) // Validate accepted it; one that this version cannot read counts as none
 	s.policies[p] = &shared
 	return &shared
 }

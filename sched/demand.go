@@ -5,6 +5,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
 // In a cluster with many hosts each host works for some of the partitions. A
@@ -117,7 +118,7 @@ func (l *loop) another(r *job.Run) bool {
 	}
 	cs := l.candidatesOf(r.App)
 	cs.prepare(r)
-	return job.HostsOfJob(cs.list) >= r.Policy.Route.MaxHosts()
+	return route.HostsOfJob(cs.list) >= r.Policy.Route.MaxHosts()
 }
 
 // awaits reports whether a run is a broadcast that waits for hosts to connect.

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
 // candidates has the hosts of the partition as routing sees them for the runs of one app,
@@ -18,22 +19,22 @@ import (
 type candidates struct {
 	l     *loop
 	hosts []*host
-	list  []job.Candidate // in the order of hosts, by id
+	list  []route.Candidate // in the order of hosts, by id
 	// states holds the new state of each routing strategy that picked a host in
 	// this turn, by the name of the job.
-	states map[string]*job.RouteState
+	states map[string]*route.State
 	needs  string // the ability for which the fields Lacks of list were computed
 }
 
 // candidatesOf returns the candidates for the runs of an app.
 func (l *loop) candidatesOf(app string) *candidates {
-	cs := &candidates{l: l, states: map[string]*job.RouteState{}}
+	cs := &candidates{l: l, states: map[string]*route.State{}}
 	for _, h := range l.hosts {
 		cs.hosts = append(cs.hosts, h)
 	}
 	slices.SortFunc(cs.hosts, func(a, b *host) int { return strings.Compare(a.hello.Host, b.hello.Host) })
 	for _, h := range cs.hosts {
-		c := job.Candidate{
+		c := route.Candidate{
 			ID: h.hello.Host, Name: h.hello.Name, Labels: h.hello.Labels,
 			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
 			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(h.held.busy()),
@@ -94,10 +95,10 @@ func (cs *candidates) prepare(r *job.Run) {
 
 // pick returns the host for a run, or nil if no host may take it now. before is
 // the state of the routing strategy before this turn.
-func (cs *candidates) pick(r *job.Run, before *job.RouteState) *host {
+func (cs *candidates) pick(r *job.Run, before *route.State) *host {
 	s, ok := cs.states[r.Job]
 	if !ok && before != nil {
-		s = &job.RouteState{LastHost: before.LastHost, Seq: before.Seq, Uses: slices.Clone(before.Uses)}
+		s = &route.State{LastHost: before.LastHost, Seq: before.Seq, Uses: slices.Clone(before.Uses)}
 		cs.states[r.Job] = s
 	}
 	cs.prepare(r)
@@ -115,7 +116,7 @@ func (cs *candidates) pick(r *job.Run, before *job.RouteState) *host {
 		}
 		cands, hosts = cands[i:i+1], hosts[i:i+1]
 	}
-	if i := r.Policy.Route.Pick(cands, r, s); i >= 0 {
+	if i := r.Policy.Route.Pick(cands, r.Routed(), s); i >= 0 {
 		return hosts[i]
 	}
 	return nil
@@ -138,7 +139,7 @@ func (cs *candidates) assigned(r *job.Run, h *host) {
 // may.
 func (cs *candidates) reasons(r *job.Run) []string {
 	cs.prepare(r)
-	ofJob := job.HostsOfJob(cs.list)
+	ofJob := route.HostsOfJob(cs.list)
 	whys := make([]string, len(cs.list))
 	for i := range cs.list {
 		if pinned := pinnedTo(r); pinned != "" && cs.list[i].ID != pinned {
@@ -162,7 +163,7 @@ func constrained(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) 
 
 // memory returns the state of the routing strategy of a run's job; nil: the job is gone,
 // or its strategy has no state.
-func (l *loop) memory(r *job.Run) *job.RouteState {
+func (l *loop) memory(r *job.Run) *route.State {
 	if j := l.job(r.App, r.Job); j != nil {
 		return j.RouteState()
 	}

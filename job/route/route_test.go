@@ -1,14 +1,15 @@
-package job
+package route
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -30,44 +31,46 @@ func fleet(n int) []Candidate {
 
 func routeOf(t testing.TB, m *apiv1.Routing) *Route {
 	t.Helper()
-	r, err := NewRoute(m)
+	r, err := New(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// runOf returns the n-th of some different runs without an attempt.
-func runOf(n int) *Run {
-	return &Run{ID: OccurrenceID("a", "j", time.UnixMilli(int64(n)), ""), App: "a", Job: "j", HasInput: true}
+// given is the input of a run.
+type given string
+
+func (g given) Given() []byte { return []byte(g) }
+
+// idOf returns the n-th of some different ids.
+func idOf(n int) [16]byte {
+	sum := sha256.Sum256(strconv.AppendInt(nil, int64(n), 10))
+	return [16]byte(sum[:])
 }
 
-func after(r *Run, outcomes ...any) *Run {
-	for i := 0; i < len(outcomes); i += 2 {
-		r.Attempt++
-		r.Attempts = append(r.Attempts, Attempt{
-			Number: r.Attempt, Host: outcomes[i].(string), Outcome: outcomes[i+1].(apiv1.Outcome),
-		})
-	}
+// runOf returns the n-th of some different runs without an attempt.
+func runOf(n int) Run {
+	return Run{ID: idOf(n), App: "a", Job: "j", Input: given("")}
+}
+
+// after returns a run after attempts that failed on these hosts.
+func after(r Run, hosts ...string) Run {
+	r.Attempt += int32(len(hosts))
+	r.Failed = append(slices.Clone(r.Failed), hosts...)
 	return r
 }
 
-const (
-	retryable = apiv1.Outcome_OUTCOME_RETRYABLE
-	lostHost  = apiv1.Outcome_OUTCOME_LOST
-	drained   = apiv1.Outcome_OUTCOME_STOPPED
-)
-
 func TestPick(t *testing.T) {
-	uses := func(last string, seq int64, uses ...HostUse) *RouteState {
-		return &RouteState{LastHost: last, Seq: seq, Uses: uses}
+	uses := func(last string, seq int64, uses ...Use) *State {
+		return &State{LastHost: last, Seq: seq, Uses: uses}
 	}
 	for _, c := range []struct {
 		name     string
 		strategy string
 		change   func([]Candidate) // changes four able hosts, h000 to h003
-		run      *Run
-		state    *RouteState
+		run      Run
+		state    *State
 		want     int
 	}{
 		{name: "least_loaded: the fewest tasks for each slot", change: func(h []Candidate) {
@@ -94,35 +97,34 @@ func TestPick(t *testing.T) {
 		{name: "round_robin steps over", strategy: "round_robin", state: uses("h001", 0), change: func(h []Candidate) { h[2].Connected = false }, want: 3},
 		{
 			name: "lfu: the fewest", strategy: "lfu", want: 2,
-			state: uses("h001", 20, HostUse{"h000", 7, 9}, HostUse{"h001", 6, 20}, HostUse{"h002", 3, 5}, HostUse{"h003", 4, 8}),
+			state: uses("h001", 20, Use{"h000", 7, 9}, Use{"h001", 6, 20}, Use{"h002", 3, 5}, Use{"h003", 4, 8}),
 		},
 		{
 			name: "lfu: a host without uses", strategy: "lfu", want: 3,
-			state: uses("h001", 20, HostUse{"h000", 7, 9}, HostUse{"h001", 6, 20}, HostUse{"h002", 3, 5}),
+			state: uses("h001", 20, Use{"h000", 7, 9}, Use{"h001", 6, 20}, Use{"h002", 3, 5}),
 		},
 		{
 			name: "lfu: a debt counts up to its limit", strategy: "lfu", want: 2, // h000 and h003 are 16 behind as well, so it is h002's turn
-			state: uses("h001", 99, HostUse{"h000", 1, 9}, HostUse{"h001", 100, 99}, HostUse{"h002", 84, 5}, HostUse{"h003", 80, 8}),
+			state: uses("h001", 99, Use{"h000", 1, 9}, Use{"h001", 100, 99}, Use{"h002", 84, 5}, Use{"h003", 80, 8}),
 		},
 		{name: "lfu: of equals the next", strategy: "lfu", state: uses("h001", 20), want: 2},
 		{
 			name: "lru: the longest not used", strategy: "lru", want: 0,
-			state: uses("h001", 20, HostUse{"h000", 900, 3}, HostUse{"h001", 6, 20}, HostUse{"h002", 3, 5}, HostUse{"h003", 4, 8}),
+			state: uses("h001", 20, Use{"h000", 900, 3}, Use{"h001", 6, 20}, Use{"h002", 3, 5}, Use{"h003", 4, 8}),
 		},
 		{
 			name: "lru: never used", strategy: "lru", want: 1,
-			state: uses("h000", 20, HostUse{"h000", 7, 20}, HostUse{"h002", 3, 5}, HostUse{"h003", 4, 8}),
+			state: uses("h000", 20, Use{"h000", 7, 20}, Use{"h002", 3, 5}, Use{"h003", 4, 8}),
 		},
 		{name: "failover begins with the first", strategy: "failover", want: 0},
-		{name: "failover: not where it failed", strategy: "failover", run: after(runOf(1), "h000", retryable, "h001", lostHost), want: 2},
-		{name: "failover: a drain is no failure", strategy: "failover", run: after(runOf(1), "h000", drained), want: 0},
+		{name: "failover: not where it failed", strategy: "failover", run: after(runOf(1), "h000", "h001"), want: 2},
 		{
 			name: "failover: from the start when it failed on all", strategy: "failover", want: 0,
-			run: after(runOf(1), "h000", retryable, "h001", retryable, "h002", retryable, "h003", retryable),
+			run: after(runOf(1), "h000", "h001", "h002", "h003"),
 		},
 		{
 			name: "failover: the second time in order", strategy: "failover", want: 2,
-			run: after(runOf(1), "h000", retryable, "h001", retryable, "h002", retryable, "h003", retryable, "h000", retryable, "h001", retryable),
+			run: after(runOf(1), "h000", "h001", "h002", "h003", "h000", "h001"),
 		},
 		{name: "busy_transfer: the first with a free slot", strategy: "busy_transfer", change: func(h []Candidate) {
 			h[0].Running, h[1].Running, h[2].Running = 8, 9, 7
@@ -143,7 +145,7 @@ func TestPick(t *testing.T) {
 		if c.change != nil {
 			c.change(cands)
 		}
-		if run == nil {
+		if run.Job == "" {
 			run = runOf(1)
 		}
 		if got := routeOf(t, &apiv1.Routing{Strategy: c.strategy}).Pick(cands, run, c.state); got != c.want {
@@ -157,24 +159,17 @@ func TestPickAvoidsTheHostThatFailed(t *testing.T) {
 		r := routeOf(t, &apiv1.Routing{Strategy: s})
 		cands := fleet(3)
 		at := r.Pick(cands, runOf(1), nil)
-		for _, o := range []apiv1.Outcome{retryable, lostHost, apiv1.Outcome_OUTCOME_TIMED_OUT, apiv1.Outcome_OUTCOME_HOST_ERROR} {
-			run := after(runOf(1), cands[at].ID, o)
-			run.Attempt = 0 // restore the attempt, on which random depends
-			if got := r.Pick(cands, run, nil); got == at || got < 0 {
-				t.Errorf("%s: after %s on %d the run goes to %d", s, o, at, got)
-			}
-			alone := fleet(3)
-			for i := range alone {
-				alone[i].Draining = i != at
-			}
-			if got := r.Pick(alone, run, nil); got != at {
-				t.Errorf("%s: the only able host is %d, the run goes to %d", s, at, got)
-			}
+		run := after(runOf(1), cands[at].ID)
+		run.Attempt = 0 // restore the attempt, on which random depends
+		if got := r.Pick(cands, run, nil); got == at || got < 0 {
+			t.Errorf("%s: after a failure on %d the run goes to %d", s, at, got)
 		}
-		run := after(runOf(1), cands[at].ID, drained)
-		run.Attempt = 0
-		if got := r.Pick(cands, run, nil); got != at {
-			t.Errorf("%s: a drain of %d is no failure, the run goes to %d", s, at, got)
+		alone := fleet(3)
+		for i := range alone {
+			alone[i].Draining = i != at
+		}
+		if got := r.Pick(alone, run, nil); got != at {
+			t.Errorf("%s: the only able host is %d, the run goes to %d", s, at, got)
 		}
 	}
 }
@@ -268,7 +263,7 @@ func TestRoutingErrors(t *testing.T) {
 		{&apiv1.Routing{Labels: make([]string, 65)}, "routing.labels has 65 conditions, the limit is 64"},
 		{&apiv1.Routing{Labels: []string{"gpu", "zone="}}, `routing.labels: entry 2: "zone=", at character 6: a value is missing`},
 	} {
-		if err := checkRouting(&apiv1.Job{Routing: c.m}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := New(c.m); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 	}
@@ -279,17 +274,12 @@ func TestRoutingThatAsksForNothingIsNone(t *testing.T) {
 		if r := routeOf(t, m); r != nil {
 			t.Errorf("%v: %+v", m, r)
 		}
-		d := &apiv1.Job{Routing: m}
-		if err := checkRouting(d); err != nil || d.Routing != nil {
-			t.Errorf("%v stays in the definition as %v: %v", m, d.Routing, err)
-		}
 	}
 	for _, m := range []*apiv1.Routing{
 		{Strategy: "first"}, {Hosts: []string{"a"}}, {Labels: []string{"gpu"}}, {MaxHosts: 1}, {MinFreeCpu: 0.1}, {MaxMemoryBytes: 1}, {MinFreeSlots: 1},
 	} {
-		d := &apiv1.Job{Routing: m}
-		if err := checkRouting(d); err != nil || d.Routing == nil || routeOf(t, m) == nil {
-			t.Errorf("%v is dropped: %v", m, err)
+		if routeOf(t, m) == nil {
+			t.Errorf("%v is dropped", m)
 		}
 	}
 }
@@ -321,18 +311,18 @@ func TestPickIsAble(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "designated") == 0 {
 			m.Hosts = []string{"h001", "name-of-h003", "h005"}
 		}
-		r, err := NewRoute(m)
+		r, err := New(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var state *RouteState
+		var state *State
 		host := rapid.SampledFrom([]string{"h000", "h002", "h004", "h004x", "h011"})
 		for range rapid.IntRange(0, 9).Draw(t, "starts") {
 			state = r.Note(state, host.Draw(t, "start"))
 		}
 		run := runOf(rapid.IntRange(0, 99).Draw(t, "run"))
 		for range rapid.IntRange(0, 4).Draw(t, "attempts") {
-			after(run, host.Draw(t, "tried"), rapid.SampledFrom([]apiv1.Outcome{retryable, lostHost, drained}).Draw(t, "outcome"))
+			run = after(run, host.Draw(t, "tried"))
 		}
 		before, remembered := slices.Clone(cands), fmt.Sprintf("%+v", state)
 
@@ -346,7 +336,7 @@ func TestPickIsAble(t *testing.T) {
 		if at < 0 && len(able) > 0 || at >= 0 && !slices.Contains(able, at) {
 			t.Fatalf("picked %d, able are %v", at, able)
 		}
-		if at >= 0 && cands[at].ID == failedHost(run) && len(able) > 1 {
+		if n := len(run.Failed); n > 0 && at >= 0 && cands[at].ID == run.Failed[n-1] && len(able) > 1 {
 			t.Fatalf("picked %d, where the last attempt failed; able are %v", at, able)
 		}
 		if again := r.Pick(cands, run, state); again != at {
@@ -416,8 +406,8 @@ func TestHashKeys(t *testing.T) {
 		first := -1
 		for i := range 20 {
 			run := runOf(1)
-			run.Input = []byte("in")
-			change(i, run)
+			run.Input = given("in")
+			change(i, &run)
 			if at := r.Pick(cands, run, nil); i == 0 {
 				first = at
 			} else if at != first {
@@ -426,17 +416,8 @@ func TestHashKeys(t *testing.T) {
 		}
 		return true
 	}
-	id := func(i int, r *Run) { r.ID = runOf(i).ID }
-	input := func(i int, r *Run) { r.Input = fmt.Append(nil, "input ", i) }
-	inherited := func(i int, r *Run) {
-		r.ID, r.HasInput, r.Input = runOf(i).ID, i%2 == 0, nil
-		if r.HasInput {
-			r.Input = []byte("the same")
-		}
-		s := NewSlot("a", 0)
-		r.spec = s.spec(&apiv1.Job{Input: "the same"})
-		r.Policy = s.kindOf(r.spec).policy
-	}
+	id := func(i int, r *Run) { r.ID = idOf(i) }
+	input := func(i int, r *Run) { r.Input = given(fmt.Sprint("input ", i)) }
 	name := func(i int, r *Run) { r.Job = fmt.Sprint("job ", i) }
 	app := func(i int, r *Run) { r.App = fmt.Sprint("app ", i) }
 	for _, c := range []struct {
@@ -452,7 +433,6 @@ func TestHashKeys(t *testing.T) {
 		{"job", "app", app, false},
 		{"input", "run", id, true},
 		{"input", "input", input, false},
-		{"input", "input of the definition", inherited, true},
 		{"input", "job", name, false},
 		{"run", "run", id, false},
 		{"run", "input", input, true},
@@ -506,7 +486,7 @@ func TestRandomIsEvenAndReproducible(t *testing.T) {
 }
 
 // start picks a host and updates the state.
-func start(t testing.TB, r *Route, cands []Candidate, n int, s *RouteState) (int, *RouteState) {
+func start(t testing.TB, r *Route, cands []Candidate, n int, s *State) (int, *State) {
 	t.Helper()
 	at := r.Pick(cands, runOf(n), s)
 	if at < 0 {
@@ -520,7 +500,7 @@ func start(t testing.TB, r *Route, cands []Candidate, n int, s *RouteState) (int
 func TestTurnsAreFair(t *testing.T) {
 	for _, strategy := range []string{"round_robin", "lru"} {
 		r := routeOf(t, &apiv1.Routing{Strategy: strategy})
-		var s *RouteState
+		var s *State
 		counts := make([]int, 10)
 		for i := range 10_000 {
 			cands := fleet(10)
@@ -548,7 +528,7 @@ func TestLFUIsFairAndFloodsNone(t *testing.T) {
 	r := routeOf(t, &apiv1.Routing{Strategy: "lfu"})
 	cands := fleet(10)
 	cands[3].Connected = false // connects later
-	var s *RouteState
+	var s *State
 	counts := make([]int, 10)
 	for i := range 9000 {
 		var at int
@@ -590,12 +570,12 @@ func TestLFUIsFairAndFloodsNone(t *testing.T) {
 // TestStateIsBounded checks that with more hosts than the limit, the state stays at its
 // limit and sorted, and the runs are still spread evenly.
 func TestStateIsBounded(t *testing.T) {
-	const hosts, rounds = MaxHostUses + 100, 3
+	const hosts, rounds = MaxUses + 100, 3
 	for _, strategy := range []string{"round_robin", "lfu", "lru"} {
 		r := routeOf(t, &apiv1.Routing{Strategy: strategy})
 		cands := fleet(hosts)
 		counts := make([]int, hosts)
-		var s *RouteState
+		var s *State
 		for i := range hosts * rounds {
 			var at int
 			at, s = start(t, r, cands, i, s)
@@ -604,40 +584,40 @@ func TestStateIsBounded(t *testing.T) {
 		if slices.Max(counts) != rounds || slices.Min(counts) != rounds {
 			t.Errorf("%s: hosts got %d to %d runs, want %d each", strategy, slices.Min(counts), slices.Max(counts), rounds)
 		}
-		want := MaxHostUses
+		want := MaxUses
 		if strategy == "round_robin" {
 			want = 0
 		}
-		if len(s.Uses) != want || !slices.IsSortedFunc(s.Uses, func(a, b HostUse) int { return strings.Compare(a.Host, b.Host) }) {
+		if len(s.Uses) != want || !slices.IsSortedFunc(s.Uses, func(a, b Use) int { return strings.Compare(a.Host, b.Host) }) {
 			t.Errorf("%s: %d hosts are remembered, want %d, sorted", strategy, len(s.Uses), want)
 		}
 	}
 }
 
 func TestNote(t *testing.T) {
-	note := func(s *RouteState, strategy string, hosts ...string) *RouteState {
+	note := func(s *State, strategy string, hosts ...string) *State {
 		for _, h := range hosts {
 			s = routeOf(t, &apiv1.Routing{Strategy: strategy}).Note(s, h)
 		}
 		return s
 	}
-	lfu := &RouteState{LastHost: "b", Seq: 4, Uses: []HostUse{{"a", 1, 2}, {"b", 3, 4}}}
+	lfu := &State{LastHost: "b", Seq: 4, Uses: []Use{{"a", 1, 2}, {"b", 3, 4}}}
 	for _, c := range []struct {
 		name string
-		got  *RouteState
-		want *RouteState
+		got  *State
+		want *State
 	}{
 		{"default", note(nil, "", "a"), nil},
 		{"first", note(nil, "first", "a"), nil},
-		{"round_robin", note(nil, "round_robin", "a", "b"), &RouteState{LastHost: "b"}},
+		{"round_robin", note(nil, "round_robin", "a", "b"), &State{LastHost: "b"}},
 		{"lfu", note(nil, "lfu", "b", "a", "b", "b"), lfu},
 		{"lru", note(nil, "lru", "b", "a", "b", "b"), lfu},
-		{"from lfu to round_robin", note(note(nil, "lfu", "b", "a"), "round_robin", "c"), &RouteState{LastHost: "c"}},
+		{"from lfu to round_robin", note(note(nil, "lfu", "b", "a"), "round_robin", "c"), &State{LastHost: "c"}},
 		{"from lfu to hash", note(note(nil, "lfu", "b", "a"), "hash", "c"), nil},
 		{
 			"lfu takes up a host that is behind near the others",
-			note(&RouteState{Seq: 99, Uses: []HostUse{{"a", 90, 99}, {"b", 2, 3}}}, "lfu", "b"),
-			&RouteState{LastHost: "b", Seq: 100, Uses: []HostUse{{"a", 90, 99}, {"b", 90 - maxDebt + 1, 100}}},
+			note(&State{Seq: 99, Uses: []Use{{"a", 90, 99}, {"b", 2, 3}}}, "lfu", "b"),
+			&State{LastHost: "b", Seq: 100, Uses: []Use{{"a", 90, 99}, {"b", 90 - maxDebt + 1, 100}}},
 		},
 	} {
 		if !reflect.DeepEqual(c.got, c.want) {
@@ -669,7 +649,7 @@ func BenchmarkPick(b *testing.B) {
 		cands := fleet(n)
 		for i := range cands {
 			c := &cands[i]
-			c.ID = OccurrenceID("a", c.ID, time.UnixMilli(int64(i)), "").String() // as long as real ids, and sorted
+			c.ID = fmt.Sprintf("%026d", i) // as long as real ids, and sorted
 			c.Labels = map[string]string{"zone": "a", "os": "linux", "arch": "amd64"}
 			c.Running = int32(i % 8)
 		}
@@ -684,7 +664,7 @@ func BenchmarkPick(b *testing.B) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(routings)) {
 			r := routeOf(b, routings[name])
-			var s *RouteState
+			var s *State
 			for i := range cands {
 				s = r.Note(s, cands[i].ID)
 			}
@@ -704,7 +684,7 @@ func BenchmarkPick(b *testing.B) {
 func BenchmarkNote(b *testing.B) {
 	r := routeOf(b, &apiv1.Routing{Strategy: "lfu"})
 	cands := fleet(1000)
-	var s *RouteState
+	var s *State
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		s = r.Note(s, cands[i%len(cands)].ID)
@@ -717,14 +697,14 @@ func TestEqualHostsShare(t *testing.T) {
 	for i := range hosts {
 		hosts[i] = Candidate{ID: string(rune('a' + i)), Connected: true, Serves: true, Credits: 16, Slots: 4}
 	}
-	route, err := NewRoute(&apiv1.Routing{Strategy: "least_loaded", Hosts: []string{"a", "b", "c", "d"}})
+	route, err := New(&apiv1.Routing{Strategy: "least_loaded", Hosts: []string{"a", "b", "c", "d"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range []*Route{nil, route} {
 		var got [4]int
 		for i := range 4000 {
-			got[r.Pick(hosts, &Run{ID: OccurrenceID("a", "j", time.UnixMilli(int64(i)), ""), spec: spec{}}, nil)]++
+			got[r.Pick(hosts, runOf(i), nil)]++
 		}
 		for i, n := range got {
 			if n < 900 || n > 1100 {

@@ -1,4 +1,9 @@
-package job
+// Package route chooses the host of a run: it compiles the routing of a definition into a
+// [Route], which ranks the hosts as one job sees them.
+//
+// Everything here is pure. What a strategy remembers of earlier starts is in a [State],
+// which is part of the state of a slot.
+package route
 
 import (
 	"fmt"
@@ -12,9 +17,9 @@ import (
 
 // Limits of a routing and of its state.
 const (
-	MaxRouteHosts  = 1000 // designated hosts
-	MaxRouteLabels = 64   // conditions
-	MaxHostUses    = 1024 // hosts in a RouteState; the least recently used one is removed first
+	MaxNamedHosts = 1000 // designated hosts
+	MaxLabels     = 64   // conditions
+	MaxUses       = 1024 // hosts in a State; the least recently used one is removed first
 
 	// maxDebt is the number of runs, at most, by which lfu counts a host behind the most
 	// used one, and so the number that the host can receive in a row.
@@ -46,6 +51,15 @@ func HostsOfJob(cands []Candidate) int32 {
 		}
 	}
 	return n
+}
+
+// Run is a run as a strategy sees it.
+type Run struct {
+	ID       [16]byte
+	App, Job string
+	Attempt  int32                       // the number of the last attempt
+	Failed   []string                    // the hosts of its failed attempts, in order
+	Input    interface{ Given() []byte } // read under hash by input only
 }
 
 // Route chooses a host for a run. It is the compiled routing of a definition.
@@ -112,9 +126,9 @@ var strategies = [...]string{
 	"least_loaded", "first", "last", "round_robin", "random", "hash", "lfu", "lru", "failover", "busy_transfer",
 }
 
-// NewRoute compiles a routing. A routing without any effect gives nil. An error names the
+// New compiles a routing. A routing without any effect gives nil. An error names the
 // field and says what to write.
-func NewRoute(m *apiv1.Routing) (*Route, error) {
+func New(m *apiv1.Routing) (*Route, error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -139,10 +153,10 @@ func NewRoute(m *apiv1.Routing) (*Route, error) {
 		return nil, fmt.Errorf("routing.min_free_slots is negative: 0 means no minimum")
 	case !(m.MinFreeCpu >= 0 && m.MinFreeCpu <= 1): // also refuses NaN
 		return nil, fmt.Errorf("routing.min_free_cpu is %v, it must be 0 to 1: 0.25 leaves a quarter of the processors idle", m.MinFreeCpu)
-	case len(m.Hosts) > MaxRouteHosts:
-		return nil, fmt.Errorf("routing.hosts names %d hosts, the limit is %d: give them a label and ask for it", len(m.Hosts), MaxRouteHosts)
-	case len(m.Labels) > MaxRouteLabels:
-		return nil, fmt.Errorf("routing.labels has %d conditions, the limit is %d", len(m.Labels), MaxRouteLabels)
+	case len(m.Hosts) > MaxNamedHosts:
+		return nil, fmt.Errorf("routing.hosts names %d hosts, the limit is %d: give them a label and ask for it", len(m.Hosts), MaxNamedHosts)
+	case len(m.Labels) > MaxLabels:
+		return nil, fmt.Errorf("routing.labels has %d conditions, the limit is %d", len(m.Labels), MaxLabels)
 	}
 	for i, h := range m.Hosts {
 		if h == "" || len(h) > 256 {
@@ -164,16 +178,6 @@ func NewRoute(m *apiv1.Routing) (*Route, error) {
 	return r, nil
 }
 
-// checkRouting is a check of [Validate]. It drops a routing without any effect, so that
-// equal definitions are equal.
-func checkRouting(d *apiv1.Job) error {
-	r, err := NewRoute(d.Routing)
-	if err == nil && r == nil {
-		d.Routing = nil
-	}
-	return err
-}
-
 // MaxHosts returns the number of hosts that may run the job at once; 0: no limit.
 func (r *Route) MaxHosts() int32 {
 	if r == nil {
@@ -182,7 +186,7 @@ func (r *Route) MaxHosts() int32 {
 	return r.maxHosts
 }
 
-// Remembers reports whether the strategy needs a [RouteState].
+// Remembers reports whether the strategy needs a [State].
 func (r *Route) Remembers() bool {
 	return r != nil && (r.by == byTurn || r.by == byCount || r.by == byAge)
 }
@@ -316,12 +320,12 @@ func mebibytes(n uint64) string { return fmt.Sprintf("%.6g MiB", float64(n)/(1<<
 // candidate is able. cands are all hosts, sorted by id. s is the state of the job's
 // strategy; nil is an empty state. Pick modifies nothing and allocates nothing, except
 // under hash by input for a run with the input of its definition, which it decodes.
-func (r *Route) Pick(cands []Candidate, run *Run, s *RouteState) int {
+func (r *Route) Pick(cands []Candidate, run Run, s *State) int {
 	var hosts int32
 	if r.MaxHosts() > 0 {
 		hosts = HostsOfJob(cands)
 	}
-	q := r.question(run, s)
+	q := r.question(&run, s)
 	var best rank
 	at := -1
 	for i := range cands {
@@ -368,15 +372,18 @@ type question struct {
 	by    strategy
 	avoid string // host of the last failed attempt
 	run   *Run
-	key   uint64    // least_loaded, random, hash: seed of the hash of each host
-	last  string    // RouteState.LastHost
-	past  bool      // this candidate and all later ones are after last
-	uses  []HostUse // RouteState.Uses without the hosts before this candidate
-	floor int64     // lfu: a lower count is raised to this
+	key   uint64 // least_loaded, random, hash: seed of the hash of each host
+	last  string // State.LastHost
+	past  bool   // this candidate and all later ones are after last
+	uses  []Use  // State.Uses without the hosts before this candidate
+	floor int64  // lfu: a lower count is raised to this
 }
 
-func (r *Route) question(run *Run, s *RouteState) question {
-	q := question{run: run, avoid: failedHost(run)}
+func (r *Route) question(run *Run, s *State) question {
+	q := question{run: run}
+	if n := len(run.Failed); n > 0 {
+		q.avoid = run.Failed[n-1]
+	}
 	if r != nil {
 		q.by = r.by
 	}
@@ -392,7 +399,7 @@ func (r *Route) question(run *Run, s *RouteState) question {
 		case "run":
 			q.key = hash64(q.key, run.ID[:])
 		case "input":
-			q.key = hash64(q.key, run.Given())
+			q.key = hash64(q.key, run.Input.Given())
 		}
 	case byCount:
 		q.floor = floor(q.uses)
@@ -422,7 +429,11 @@ func (q *question) rank(i int, c *Candidate) rank {
 	case byAge:
 		k.major, k.minor = uint64(max(q.use(c).Seq, 0)), q.turn(c)
 	case byFailures:
-		k.major = failures(q.run, c.ID)
+		for _, host := range q.run.Failed {
+			if host == c.ID {
+				k.major++
+			}
+		}
 	case byFreeSlot:
 		if c.freeSlots() == 0 {
 			k.major, k.minor = 1, math.MaxUint64-uint64(c.Credits)
@@ -441,61 +452,29 @@ func (q *question) turn(c *Candidate) uint64 {
 }
 
 // use returns the state of one host.
-func (q *question) use(c *Candidate) HostUse {
+func (q *question) use(c *Candidate) Use {
 	for len(q.uses) > 0 {
 		switch u := &q.uses[0]; {
 		case u.Host == c.ID:
 			return *u
 		case u.Host > c.ID:
-			return HostUse{}
+			return Use{}
 		}
 		q.uses = q.uses[1:]
 	}
-	return HostUse{}
+	return Use{}
 }
 
-// faulty reports whether an attempt ended by a fault of the task or of the host. A
-// drained host has no fault.
-func faulty(a Attempt) bool {
-	switch a.Outcome {
-	case apiv1.Outcome_OUTCOME_RETRYABLE, apiv1.Outcome_OUTCOME_PERMANENT, apiv1.Outcome_OUTCOME_TIMED_OUT,
-		apiv1.Outcome_OUTCOME_HOST_ERROR, apiv1.Outcome_OUTCOME_LOST:
-		return true
-	}
-	return false
-}
-
-// failedHost returns the host of the last failed attempt; "" if there is none.
-func failedHost(r *Run) string {
-	for _, a := range slices.Backward(r.Attempts) {
-		if faulty(a) {
-			return a.Host
-		}
-	}
-	return ""
-}
-
-// failures counts the failed attempts on a host.
-func failures(r *Run, host string) uint64 {
-	var n uint64
-	for _, a := range r.Attempts {
-		if a.Host == host && faulty(a) {
-			n++
-		}
-	}
-	return n
-}
-
-// RouteState is what round_robin, lfu and lru remember of a job's starts. It is part of
+// State is what round_robin, lfu and lru remember of a job's starts. It is part of
 // the state of the slot: it depends only on the records of starts.
-type RouteState struct {
-	LastHost string    // of the last start
-	Seq      int64     // number of starts
-	Uses     []HostUse // Invariant: sorted by host, each once, at most MaxHostUses
+type State struct {
+	LastHost string // of the last start
+	Seq      int64  // number of starts
+	Uses     []Use  // Invariant: sorted by host, each once, at most MaxUses
 }
 
-// HostUse is the state of one host in a [RouteState].
-type HostUse struct {
+// Use is the state of one host in a [State].
+type Use struct {
 	Host  string
 	Count int64 // starts on it, as lfu counts them
 	Seq   int64 // Seq of the last start on it
@@ -504,12 +483,12 @@ type HostUse struct {
 // Note returns the state after a start of the job on a host. It modifies s and returns
 // it; like append, it allocates the state if s is nil. It returns nil if the strategy has
 // no state.
-func (r *Route) Note(s *RouteState, host string) *RouteState {
+func (r *Route) Note(s *State, host string) *State {
 	if !r.Remembers() {
 		return nil
 	}
 	if s == nil {
-		s = &RouteState{}
+		s = &State{}
 	}
 	s.LastHost = host
 	if r.by == byTurn {
@@ -518,12 +497,12 @@ func (r *Route) Note(s *RouteState, host string) *RouteState {
 	}
 	s.Seq++
 	low := floor(s.Uses)
-	i, ok := slices.BinarySearchFunc(s.Uses, host, func(u HostUse, host string) int { return strings.Compare(u.Host, host) })
+	i, ok := slices.BinarySearchFunc(s.Uses, host, func(u Use, host string) int { return strings.Compare(u.Host, host) })
 	if !ok {
-		if len(s.Uses) >= MaxHostUses {
+		if len(s.Uses) >= MaxUses {
 			i = s.forget(i)
 		}
-		s.Uses = slices.Insert(s.Uses, i, HostUse{Host: host})
+		s.Uses = slices.Insert(s.Uses, i, Use{Host: host})
 	}
 	u := &s.Uses[i]
 	u.Count, u.Seq = max(u.Count, low)+1, s.Seq
@@ -531,7 +510,7 @@ func (r *Route) Note(s *RouteState, host string) *RouteState {
 }
 
 // forget removes the least recently used host and returns the new position of index i.
-func (s *RouteState) forget(i int) int {
+func (s *State) forget(i int) int {
 	oldest := 0
 	for j := range s.Uses {
 		if s.Uses[j].Seq < s.Uses[oldest].Seq {
@@ -546,7 +525,7 @@ func (s *RouteState) forget(i int) int {
 }
 
 // floor returns the count to which lfu raises lower ones.
-func floor(uses []HostUse) int64 {
+func floor(uses []Use) int64 {
 	var top int64
 	for i := range uses {
 		top = max(top, uses[i].Count)
