@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
 const (
@@ -139,7 +142,7 @@ func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logg
 		return t, errors.New("--token-file and --server-token-file hold the same token, with which each host could act as a server: make one of them with `wheelwork token generate FILE`")
 	case t.servers != "" || t.hosts == "":
 		return t, nil
-	case loopbackOnly(listen) != nil:
+	case transport.CheckLoopback(listen) != nil:
 		return t, fmt.Errorf("--server-token-file is missing, and --listen %s is not a loopback address: with --token-file alone each host could act as a server; make a token for the nameserver and the servers with `wheelwork token generate FILE`", listen)
 	}
 	log.Warn("there is no --server-token-file: each host could act as a server with the token in --token-file, which is accepted on this machine only; make a token for nameserver and servers with `wheelwork token generate FILE`", "token_file", filepath.Clean(tokenFile))
@@ -150,11 +153,11 @@ func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logg
 func (t processTokens) own() string { return cmp.Or(t.servers, t.hosts) }
 
 // allow registers the tokens with their roles.
-func (t processTokens) allow(g *guard) {
+func (t processTokens) allow(g *access.Guard) {
 	if t.servers == "" {
-		g.allow(t.hosts, member)
+		g.Allow(t.hosts, access.Member)
 		return
 	}
-	g.allow(t.hosts, executor)
-	g.allow(t.servers, peer)
+	g.Allow(t.hosts, access.Host)
+	g.Allow(t.servers, access.Server)
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
@@ -29,7 +30,7 @@ type DevConfig struct {
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Sample                                 bool // push the sample module and apply its job, if there is no job yet
 	Gate                                   Gate // see ServerConfig
-	Limits                                 Limits
+	Limits                                 transport.Limits
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; may be nil
 }

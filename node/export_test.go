@@ -6,12 +6,13 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
 // LightHost is a host that reports results without executing anything, for tests with
 // very many hosts. It connects and leaves like any other host.
 func LightHost(ctx context.Context, nameserver, token, id string) error {
-	names, err := dialMember(nameserver, token, "")
+	names, err := transport.Dial(nameserver, token, "")
 	if err != nil {
 		return err
 	}

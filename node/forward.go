@@ -16,21 +16,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
-
-// actingHeader names the role of the original caller in a call that a server passes on.
-// Only a server may send it: see [guard.acting].
-const actingHeader = "wheelwork-acting"
 
 // forwarder passes a call on to the server that has to answer it, and the answer back to
 // the caller. It sends this server's own token and the role that the caller proved here.
 // It never sends the caller's token: an address from a nameserver or from etcd must not
 // learn it.
 type forwarder struct {
-	guard *guard
+	guard *access.Guard
 	peers *peers
-	// accepts reports whether the server of an assignment knows [actingHeader]. If it
+	// accepts reports whether the server of an assignment knows [ActingHeader]. If it
 	// does not, the caller gets the address of that server.
 	accepts func(*apiv1.Assignment) bool
 }
@@ -59,9 +56,9 @@ func named(err error) string { return ownerIn(err).GetAddress() }
 // nameserver. A server that joins a nameserver means that one. No call is passed on
 // twice.
 func (f *forwarder) applies(ctx context.Context, method string) bool {
-	need := f.guard.methods[method]
-	passed := len(metadata.ValueFromIncomingContext(ctx, actingHeader)) > 0
-	return need != "work" && need != execute && need != "serve" && !passed
+	need := f.guard.Permission(method)
+	passed := len(metadata.ValueFromIncomingContext(ctx, access.ActingHeader)) > 0
+	return need != "work" && need != access.Execute && need != "serve" && !passed
 }
 
 // to returns the server to which a call is passed on; nil: err is the answer.
@@ -75,11 +72,11 @@ func (f *forwarder) to(err error) *apiv1.Assignment {
 // outgoing returns the context of the call to the other server, with the caller's role
 // and trace.
 func (f *forwarder) outgoing(ctx context.Context, method string) (context.Context, error) {
-	r, err := f.guard.caller(ctx, method)
+	r, err := f.guard.Caller(ctx, method)
 	if err != nil {
 		return nil, err
 	}
-	md := metadata.Pairs(actingHeader, r.name)
+	md := metadata.Pairs(access.ActingHeader, r.Name)
 	for _, trace := range []string{"traceparent", "tracestate"} {
 		md.Append(trace, metadata.ValueFromIncomingContext(ctx, trace)...)
 	}

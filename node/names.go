@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -14,7 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
@@ -28,7 +29,7 @@ type NameserverConfig struct {
 	TLSCert         string
 	TLSKey          string
 	ReadyFile       string
-	Limits          Limits // on what callers may take
+	Limits          transport.Limits // on what callers may take
 	Logger          *slog.Logger
 	Ready           func(Ready)
 }
@@ -52,16 +53,16 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 		return err
 	}
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
-	g := newGuard()
+	g := access.New()
 	tokens.allow(g)
-	ln, err := listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
+	ln, err := transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
 	if err != nil {
 		return err
 	}
-	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
+	defer ln.Close()           //nolint:errcheck // closed by the server in the usual case
 	removeReady(cfg.ReadyFile) // left by a process that was killed
-	dr := newDoor(g, cfg.Limits, tel, log)
-	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
+	dr := transport.NewServer(g, cfg.Limits, log, tel.serverOptions()...)
+	nameserver.New(nameserver.Config{Logger: log}).Register(dr.GRPC)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
@@ -153,31 +154,6 @@ func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 			return err
 		}
 	}
-}
-
-// checkPeer refuses an address that is not HOST:PORT, and one beyond this machine without
-// a CA certificate.
-func checkPeer(address, caCert string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%q is not HOST:PORT: %w", address, err)
-	}
-	if caCert == "" && loopbackOnly(address) != nil {
-		return fmt.Errorf("%s is not on this machine: TLS is required towards it, give --ca-cert", address)
-	}
-	return nil
-}
-
-func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
-	creds, err := transport(caCert)
-	if err != nil {
-		return nil, fmt.Errorf("read --ca-cert: %w", err)
-	}
-	target, more, err := peerTarget(address, caCert)
-	if err != nil {
-		return nil, err
-	}
-	opts := append(append(append(dialOptions(), spoken.dialOptions()...), more...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
-	return grpc.NewClient(target, opts...)
 }
 
 func requireToken(path string) (string, error) {

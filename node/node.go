@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
@@ -93,18 +94,18 @@ func (r *roles) run(name string, f func(context.Context) error) {
 
 // serve starts the listener. It is closed after all roles that were started later have
 // ended, and before the packages behind it are closed.
-func (r *roles) serve(d *door, ln *port, h http.Handler) {
+func (r *roles) serve(d *transport.Server, ln *transport.Port, h http.Handler) {
 	done := make(chan struct{})
 	r.group.Go(func() error {
 		defer close(done)
-		err := d.serve(ln, h)
+		err := d.Serve(ln, h)
 		if err != nil {
 			err = fmt.Errorf("serve: %w", err)
 		}
 		r.fail(err)
 		return err
 	})
-	r.stops = append(r.stops, func() { d.close(quitPatience); <-done })
+	r.stops = append(r.stops, func() { d.Close(quitPatience); <-done })
 }
 
 // until announces that the process is ready, blocks until the process is asked to end or

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
 // ProfileConfig configures the profiles of a process.
@@ -24,7 +26,7 @@ type ProfileConfig struct {
 // Profile serves the profiles of this process below /debug/pprof. The caller must call
 // stop once.
 func Profile(cfg ProfileConfig) (stop func() error, err error) {
-	if loopbackOnly(cfg.Address) != nil {
+	if transport.CheckLoopback(cfg.Address) != nil {
 		return nil, fmt.Errorf("--pprof %s is not a loopback address: profiles are for this machine only, use a tunnel from elsewhere", cfg.Address)
 	}
 	if cfg.Token == "" && cfg.TokenFile == "" {

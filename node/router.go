@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -633,7 +634,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, units []string) (resp A, err error) {
-	conn, err := dialMember(address, g.r.peers.token, g.r.peers.caCert)
+	conn, err := transport.Dial(address, g.r.peers.token, g.r.peers.caCert)
 	if err != nil {
 		return resp, err
 	}

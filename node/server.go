@@ -11,8 +11,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/console"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
@@ -49,7 +51,7 @@ type ServerConfig struct {
 
 	Gate Gate // the upload verifier; its zero value works in this process
 
-	Limits Limits // on what callers may take
+	Limits transport.Limits // on what callers may take
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; may be nil
@@ -96,10 +98,10 @@ type serving struct {
 	log       *slog.Logger
 	token     string // of the administrator
 	hostToken string // of workers
-	ln        *port
+	ln        *transport.Port
 	advertise string
 	parts     *serverParts
-	door      *door
+	server    *transport.Server
 	handler   http.Handler
 	codes     *console.Codes // for signing in browsers
 	// self is a connection of this process to its own listener, with the role member.
@@ -142,11 +144,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	inner := newToken("in_") // between the roles of this process
-	g := newGuard()
-	g.allow(s.token, admin)
-	g.allow(s.hostToken, worker)
+	g := access.New()
+	g.Allow(s.token, access.Admin)
+	g.Allow(s.hostToken, access.Worker)
 	tokens.allow(g)
-	g.allow(inner, member)
+	g.Allow(inner, access.Member)
 	if cfg.Cluster.On {
 		m, err := startMember(ctx, s.data, &cfg, s.log)
 		if err != nil {
@@ -158,59 +160,59 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 		go watchMember(ctx, m, cfg.fail)
 	}
-	if s.ln, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, s.log); err != nil {
+	if s.ln, err = transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
-		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
+		s.ln.Close() //nolint:errcheck // closed by the server in the usual case
 		return nil
 	}))
 	if err := s.openParts(ctx, cfg, tokens); err != nil {
 		return nil, err
 	}
-	if err := s.openDoor(g, cfg, tokens, inner); err != nil {
+	if err := s.openServer(g, cfg, tokens, inner); err != nil {
 		return nil, err
 	}
 	return s, s.openConsole(g, kind)
 }
 
-// openDoor registers the services with the listener.
-func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
+// openServer registers the services with the listener.
+func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
 	if cfg.Nameserver != "" {
 		if err := s.findNames(cfg, tokens.own()); err != nil {
 			return err
 		}
 	}
 	m := s.parts.member
-	s.door = newDoor(g, cfg.Limits, s.tel, s.log, s.owned(g)...)
-	s.parts.ingress.Register(s.door.grpc)
+	s.server = transport.NewServer(g, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned(g)...)...)
+	s.parts.ingress.Register(s.server.GRPC)
 	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
 	if m != nil {
 		kept = &unitBackups{m: m, log: s.log}
 	}
-	apiv1.RegisterBackupsServer(s.door.grpc, kept)
+	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
 	if s.self, err = s.dial(inner); err != nil {
 		return err
 	}
 	if m != nil {
-		g.allow(m.router.peers.key, peer)
-		m.router.writes = g.writes
-		apiv1.RegisterNameserverServer(s.door.grpc, &clusterNames{m: m})
-		apiv1.RegisterMembershipServer(s.door.grpc, &membership{m: m})
-		return m.router.register(s.door.grpc)
+		g.Allow(m.router.peers.key, access.Server)
+		m.router.writes = g.Writes
+		apiv1.RegisterNameserverServer(s.server.GRPC, &clusterNames{m: m})
+		apiv1.RegisterMembershipServer(s.server.GRPC, &membership{m: m})
+		return m.router.register(s.server.GRPC)
 	}
-	s.parts.sched.Register(s.door.grpc)
+	s.parts.sched.Register(s.server.GRPC)
 	if len(s.names) == 0 {
 		s.names = append(s.names, s.self)
-		nameserver.New(nameserver.Config{Only: s.parts.id, Logger: s.log}).Register(s.door.grpc)
+		nameserver.New(nameserver.Config{Only: s.parts.id, Logger: s.log}).Register(s.server.GRPC)
 	}
-	apiv1.RegisterMembershipServer(s.door.grpc, &alone{names: apiv1.NewNameserverClient(s.names[0]), id: s.parts.id})
+	apiv1.RegisterMembershipServer(s.server.GRPC, &alone{names: apiv1.NewNameserverClient(s.names[0]), id: s.parts.id})
 	return nil
 }
 
 // owned returns the interceptors that pass on calls which another server of the cluster
 // must answer.
-func (s *serving) owned(g *guard) []grpc.ServerOption {
+func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
 	m := s.parts.member
 	if m == nil {
 		return nil
@@ -231,9 +233,9 @@ func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens proces
 // each call must bring its own.
 func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if token != "" {
-		opts = append(opts, grpc.WithPerRPCCredentials(bearer{token: token}))
+		opts = append(opts, transport.WithToken(token, false))
 	}
-	conn, err := s.door.dial(opts...)
+	conn, err := s.server.Dial(opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +251,7 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 		return errors.New("--nameserver names several, which is for servers of a cluster (--cluster, --etcd-endpoints): give one")
 	}
 	for _, address := range addresses {
-		conn, err := dialMember(strings.TrimSpace(address), token, cfg.CACert)
+		conn, err := transport.Dial(strings.TrimSpace(address), token, cfg.CACert)
 		if err != nil {
 			return err
 		}
@@ -259,25 +261,25 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 	return nil
 }
 
-func (s *serving) openConsole(g *guard, kind string) error {
+func (s *serving) openConsole(g *access.Guard, kind string) error {
 	conn, err := s.dial("")
 	if err != nil {
 		return err
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.secure, MaxBody: s.door.limits.Body, Admit: g.admit, Codes: s.codes, Logger: s.log,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: s.server.Limits.Body, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	s.door.signed = pages.SignedIn
+	s.server.Signed = pages.SignedIn
 	s.handler = s.tel.metrics(g, pages)
 	return nil
 }
 
 func (s *serving) ready() Ready {
 	scheme, address := "http://", s.ln.Addr().String()
-	if s.ln.secure {
+	if s.ln.Secure {
 		scheme = "https://"
 	}
 	return Ready{
@@ -291,7 +293,7 @@ func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
 	r.run("disk", s.parts.faults.run)
 	r.run("memory", giveBack)
-	r.serve(s.door, s.ln, s.handler)
+	r.serve(s.server, s.ln, s.handler)
 	r.run("server", s.parts.run)
 	r.run("ingress", s.parts.ingress.Run)
 	for _, names := range s.names {

@@ -26,6 +26,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 )
 
@@ -129,12 +130,12 @@ func (t *telemetry) serverOptions() []grpc.ServerOption {
 }
 
 // metrics serves /metrics to callers with a token that may read the cluster.
-func (t *telemetry) metrics(g *guard, next http.Handler) http.Handler {
+func (t *telemetry) metrics(g *access.Guard, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	scrape := promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", strings.TrimSpace(r.Header.Get("Authorization"))))
-		if err := g.check(ctx, "/wheelwork.v1.Cluster/ListHosts"); err != nil {
+		if err := g.Check(ctx, "/wheelwork.v1.Cluster/ListHosts"); err != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -551,7 +552,7 @@ type peers struct {
 // server is of an older version and does not know that, with the token of all processes.
 func (p *peers) state(address string, fetch func(apiv1.BackupsClient) error) (err error) {
 	for _, token := range []string{p.key, p.token} {
-		conn, derr := dialMember(address, token, p.caCert)
+		conn, derr := transport.Dial(address, token, p.caCert)
 		if derr != nil {
 			return derr
 		}
@@ -572,7 +573,7 @@ func (p *peers) fetch(ctx context.Context, to *modules.Store, from, digests []st
 		if len(digests) == 0 || address == "" {
 			continue
 		}
-		conn, err := dialMember(address, p.token, p.caCert)
+		conn, err := transport.Dial(address, p.token, p.caCert)
 		if err != nil {
 			p.log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
 			continue

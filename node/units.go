@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -621,7 +622,7 @@ func (p *peers) kept(address, token string) (grpc.ClientConnInterface, error) {
 	if c := p.conns[at]; c != nil {
 		return c, nil
 	}
-	c, err := dialMember(address, token, p.caCert)
+	c, err := transport.Dial(address, token, p.caCert)
 	if err != nil {
 		return nil, err
 	}

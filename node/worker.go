@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
@@ -86,7 +87,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		return err
 	}
 	if cfg.Server != "" { // the host would retry a wrong address for ever
-		if err := checkPeer(cfg.Server, cfg.CACert); err != nil {
+		if err := transport.CheckPeer(cfg.Server, cfg.CACert); err != nil {
 			return err
 		}
 	}
@@ -109,11 +110,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	open.add(tel)
 	c := connect{server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
-		conn, err := dialMember(cfg.Server, token, cfg.CACert)
+		conn, err := transport.Dial(cfg.Server, token, cfg.CACert)
 		return conn, conn, err
 	}}
 	if cfg.Nameserver != "" {
-		names, err := dialMember(cfg.Nameserver, token, cfg.CACert)
+		names, err := transport.Dial(cfg.Nameserver, token, cfg.CACert)
 		if err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token s
 		if err != nil {
 			return nil, nil, err
 		}
-		conn, err := dialMember(a.Address, token, cfg.CACert)
+		conn, err := transport.Dial(a.Address, token, cfg.CACert)
 		if err != nil {
 			return nil, nil, err
 		}

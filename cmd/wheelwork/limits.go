@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
 // addLimits adds the flags that bound the resources of callers. The returned function
 // reads them.
-func addLimits(cmd *cobra.Command, limits *node.Limits) func(*cobra.Command) error {
+func addLimits(cmd *cobra.Command, limits *transport.Limits) func(*cobra.Command) error {
 	var header, rate int64
 	sizes := []struct {
 		flag, text, usage string

@@ -1,20 +1,23 @@
-package node
+package transport
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"testing"
+
+	"github.com/wheelworkhq/wheelwork/access"
 )
 
 // TestRequestsBehindAProxy holds requests of one client open behind a trusted proxy: only
 // that client is limited, and not one with a credential, nor /livez from this machine.
 func TestRequestsBehindAProxy(t *testing.T) {
 	limits := Limits{Unknown: 2, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.withDefaults()
-	g := newGuard()
-	g.allow("a valid token", worker)
-	d := &door{limits: limits, guard: g, signed: func(r *http.Request) bool { return r.Header.Get("Cookie") != "" }}
+	g := access.New()
+	g.Allow("a valid token", access.Worker)
+	d := &Server{Limits: limits, guard: g, Signed: func(r *http.Request) bool { return r.Header.Get("Cookie") != "" }}
 	release, inside := make(chan struct{}), make(chan struct{}, 10)
 	h := d.bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {
@@ -22,7 +25,7 @@ func TestRequestsBehindAProxy(t *testing.T) {
 			<-release
 		}
 	}))
-	conns := newConnections(nil, limits, logger(nil))
+	conns := newConnections(nil, limits, slog.New(slog.DiscardHandler))
 	ask := func(path, client string, headers ...string) int {
 		conn := conns.admit(&far{address: "127.0.0.1"})
 		defer conn.Close() //nolint:errcheck // a test's

@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/access"
 )
 
 // pipes is a listener whose connections have deadlines in fake time.
@@ -60,7 +62,7 @@ func TestSlowBodies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const size = 100_000
-				d := &door{limits: Limits{BodyRate: 1000}.withDefaults(), guard: newGuard()}
+				d := &Server{Limits: Limits{BodyRate: 1000}.withDefaults(), guard: access.New()}
 				read := make(chan error, 1)
 				server := &http.Server{Handler: d.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if !tt.reads {

@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 // that the other side may ignore need no new protocol.
 type protocol struct{ oldest, newest int }
 
-// spoken is the range of this program.
-var spoken = protocol{1, 1}
+// Spoken is the range of this program.
+var Spoken = protocol{1, 1}
 
 // protocolHeader carries the range of the caller, as OLDEST-NEWEST, and in the answer the
 // protocol that was chosen. A caller without the header speaks protocol 1: SDKs, and
@@ -112,8 +112,8 @@ func (p protocol) chosen(md metadata.MD) error {
 	return nil
 }
 
-// dialOptions send the range of this process to the server, and check its answer.
-func (p protocol) dialOptions() []grpc.DialOption {
+// DialOptions send the range of this process to the server, and check its answer.
+func (p protocol) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			var md metadata.MD

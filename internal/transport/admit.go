@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -77,12 +76,12 @@ func (origins) OverrideServerName(string) error { return nil }
 
 // tap checks the headers of a gRPC call before any of its message is read or
 // decompressed. It must not block, because the connection waits for it.
-func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (d *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	unary, served := d.methods[info.FullMethodName]
 	if !served {
 		return ctx, nil // gRPC refuses it without reading
 	}
-	if err := d.guard.check(ctx, info.FullMethodName); err != nil {
+	if err := d.guard.Check(ctx, info.FullMethodName); err != nil {
 		return ctx, err
 	}
 	p, _ := grpcpeer.FromContext(ctx)
@@ -99,9 +98,9 @@ func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		conn.identified()
 		return ctx, nil
 	}
-	leave, ok := conn.of.enter(d.limits.client(conn.address, info.Header.Get("x-forwarded-for")), d.limits.Streams)
+	leave, ok := conn.of.enter(d.Limits.client(conn.address, info.Header.Get("x-forwarded-for")), d.Limits.Streams)
 	if !ok {
-		return ctx, status.Errorf(codes.ResourceExhausted, "this address has %d calls open without a token, the limit: end some, or send a token", d.limits.Streams)
+		return ctx, status.Errorf(codes.ResourceExhausted, "this address has %d calls open without a token, the limit: end some, or send a token", d.Limits.Streams)
 	}
 	cancel := func() {}
 	if unary {
@@ -112,7 +111,7 @@ func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 }
 
 // shows reports whether a request has a valid credential, whatever permissions it has.
-func (d *door) shows(authorization []string) bool {
+func (d *Server) shows(authorization []string) bool {
 	if len(authorization) != 1 {
 		return false
 	}
@@ -120,23 +119,9 @@ func (d *door) shows(authorization []string) bool {
 	if !ok {
 		return false
 	}
-	_, ok = d.guard.role(token)
+	_, ok = d.guard.RoleOf(token)
 	return ok
 }
-
-// admit returns an error if the body of an HTTP request to the API must not be read,
-// because the credential in its headers is not valid.
-func (g *guard) admit(r *http.Request) error {
-	md := metadata.MD{"authorization": r.Header.Values("Authorization")}
-	_, err := g.caller(metadata.NewIncomingContext(r.Context(), md), anyMethod)
-	if status.Code(err) == codes.PermissionDenied {
-		return nil // the credential is known; gRPC reports which permission is missing
-	}
-	return err
-}
-
-// anyMethod is some method that needs a credential.
-const anyMethod = "/wheelwork.v1.Jobs/ListJobs"
 
 type connectionKey struct{}
 
@@ -145,21 +130,21 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 }
 
 // bounded applies the limits to HTTP requests.
-func (d *door) bounded(next http.Handler) http.Handler {
+func (d *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
 		switch {
 		case conn == nil:
-		case d.shows(r.Header.Values("Authorization")) || d.signed != nil && d.signed(r):
+		case d.shows(r.Header.Values("Authorization")) || d.Signed != nil && d.Signed(r):
 			conn.identified()
-		case d.limits.proxied(conn.address):
-			client := d.limits.client(conn.address, r.Header.Values("X-Forwarded-For"))
+		case d.Limits.proxied(conn.address):
+			client := d.Limits.client(conn.address, r.Header.Values("X-Forwarded-For"))
 			if client.IsLoopback() && r.URL.Path == livePath {
 				break
 			}
-			leave, ok := conn.of.enter(client, d.limits.Unknown)
+			leave, ok := conn.of.enter(client, d.Limits.Unknown)
 			if !ok {
-				http.Error(w, fmt.Sprintf("this address has %d requests open without a token, the limit: try again when they have ended, or send a token", d.limits.Unknown), http.StatusTooManyRequests)
+				http.Error(w, fmt.Sprintf("this address has %d requests open without a token, the limit: try again when they have ended, or send a token", d.Limits.Unknown), http.StatusTooManyRequests)
 				return
 			}
 			defer leave()
@@ -168,7 +153,7 @@ func (d *door) bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: d.limits.BodyRate}
+		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: d.Limits.BodyRate}
 		r.Body = body
 		next.ServeHTTP(w, r)
 		if !body.ended { // net/http reads some of the rest, to reuse the connection

@@ -1,7 +1,8 @@
-package node
+package transport
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,9 +44,9 @@ type sizes struct {
 	refused sync.Map // from the message, which stays empty, to its error
 }
 
-func newSizes(c encoding.CodecV2, limit int64, methods map[string]string) *sizes {
+func newSizes(c encoding.CodecV2, limit int64, permissions iter.Seq2[string, string]) *sizes {
 	s := &sizes{CodecV2: c, limit: limit, large: map[protoreflect.FullName]bool{}}
-	for method, permission := range methods {
+	for method, permission := range permissions {
 		switch permission {
 		case "work", "execute", "serve", "state": // for the processes of the installation
 		default:

@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"strings"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
@@ -16,7 +17,7 @@ import (
 // TestMessagesAreBounded: messages of people must be small; those of hosts, servers and
 // producers may be as large as they need.
 func TestMessagesAreBounded(t *testing.T) {
-	s := newSizes(codec.New(), 1<<20, newGuard().methods)
+	s := newSizes(codec.New(), 1<<20, access.New().Permissions())
 	text := strings.Repeat("x", 2<<20)
 	many := &apiv1.Workflow{}
 	for range maxParts + 1 {

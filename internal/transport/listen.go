@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"bufio"
@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
@@ -29,15 +30,15 @@ import (
 // largest input fit.
 const maxMessage = 32 << 20
 
-// door is a listener that serves gRPC and, on the same port, HTTP/1.1.
-type door struct {
-	grpc   *grpc.Server
+// Server is a listener that serves gRPC and, on the same port, HTTP/1.1.
+type Server struct {
+	GRPC   *grpc.Server
 	http   *http.Server
 	in     *bufconn.Listener // for the process's own calls
 	log    *slog.Logger
-	guard  *guard
-	limits Limits
-	signed func(*http.Request) bool // reports whether a request comes from a browser that is signed in; nil: none does
+	guard  *access.Guard
+	Limits Limits
+	Signed func(*http.Request) bool // reports whether a request comes from a browser that is signed in; nil: none does
 	// methods maps each served method to whether it is unary. It does not change while
 	// the listener serves.
 	methods map[string]bool
@@ -47,46 +48,46 @@ type door struct {
 // Limits.Streams is lower.
 const maxStreams = 16 << 10
 
-func newDoor(g *guard, limits Limits, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
-	d := &door{in: bufconn.Listen(1 << 20), log: log, guard: g, limits: limits.withDefaults(), methods: map[string]bool{}}
-	bounds := newSizes(codec.New(), d.limits.Inflated, g.methods)
-	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream)}
-	opts = append(append(append(opts, tel.serverOptions()...), more...),
+func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.ServerOption) *Server {
+	d := &Server{in: bufconn.Listen(1 << 20), log: log, guard: g, Limits: limits.withDefaults(), methods: map[string]bool{}}
+	bounds := newSizes(codec.New(), d.Limits.Inflated, g.Permissions())
+	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.Unary), grpc.ChainStreamInterceptor(g.Stream)}
+	opts = append(append(opts, more...),
 		grpc.InTapHandle(d.tap), grpc.Creds(origins{}),
-		grpc.MaxHeaderListSize(uint32(d.limits.Header)), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(sniffTime),
+		grpc.MaxHeaderListSize(uint32(d.Limits.Header)), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(sniffTime),
 		grpc.UnaryInterceptor(bounds.unary), grpc.StreamInterceptor(bounds.stream), grpc.ForceServerCodecV2(bounds),
-		grpc.ChainUnaryInterceptor(spoken.unary), grpc.ChainStreamInterceptor(spoken.stream),
+		grpc.ChainUnaryInterceptor(Spoken.unary), grpc.ChainStreamInterceptor(Spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
 		// A host sends a message every two seconds. The server pings a silent connection,
 		// and closes it when there is no answer: until then it sends tasks there.
 		// MaxConnectionIdle counts only the time without an open call, however long calls
 		// are.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.limits.Idle}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.Limits.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	d.http = &http.Server{
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: d.limits.Idle, MaxHeaderBytes: d.limits.Header, ConnContext: withConnection,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: d.Limits.Idle, MaxHeaderBytes: d.Limits.Header, ConnContext: withConnection,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	d.grpc = grpc.NewServer(opts...)
+	d.GRPC = grpc.NewServer(opts...)
 	h := health.NewServer()
 	h.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
-	healthv1.RegisterHealthServer(d.grpc, h)
+	healthv1.RegisterHealthServer(d.GRPC, h)
 	return d
 }
 
-// dial returns a connection from inside the process. Its calls pass the same interceptors
+// Dial returns a connection from inside the process. Its calls pass the same interceptors
 // as any other.
-func (d *door) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+func (d *Server) Dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts = append(opts,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return d.in.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 	)
-	return grpc.NewClient("passthrough:in-process", append(dialOptions(), opts...)...)
+	return grpc.NewClient("passthrough:in-process", append(DialOptions(), opts...)...)
 }
 
-func dialOptions() []grpc.DialOption {
+func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec.New())),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
@@ -100,10 +101,10 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// serve serves until close, or until the probe finds the port dead. A nil handler answers
+// Serve serves until close, or until the probe finds the port dead. A nil handler answers
 // every HTTP request with 404.
-func (d *door) serve(ln *port, h http.Handler) error {
-	for name, service := range d.grpc.GetServiceInfo() {
+func (d *Server) Serve(ln *Port, h http.Handler) error {
+	for name, service := range d.GRPC.GetServiceInfo() {
 		for _, m := range service.Methods {
 			d.methods["/"+name+"/"+m.Name] = !m.IsClientStream && !m.IsServerStream
 		}
@@ -113,8 +114,8 @@ func (d *door) serve(ln *port, h http.Handler) error {
 	probing, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() { errs <- probe{ln.ask, ln.accepts}.run(probing) }()
-	go func() { errs <- d.grpc.Serve(s.grpc) }()
-	go func() { errs <- d.grpc.Serve(d.in) }()
+	go func() { errs <- d.GRPC.Serve(s.grpc) }()
+	go func() { errs <- d.GRPC.Serve(d.in) }()
 	if h == nil {
 		h = http.NotFoundHandler()
 	}
@@ -126,49 +127,49 @@ func (d *door) serve(ln *port, h http.Handler) error {
 		stop() // once one of the servers has ended, all end
 		if e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, grpc.ErrServerStopped) && !errors.Is(e, net.ErrClosed) && err == nil {
 			err = e
-			d.close(0)
+			d.Close(0)
 		}
 	}
 	return err
 }
 
-// close stops serving. Open calls may end within patience.
-func (d *door) close(patience time.Duration) {
+// Close stops serving. Open calls may end within patience.
+func (d *Server) Close(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := d.http.Shutdown(ctx); err != nil {
 		d.http.Close() //nolint:errcheck // it is being thrown away
 	}
 	done := make(chan struct{})
-	go func() { d.grpc.GracefulStop(); close(done) }()
+	go func() { d.GRPC.GracefulStop(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():
-		d.grpc.Stop()
+		d.GRPC.Stop()
 	}
 }
 
-// port is a listener for other processes: it counts its connections.
-type port struct {
+// Port is a listener for other processes: it counts its connections.
+type Port struct {
 	net.Listener                             // with TLS if secure is set
-	secure       bool                        // it uses TLS
+	Secure       bool                        // it uses TLS
 	accepts      func() uint64               // returns the number of connections accepted so far
 	ask          func(context.Context) error // sends a request to the port from outside
 }
 
 // newPort serves the connections of a listener, with TLS if secure is not nil. dial
 // connects to the listener.
-func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secure *tls.Config, limits Limits, log *slog.Logger) *port {
+func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secure *tls.Config, limits Limits, log *slog.Logger) *Port {
 	conns := newConnections(ln, limits.withDefaults(), log)
-	p := &port{Listener: conns, secure: secure != nil, accepts: conns.accepts, ask: asking(dial, secure != nil)}
-	if p.secure {
+	p := &Port{Listener: conns, Secure: secure != nil, accepts: conns.accepts, ask: asking(dial, secure != nil)}
+	if p.Secure {
 		p.Listener = tls.NewListener(conns, secure)
 	}
 	return p
 }
 
-// listen opens the port. An address beyond loopback needs TLS.
-func listen(addr, cert, key string, limits Limits, log *slog.Logger) (*port, error) {
+// Listen opens the port. An address beyond loopback needs TLS.
+func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, error) {
 	if err := limits.check(); err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func listen(addr, cert, key string, limits Limits, log *slog.Logger) (*port, err
 		return nil, errors.New("--tls-cert and --tls-key go together")
 	}
 	if cert == "" {
-		if err := loopbackOnly(addr); err != nil {
+		if err := CheckLoopback(addr); err != nil {
 			return nil, err
 		}
 	}
@@ -210,7 +211,7 @@ func tlsConfig(pair tls.Certificate) *tls.Config {
 	return base
 }
 
-func loopbackOnly(addr string) error {
+func CheckLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return fmt.Errorf("--listen %q is not HOST:PORT: %w", addr, err)

@@ -1,10 +1,12 @@
-package node
+package transport
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/wheelworkhq/wheelwork/access"
 )
 
 // speak starts a server and calls it with one unary call and one stream. A nil protocol
@@ -31,7 +35,7 @@ func speak(t *testing.T, server, caller *protocol, header ...string) (chose stri
 	defer g.Stop()
 	var dial []grpc.DialOption
 	if caller != nil {
-		dial = caller.dialOptions()
+		dial = caller.DialOptions()
 	}
 	conn, err := grpc.NewClient("passthrough:x", append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))...)
@@ -86,37 +90,32 @@ func TestProtocols(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "1", "2-1", "0-1", "a-b", "1-1-1", "-", "99999999999999999999-1"} {
-		if _, once, stream := speak(t, &spoken, nil, bad); status.Code(once) != codes.InvalidArgument || status.Code(stream) != codes.InvalidArgument {
+		if _, once, stream := speak(t, &Spoken, nil, bad); status.Code(once) != codes.InvalidArgument || status.Code(stream) != codes.InvalidArgument {
 			t.Errorf("header %q: %v, %v", bad, once, stream)
 		}
 	}
-	if _, once, _ := speak(t, &spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
+	if _, once, _ := speak(t, &Spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
 		t.Errorf("two headers: %v", once)
 	}
 	// A server that chooses a protocol which was not offered.
 	for _, bad := range []string{"2", "x"} {
-		if err := spoken.chosen(metadata.Pairs(protocolHeader, bad)); status.Code(err) != codes.FailedPrecondition {
+		if err := Spoken.chosen(metadata.Pairs(protocolHeader, bad)); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("an answer %q: %v", bad, err)
 		}
 	}
 }
 
-// TestDoorSpeaks: the real server and the real client agree, and a process of a version
+// TestServerSpeaks: the real server and the real client agree, and a process of a version
 // that is too new is refused.
-func TestDoorSpeaks(t *testing.T) {
-	tel, err := newTelemetry(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tel.Close() //nolint:errcheck // a test's
-	d := newDoor(newGuard(), Limits{}, tel, logger(nil))
-	ln, err := listen("127.0.0.1:0", "", "", Limits{}, logger(nil))
+func TestServerSpeaks(t *testing.T) {
+	d := NewServer(access.New(), Limits{}, slog.New(slog.DiscardHandler))
+	ln, err := Listen("127.0.0.1:0", "", "", Limits{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- d.serve(ln, nil) }()
-	conn, err := dialMember(ln.Addr().String(), "token", "")
+	go func() { done <- d.Serve(ln, nil) }()
+	conn, err := Dial(ln.Addr().String(), "token", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +124,7 @@ func TestDoorSpeaks(t *testing.T) {
 	if err != nil || strings.Join(md.Get(protocolHeader), ",") != "1" {
 		t.Errorf("%v, they speak %v", err, md)
 	}
-	future, err := d.dial((protocol{7, 8}).dialOptions()...)
+	future, err := d.Dial((protocol{7, 8}).DialOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +134,7 @@ func TestDoorSpeaks(t *testing.T) {
 	}
 	conn.Close()   //nolint:errcheck // a test's
 	future.Close() //nolint:errcheck // a test's
-	d.close(quitPatience)
+	d.Close(time.Second)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package node
+package transport
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
@@ -37,23 +39,18 @@ func (f failing) Accept() (net.Conn, error) {
 	}
 }
 
-// doorOn starts the HTTP and gRPC servers on a listener.
-func doorOn(t *testing.T, ln net.Listener, dial func(context.Context) (net.Conn, error), limits Limits) (*door, chan error) {
+// serveOn starts the HTTP and gRPC servers on a listener.
+func serveOn(t *testing.T, ln net.Listener, dial func(context.Context) (net.Conn, error), limits Limits) (*Server, chan error) {
 	t.Helper()
-	return doorAt(t, newPort(ln, dial, nil, limits, logger(nil)), limits)
+	return serveAt(t, newPort(ln, dial, nil, limits, slog.New(slog.DiscardHandler)), limits)
 }
 
-// doorAt starts the HTTP and gRPC servers at a port.
-func doorAt(t *testing.T, p *port, limits Limits) (*door, chan error) {
+// serveAt starts the HTTP and gRPC servers at a port.
+func serveAt(t *testing.T, p *Port, limits Limits) (*Server, chan error) {
 	t.Helper()
-	tel, err := newTelemetry(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
-	d := newDoor(newGuard(), limits, tel, logger(nil))
+	d := NewServer(access.New(), limits, slog.New(slog.DiscardHandler))
 	done := make(chan error, 1)
-	go func() { done <- d.serve(p, nil) }()
+	go func() { done <- d.Serve(p, nil) }()
 	return d, done
 }
 
@@ -67,7 +64,7 @@ func TestAcceptGoesOn(t *testing.T) {
 				ln.errs <- err
 			}
 		}
-		_, done := doorOn(t, ln, ln.DialContext, Limits{})
+		_, done := serveOn(t, ln, ln.DialContext, Limits{})
 		if err := asking(ln.DialContext, false)(t.Context()); err != nil {
 			t.Errorf("after the errors have passed: %v", err)
 		}
@@ -84,13 +81,13 @@ func TestAcceptGoesOn(t *testing.T) {
 func TestProbeEndsADeadPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := memconn.Listen(1 << 16)
-		d, done := doorOn(t, ln, ln.DialContext, Limits{})
+		d, done := serveOn(t, ln, ln.DialContext, Limits{})
 		select {
 		case err := <-done:
 			t.Fatalf("a port that answers ended: %v", err)
 		case <-time.After(10 * time.Minute):
 		}
-		d.close(0)
+		d.Close(0)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -104,9 +101,9 @@ func TestProbeEndsADeadPort(t *testing.T) {
 		if after := time.Since(begin); after > 2*time.Minute {
 			t.Errorf("the process of a dead port ends after %v", after)
 		}
-		p := newPort(memconn.Listen(1<<16), nil, nil, Limits{}, logger(nil))
+		p := newPort(memconn.Listen(1<<16), nil, nil, Limits{}, slog.New(slog.DiscardHandler))
 		p.ask = asking(stuck.DialContext, false)
-		_, done = doorAt(t, p, Limits{})
+		_, done = serveAt(t, p, Limits{})
 		if err := <-done; err == nil || !strings.Contains(err.Error(), "answers no connection") {
 			t.Errorf("a process serves a dead port: %v", err)
 		}
@@ -125,7 +122,7 @@ func TestProbeWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(selfSigned(t)), Limits{}, logger(nil))
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(selfSigned(t)), Limits{}, slog.New(slog.DiscardHandler))
 	server := &http.Server{Handler: http.NotFoundHandler()}
 	go server.Serve(p)   //nolint:errcheck // ends with the test
 	defer server.Close() //nolint:errcheck // a test's
@@ -173,7 +170,7 @@ func TestCredentialsAreNeverThrottled(t *testing.T) {
 
 func testCredentialsAreNeverThrottled(t *testing.T) {
 	limits := Limits{Unknown: 3, Connections: 6, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
-	c := newConnections(nil, limits.withDefaults(), logger(nil))
+	c := newConnections(nil, limits.withDefaults(), slog.New(slog.DiscardHandler))
 	admit := func(address string) (*far, *connection) {
 		f := &far{address: address}
 		return f, c.admit(f)
@@ -199,7 +196,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 		t.Errorf("%d connections are open, and the oldest is closed: %v", c.open, of[2].closed)
 	}
 
-	burst := newConnections(nil, limits.withDefaults(), logger(nil)) // a machine with many hosts reconnects
+	burst := newConnections(nil, limits.withDefaults(), slog.New(slog.DiscardHandler)) // a machine with many hosts reconnects
 	var hosts []*far
 	for range 6 {
 		f := &far{address: "192.0.2.1"}
@@ -215,7 +212,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 		t.Errorf("%d connections without a credential stay, want 3", burst.open)
 	}
 
-	full := newConnections(nil, limits.withDefaults(), logger(nil))
+	full := newConnections(nil, limits.withDefaults(), slog.New(slog.DiscardHandler))
 	for range 6 {
 		full.admit(&far{address: "192.0.2.1"}).identified()
 	}
@@ -228,7 +225,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	} else if a.Close(); full.open != 6 { //nolint:errcheck // a test's
 		t.Errorf("%d connections are open, want 6", full.open)
 	}
-	over := newConnections(nil, Limits{Unknown: 1, Connections: 6}.withDefaults(), logger(nil))
+	over := newConnections(nil, Limits{Unknown: 1, Connections: 6}.withDefaults(), slog.New(slog.DiscardHandler))
 	for range 6 {
 		over.admit(&far{address: "192.0.2.1"}).identified()
 	}
@@ -239,7 +236,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	if over.admit(newer) != nil || !newer.closed || !older.closed || over.open != 6 {
 		t.Errorf("%d connections are counted, and of two that are not: closed %v, %v", over.open, older.closed, newer.closed)
 	}
-	proxies := newConnections(nil, Limits{Unknown: 1, TrustedProxies: limits.TrustedProxies}.withDefaults(), logger(nil))
+	proxies := newConnections(nil, Limits{Unknown: 1, TrustedProxies: limits.TrustedProxies}.withDefaults(), slog.New(slog.DiscardHandler))
 	a, b := &far{address: "10.9.1.1"}, &far{address: "10.9.1.1"}
 	proxies.admit(a)
 	time.Sleep(firstRequest)
