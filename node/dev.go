@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
@@ -28,8 +29,8 @@ type DevConfig struct {
 	MaxSleeping  int               // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
-	Sample                                 bool // push the sample module and apply its job, if there is no job yet
-	Gate                                   Gate // see ServerConfig
+	Sample                                 bool            // push the sample module and apply its job, if there is no job yet
+	Verifier                               verifier.Config // see ServerConfig
 	Limits                                 transport.Limits
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; may be nil
@@ -40,7 +41,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, NewSecretKey: cfg.NewSecretKey, Gate: cfg.Gate, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

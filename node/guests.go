@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // secretKey reads the key that seals the secrets of apps. If made is set, it makes a
@@ -36,20 +33,4 @@ func secretKey(path string, made bool) ([]byte, error) {
 		return nil, fmt.Errorf("%s does not hold a key of the secrets: bring back the file that it was, or make a new one with `openssl rand -base64 %d`, with which secrets have to be set again", path, size)
 	}
 	return key, nil
-}
-
-// requested converts what a module's manifest asks for into the message that the server
-// stores.
-func requested(g runtime.Grants) *apiv1.Grants {
-	m := &apiv1.Grants{Secrets: g.Secrets, Enqueue: g.Enqueue}
-	for _, h := range g.HTTP {
-		m.Http = append(m.Http, &apiv1.HttpGrant{Host: h.Host, Methods: h.Methods, Paths: h.Paths, Private: h.Private})
-	}
-	for _, b := range g.KV {
-		m.Kv = append(m.Kv, &apiv1.BucketGrant{Name: b.Name, Write: b.Write})
-	}
-	for _, f := range g.Files {
-		m.Files = append(m.Files, &apiv1.FileGrant{Mount: f.Mount, Dir: f.Dir, Write: f.Write, Bytes: f.Bytes})
-	}
-	return m
 }

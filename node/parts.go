@@ -19,6 +19,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
+	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -165,7 +166,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		return nil, err
 	}
 	conf := sched.Config{
-		ID: p.id, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: verifier.New(cfg.Verifier).Inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {

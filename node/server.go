@@ -15,6 +15,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/console"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
@@ -49,7 +50,7 @@ type ServerConfig struct {
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
 
-	Gate Gate // the upload verifier; its zero value works in this process
+	Verifier verifier.Config // the upload verifier; its zero value works in this process
 
 	Limits transport.Limits // on what callers may take
 

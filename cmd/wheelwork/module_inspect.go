@@ -41,7 +41,7 @@ func (c *cli) moduleInspect() *cobra.Command {
 		Short: "Show what is in a module",
 		Long: `Show the sections, imports, exports, handlers, capabilities, limits, size, digest
 and signatures of a module: of a file here, or of a version on the server. It is
-looked at on this machine. What the upload gate would refuse is shown as far as it
+looked at on this machine. What the upload verifier would refuse is shown as far as it
 can be read, and the exit code is 1.`,
 		Example: `  wheelwork module inspect totals.wasm
   wheelwork module inspect totals@1 -o json`,

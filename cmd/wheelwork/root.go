@@ -66,7 +66,7 @@ func asksFor(args []string, form string) bool {
 func (c *cli) root() *cobra.Command {
 	root := group("wheelwork", "Run jobs written in any language, on a schedule, on any number of machines",
 		c.devCommand(), c.serverCommand(), c.nameserverCommand(), c.hostCommand(),
-		c.appCommand(), c.moduleCommand(), c.pluginCommand(), c.jobCommand(), c.runCommand(), c.calendarCommand(), c.kvCommand(), c.secretCommand(), c.mqCommand(), c.cronCommand(), c.storeCommand(), c.backupCommand(), c.restoreCommand(), c.clusterCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(), c.gateCommand(),
+		c.appCommand(), c.moduleCommand(), c.pluginCommand(), c.jobCommand(), c.runCommand(), c.calendarCommand(), c.kvCommand(), c.secretCommand(), c.mqCommand(), c.cronCommand(), c.storeCommand(), c.backupCommand(), c.restoreCommand(), c.clusterCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(), c.verifierCommand(),
 	)
 	root.Long = root.Short + `.
 

@@ -62,7 +62,7 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 		if err := limits(cmd); err != nil {
 			return err
 		}
-		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
+		conf.Verifier, conf.Ready = verifierConfig(), c.sayReady(conf.Data)
 		if err := node.HideMemory(); err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
-		conf.CACert, conf.Gate = c.ca, gate()
+		conf.CACert, conf.Verifier = c.ca, verifierConfig()
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err

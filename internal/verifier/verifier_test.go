@@ -1,4 +1,4 @@
-package node
+package verifier
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ import (
 // TestMain lets the test binary be the verifier's child process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "gate-child" {
-		if err := GateChild(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "alive")); err != nil {
+		if err := Child(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "alive")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -71,9 +71,9 @@ func bytesOf(t *testing.T, u *modules.Upload) []byte {
 	return b
 }
 
-// TestGate: the child process answers like the verifier in this process.
-func TestGate(t *testing.T) {
-	child, here := newGateway(Gate{Command: childCommand(t)}), newGateway(Gate{})
+// TestVerifier: the child process answers like the verifier in this process.
+func TestVerifier(t *testing.T) {
+	child, here := New(Config{Command: childCommand(t)}), New(Config{})
 	for _, tt := range []struct {
 		name, manifest string
 		code           []byte
@@ -89,8 +89,8 @@ func TestGate(t *testing.T) {
 		{"cut off", "", greet.Module[:len(greet.Module)/2], "refused"},
 	} {
 		sent, sentHere := uploadOf(t, tt.code), uploadOf(t, tt.code)
-		got, err := child.inspect(t.Context(), sent, tt.manifest)
-		local, localErr := here.inspect(t.Context(), sentHere, tt.manifest)
+		got, err := child.Inspect(t.Context(), sent, tt.manifest)
+		local, localErr := here.Inspect(t.Context(), sentHere, tt.manifest)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)
 		}
@@ -103,9 +103,9 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateTakesScripts: a script passes without its interpreter, and the answer names the
+// TestVerifierTakesScripts: a script passes without its interpreter, and the answer names the
 // interpreter, so that a collection keeps it.
-func TestGateTakesScripts(t *testing.T) {
+func TestVerifierTakesScripts(t *testing.T) {
 	interpreter, ok := script.ByLanguage(script.JavaScript)
 	if !ok {
 		t.Fatal("no interpreter")
@@ -116,30 +116,30 @@ func TestGateTakesScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, g := range map[string]Gate{"a child": {Command: childCommand(t)}, "this process": {}} {
-		info, err := newGateway(g).inspect(t.Context(), uploadOf(t, code), `{"handlers":[{"name":"main"}]}`)
+	for name, g := range map[string]Config{"a child": {Command: childCommand(t)}, "this process": {}} {
+		info, err := New(g).Inspect(t.Context(), uploadOf(t, code), `{"handlers":[{"name":"main"}]}`)
 		if err != nil || info.Interpreter != interpreter.Digest || !strings.Contains(info.GetInterpreter, "fetch-interpreter javascript") || !slices.Contains(info.Needs, script.Ability(interpreter.Digest)) {
 			t.Errorf("%s: needs %q, %v", name, info.Needs, err)
 		}
 	}
 }
 
-// TestGateLimits sends modules that take a compiler long, with limits that they reach.
-func TestGateLimits(t *testing.T) {
+// TestVerifierLimits sends modules that take a compiler long, with limits that they reach.
+func TestVerifierLimits(t *testing.T) {
 	heavy := busyModule(250, 20_000) // 5 million instructions
 	for _, tt := range []struct {
-		name string
-		gate Gate
-		want string
+		name   string
+		config Config
+		want   string
 	}{
-		{"processor", Gate{CPU: time.Second}, "more than 1s of processor time"},
-		{"memory", Gate{Memory: 120 << 20}, "more than 120 MiB of memory"},
-		{"time", Gate{Wall: 300 * time.Millisecond}, "longer than 300ms"},
+		{"processor", Config{CPU: time.Second}, "more than 1s of processor time"},
+		{"memory", Config{Memory: 120 << 20}, "more than 120 MiB of memory"},
+		{"time", Config{Wall: 300 * time.Millisecond}, "longer than 300ms"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.gate.Command = childCommand(t)
+			tt.config.Command = childCommand(t)
 			began := time.Now()
-			_, err := newGateway(tt.gate).inspect(t.Context(), uploadOf(t, heavy), "")
+			_, err := New(tt.config).Inspect(t.Context(), uploadOf(t, heavy), "")
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "split its largest functions") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q and what to do", err, tt.want)
 			}
@@ -148,13 +148,13 @@ func TestGateLimits(t *testing.T) {
 	}
 }
 
-// TestGateCancelled: the child ends when its caller has gone.
-func TestGateCancelled(t *testing.T) {
+// TestVerifierCancelled: the child ends when its caller has gone.
+func TestVerifierCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	g := newGateway(Gate{Command: childCommand(t)})
+	g := New(Config{Command: childCommand(t)})
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.inspect(ctx, uploadOf(t, busyModule(400, 20_000)), "")
+		_, err := g.Inspect(ctx, uploadOf(t, busyModule(400, 20_000)), "")
 		done <- err
 	}()
 	cancel()
@@ -166,11 +166,11 @@ func TestGateCancelled(t *testing.T) {
 	}
 }
 
-// TestGateChildEndsWithItsServer closes the pipe, as the end of a killed server does.
-func TestGateChildEndsWithItsServer(t *testing.T) {
+// TestVerifierChildEndsWithItsServer closes the pipe, as the end of a killed server does.
+func TestVerifierChildEndsWithItsServer(t *testing.T) {
 	command := childCommand(t)
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), gateLimits+"=60 2147483648")
+	cmd.Env = append(os.Environ(), limitsVariable+"=60 2147483648")
 	alive, held, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -193,38 +193,38 @@ func TestGateChildEndsWithItsServer(t *testing.T) {
 	}
 }
 
-// TestGateChildByHand: the child refuses to work without limits.
-func TestGateChildByHand(t *testing.T) {
-	if err := GateChild(t.Context(), strings.NewReader(""), io.Discard, nil); err == nil || !strings.Contains(err.Error(), gateLimits) {
+// TestVerifierChildByHand: the child refuses to work without limits.
+func TestVerifierChildByHand(t *testing.T) {
+	if err := Child(t.Context(), strings.NewReader(""), io.Discard, nil); err == nil || !strings.Contains(err.Error(), limitsVariable) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestGateCommandThatIsNone: an operator's mistake has another error than a bad module.
-func TestGateCommandThatIsNone(t *testing.T) {
-	_, err := newGateway(Gate{Command: []string{"/nonexistent/wheelwork"}}).inspect(t.Context(), uploadOf(t, greet.Module), "")
-	if err == nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "start the upload gate") {
+// TestVerifierCommandThatIsNone: an operator's mistake has another error than a bad module.
+func TestVerifierCommandThatIsNone(t *testing.T) {
+	_, err := New(Config{Command: []string{"/nonexistent/wheelwork"}}).Inspect(t.Context(), uploadOf(t, greet.Module), "")
+	if err == nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "start the upload verifier") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestGateChildSeesNoSecrets looks at the environment of the child.
-func TestGateChildSeesNoSecrets(t *testing.T) {
+// TestVerifierChildSeesNoSecrets looks at the environment of the child.
+func TestVerifierChildSeesNoSecrets(t *testing.T) {
 	t.Setenv("WHEELWORK_TOKEN", "secret")
 	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command","digest":"'$1'"}'; fi`
-	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).inspect(t.Context(), uploadOf(t, greet.Module), "")
+	info, err := New(Config{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).Inspect(t.Context(), uploadOf(t, greet.Module), "")
 	if err != nil || info.Kind != "command" {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
 
-// TestGateAnswersThatAreNone: a malformed answer of a child is no acceptance.
-func TestGateAnswersThatAreNone(t *testing.T) {
+// TestVerifierAnswersThatAreNone: a malformed answer of a child is no acceptance.
+func TestVerifierAnswersThatAreNone(t *testing.T) {
 	for name, script := range map[string]string{
 		"nothing": "true", "text": "echo yes", "half an answer": `printf '{"kind":"comm'`, "a failure": `echo '{"kind":"command"}'; exit 3`,
 		"too much": `head -c 20000000 /dev/zero`,
 	} {
-		if info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", script}}).inspect(t.Context(), uploadOf(t, greet.Module), ""); err == nil {
+		if info, err := New(Config{Command: []string{"/bin/sh", "-c", script}}).Inspect(t.Context(), uploadOf(t, greet.Module), ""); err == nil {
 			t.Errorf("%s: taken as %+v", name, info)
 		}
 	}

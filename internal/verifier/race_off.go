@@ -1,6 +1,6 @@
 //go:build !race
 
-package node
+package verifier
 
 // raceBuild reports whether the race detector is in this process: its shadow memory alone
 // is more than any limit on data.

@@ -1,4 +1,4 @@
-package node
+package verifier
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
@@ -27,12 +28,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// Gate configures the upload verifier, which parses, checks and compiles uploads. Uploads
+// Config configures the upload verifier, which parses, checks and compiles uploads. Uploads
 // are not trusted, so it works in a child process with limits: a compiler with hostile
 // input can take any time and memory, and a defect in it must not affect the server. A
 // zero field means the default named beside it.
-type Gate struct {
-	// Command starts the child: a program and arguments that call [GateChild]. Nil: the
+type Config struct {
+	// Command starts the child: a program and arguments that call [Child]. Nil: the
 	// verifier works in this process, bounded by the parser's limits alone, and does not
 	// compile. That is for tests and for servers inside other programs, which cannot
 	// start themselves again.
@@ -42,7 +43,7 @@ type Gate struct {
 	Memory  int64         // bytes of data; default 2 GiB
 }
 
-func (g Gate) withDefaults() Gate {
+func (g Config) withDefaults() Config {
 	if g.CPU == 0 {
 		g.CPU = 2 * time.Minute
 	}
@@ -55,21 +56,21 @@ func (g Gate) withDefaults() Gate {
 	return g
 }
 
-// gateAtOnce bounds the number of children that run at the same time.
-const gateAtOnce = 2
+// atOnce bounds the number of children that run at the same time.
+const atOnce = 2
 
-// gateway is an upload verifier; turns bounds its children.
-type gateway struct {
-	Gate
+// Verifier is an upload verifier; turns bounds its children.
+type Verifier struct {
+	Config
 	turns chan struct{}
 }
 
-func newGateway(g Gate) *gateway {
-	return &gateway{g.withDefaults(), make(chan struct{}, gateAtOnce)}
+func New(g Config) *Verifier {
+	return &Verifier{g.withDefaults(), make(chan struct{}, atOnce)}
 }
 
-// gateAnswer is the answer of the child: one JSON object.
-type gateAnswer struct {
+// answer is the answer of the child: one JSON object.
+type answer struct {
 	Refused     string         `json:"refused,omitempty"` // the reason; "": accepted
 	Memory      bool           `json:"memory,omitempty"`  // the child reached its memory limit
 	Kind        string         `json:"kind,omitempty"`
@@ -85,16 +86,16 @@ type gateAnswer struct {
 // maxAnswer bounds the bytes that are read from a child, which works on untrusted input.
 const maxAnswer = 16 << 20
 
-// inspect returns what an upload is, or an error that says in one sentence why it is
+// Inspect returns what an upload is, or an error that says in one sentence why it is
 // refused.
-func (g *gateway) inspect(ctx context.Context, code *modules.Upload, manifest string) (sched.ModuleInfo, error) {
+func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest string) (sched.ModuleInfo, error) {
 	select {
 	case g.turns <- struct{}{}:
 		defer func() { <-g.turns }()
 	case <-ctx.Done():
 		return sched.ModuleInfo{}, context.Cause(ctx)
 	}
-	var a gateAnswer
+	var a answer
 	var err error
 	if len(g.Command) == 0 {
 		a, err = examineHere(ctx, code, manifest)
@@ -114,10 +115,10 @@ func (g *gateway) inspect(ctx context.Context, code *modules.Upload, manifest st
 	}
 	digest, err := code.Digest()
 	if err != nil {
-		return sched.ModuleInfo{}, gateFailed("%v", err)
+		return sched.ModuleInfo{}, failed("%v", err)
 	}
 	if digest != a.Digest {
-		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
+		return sched.ModuleInfo{}, failed("the upload verifier looked at other bytes than those that came")
 	}
 	return sched.ModuleInfo{
 		Digest: digest, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
@@ -135,12 +136,12 @@ func howToGet(digest string) string {
 }
 
 // ask lets a child inspect an upload.
-func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errGateWall)
+func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
 	// The child gets nothing of the server's environment, which may hold tokens.
-	cmd.Env = []string{fmt.Sprintf("%s=%d %d", gateLimits, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
+	cmd.Env = []string{fmt.Sprintf("%s=%d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
@@ -153,7 +154,7 @@ func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string
 	// pipe.
 	alive, held, err := os.Pipe()
 	if err != nil {
-		return gateAnswer{}, gateFailed("start the upload gate: %v", err)
+		return answer{}, failed("start the upload verifier: %v", err)
 	}
 	defer held.Close() //nolint:errcheck // nothing is written to it
 	cmd.ExtraFiles = []*os.File{alive}
@@ -161,22 +162,22 @@ func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string
 	alive.Close() //nolint:errcheck // the child has its own
 	if err != nil {
 		if ctx.Err() != nil {
-			return gateAnswer{}, context.Cause(ctx)
+			return answer{}, context.Cause(ctx)
 		}
-		return gateAnswer{}, gateFailed("start the upload gate: %v", err)
+		return answer{}, failed("start the upload verifier: %v", err)
 	}
 	err = cmd.Wait()
-	var a gateAnswer
+	var a answer
 	switch {
-	case errors.Is(context.Cause(ctx), errGateWall):
+	case errors.Is(context.Cause(ctx), errWall):
 		return a, g.over("it took longer than %s to compile", g.Wall)
 	case ctx.Err() != nil:
 		return a, context.Cause(ctx)
 	case err == nil && out.cut:
-		return a, gateFailed("the upload gate answered with more than %d bytes", maxAnswer)
+		return a, failed("the upload verifier answered with more than %d bytes", maxAnswer)
 	case err == nil:
 		if err := json.NewDecoder(bytes.NewReader(out.b)).Decode(&a); err != nil {
-			return a, gateFailed("the upload gate's answer cannot be read: %v", err)
+			return a, failed("the upload verifier's answer cannot be read: %v", err)
 		}
 		if a.Memory || noMemory(a.Refused) {
 			return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
@@ -187,18 +188,18 @@ func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string
 	case noMemory(string(complaint.b)):
 		return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
 	}
-	return a, fmt.Errorf("module refused: looking at it ended the upload gate's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
+	return a, fmt.Errorf("module refused: looking at it ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
 }
 
-var errGateWall = errors.New("the upload gate's time is over")
+var errWall = errors.New("the upload verifier's time is over")
 
 // over returns the error for an upload that reached a limit.
-func (g *gateway) over(format string, args ...any) error {
+func (g *Verifier) over(format string, args ...any) error {
 	return fmt.Errorf("module refused: "+format+", which is the limit of an upload: split its largest functions, build with optimisation (-O2, wasm-opt -O) or without the parts that it does not need", args...)
 }
 
-// gateFailed returns an error of the verifier, not of the upload.
-func gateFailed(format string, args ...any) error {
+// failed returns an error of the verifier, not of the upload.
+func failed(format string, args ...any) error {
 	return status.Errorf(codes.Internal, format, args...)
 }
 
@@ -221,17 +222,17 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gateLimits is the environment variable with the limits of the child: seconds of CPU and
+// limitsVariable is the environment variable with the limits of the child: seconds of CPU and
 // bytes of memory.
-const gateLimits = "WHEELWORK_GATE_LIMITS"
+const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
 
-// GateChild is the body of the verifier's child process: it sets its own limits, reads an
+// Child is the body of the verifier's child process: it sets its own limits, reads an
 // upload from in and writes its findings to out. alive is a pipe whose other end the
 // server holds; the process ends when that is closed.
-func GateChild(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
+func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
 	var cpu, memory uint64
-	if _, err := fmt.Sscanf(os.Getenv(gateLimits), "%d %d", &cpu, &memory); err != nil {
-		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", gateLimits)
+	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d", &cpu, &memory); err != nil {
+		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", limitsVariable)
 	}
 	// The limit on data is a second one behind watchMemory. It also counts the stacks of
 	// threads and memory that is only reserved, and a process that reaches it ends
@@ -248,7 +249,7 @@ func GateChild(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader
 		limit uint64
 	}{{syscall.RLIMIT_CPU, cpu}, {syscall.RLIMIT_DATA, data}, {syscall.RLIMIT_CORE, 0}, {syscall.RLIMIT_FSIZE, 0}} {
 		if err := syscall.Setrlimit(l.what, &syscall.Rlimit{Cur: l.limit, Max: l.limit}); err != nil {
-			return fmt.Errorf("limit the upload gate: %w", err)
+			return fmt.Errorf("limit the upload verifier: %w", err)
 		}
 	}
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10) // runs come first; the child also works without
@@ -278,30 +279,30 @@ func watchMemory(limit uint64, out io.Writer) {
 	for range time.Tick(5 * time.Millisecond) {
 		metrics.Read(taken)
 		if taken[0].Value.Uint64()-taken[1].Value.Uint64() > limit {
-			_ = json.NewEncoder(out).Encode(gateAnswer{Memory: true})
+			_ = json.NewEncoder(out).Encode(answer{Memory: true})
 			os.Exit(0)
 		}
 	}
 }
 
 // examineHere inspects an upload in this process, without compiling it.
-func examineHere(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
+func examineHere(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
 	b, err := code.Bytes()
 	if err != nil {
-		return gateAnswer{}, gateFailed("%v", err)
+		return answer{}, failed("%v", err)
 	}
 	return examine(ctx, b, manifest, false), nil
 }
 
 // examine is the work of the verifier: it parses and validates an upload, checks its
 // manifest and, if compile is set, compiles it with the compiler of the hosts.
-func examine(ctx context.Context, code []byte, manifest string, compile bool) gateAnswer {
+func examine(ctx context.Context, code []byte, manifest string, compile bool) answer {
 	if len(code) > modules.MaxBytes {
-		return gateAnswer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
+		return answer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
 	}
 	packed, err := wasm.Pack(ctx, code, manifest)
 	if err != nil {
-		return gateAnswer{Refused: err.Error()}
+		return answer{Refused: err.Error()}
 	}
 	text := ""
 	if len(packed) > len(code) {
@@ -313,13 +314,13 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 		err = compiles(ctx, info.Digest, code)
 	}
 	if err != nil {
-		return gateAnswer{Refused: err.Error()}
+		return answer{Refused: err.Error()}
 	}
 	interpreter := ""
 	if s, err := script.Unpack(code); err == nil {
 		interpreter = s.Interpreter
 	}
-	return gateAnswer{
+	return answer{
 		Interpreter: interpreter,
 		Kind:        string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
 		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
@@ -339,4 +340,20 @@ func compiles(ctx context.Context, digest string, code []byte) (err error) {
 		return nil
 	}
 	return err
+}
+
+// requested converts what a module's manifest asks for into the message that the server
+// stores.
+func requested(g runtime.Grants) *apiv1.Grants {
+	m := &apiv1.Grants{Secrets: g.Secrets, Enqueue: g.Enqueue}
+	for _, h := range g.HTTP {
+		m.Http = append(m.Http, &apiv1.HttpGrant{Host: h.Host, Methods: h.Methods, Paths: h.Paths, Private: h.Private})
+	}
+	for _, b := range g.KV {
+		m.Kv = append(m.Kv, &apiv1.BucketGrant{Name: b.Name, Write: b.Write})
+	}
+	for _, f := range g.Files {
+		m.Files = append(m.Files, &apiv1.FileGrant{Mount: f.Mount, Dir: f.Dir, Write: f.Write, Bytes: f.Bytes})
+	}
+	return m
 }
