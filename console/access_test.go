@@ -324,7 +324,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	begins := map[string]string{job: `{"input":"`, module: "\x00asm"}
 	for path, limit := range map[string]int64{job: 4 << 20, module: maxModule} {
 		for _, counted := range []bool{true, false} {
-			var sent io.Reader = io.MultiReader(strings.NewReader(begins[path]), &counting{left: 2 * limit})
+			sent := io.MultiReader(strings.NewReader(begins[path]), &counting{left: 2 * limit})
 			if counted {
 				sent = bytes.NewReader(make([]byte, 2*limit))
 			}

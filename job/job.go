@@ -124,7 +124,7 @@ func (j *Job) lastState() State {
 	return states[j.last]
 }
 
-// State returns the state of the routing strategy, or nil if there is none. The
+// RouteState returns the state of the routing strategy, or nil if there is none. The
 // caller does not modify it.
 func (j *Job) RouteState() *route.State {
 	if j.extra == nil {

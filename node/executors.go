@@ -124,5 +124,5 @@ func GuardCommand() []string {
 	return []string{exe, GuardWord}
 }
 
-// GuardWord, as the only argument of the program, makes it a guard.
+// GuardWord is the only argument of the program when it works as a guard of processes.
 const GuardWord = "guard-processes"

@@ -35,7 +35,7 @@ var retired = map[string]string{
 // plainRooms are the rooms without retired words, each with the rooms below it. A room
 // joins the list with the commit that renames its last identifier, and never leaves it.
 var plainRooms = []string{
-	"backup", "bench", "examples", "host", "ingress", "internal", "job", "journal", "modules", "mq", "runtime", "sched", "sdk", "store", "tools",
+	"access", "backup", "bench", "examples", "host", "ingress", "internal", "job", "journal", "modules", "mq", "runtime", "sched", "sdk", "store", "tools",
 }
 
 // TestRetiredNames keeps the retired words out of the names of packages, files, types,

@@ -125,7 +125,7 @@ func (f *Fetcher) Fetch(ctx context.Context, i script.Interpreter) ([]byte, erro
 		return nil, err
 	}
 	defer body.Close()
-	var reader io.Reader = io.LimitReader(body, maxPackage)
+	reader := io.LimitReader(body, maxPackage)
 	if f.Progress != nil {
 		reader = &counter{from: reader, all: size, tell: f.Progress}
 	}
