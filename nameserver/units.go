@@ -14,8 +14,8 @@ type units struct {
 	all   []string
 	owner map[string]ownership // by unit
 	apps  map[string]string    // partition of an app; it never changes
-	// division is the newest host assignment reported; nil: none.
-	division *apiv1.Division
+	// assignment is the newest host assignment reported; nil: none.
+	assignment *apiv1.HostAssignment
 }
 
 // ownership is the newest owner reported for a partition. The epoch stays after its
@@ -34,8 +34,8 @@ func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 		u.all, changed = slices.Clone(r.AllUnits), true
 	}
 	// Two balancers may have written the same number. The last write stays in etcd.
-	if d := r.Division; d != nil && d.Number >= u.division.GetNumber() && !proto.Equal(d, u.division) {
-		u.division, changed = d, true
+	if d := r.HostAssignment; d != nil && d.Number >= u.assignment.GetNumber() && !proto.Equal(d, u.assignment) {
+		u.assignment, changed = d, true
 	}
 	owned := map[string]bool{}
 	for _, m := range r.Units {
@@ -68,6 +68,6 @@ func (u *units) of(app string) string {
 
 // works reports whether a host should have a session with the owner of a partition.
 func (u *units) works(host string, apps []string, unit string) bool {
-	c := Cluster{Units: u.all, Division: u.division, Home: func(app string) (string, bool) { unit, ok := u.apps[app]; return unit, ok }}
+	c := Cluster{Units: u.all, HostAssignment: u.assignment, Home: func(app string) (string, bool) { unit, ok := u.apps[app]; return unit, ok }}
 	return c.Works(host, apps, unit)
 }

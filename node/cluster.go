@@ -67,18 +67,18 @@ const maxUnits = 24
 // memberParts are the open parts of a server that is in a cluster.
 type memberParts struct {
 	closers
-	data    *dataDir
-	queue   *queue.Queue // the ingress
-	id      string
-	address string
-	roster  *roster
-	units   []*unit
-	router  *router
-	steward *steward
-	zone    string
-	power   float64 // what this server can do, relative to the other servers
-	trips   trips
-	log     *slog.Logger
+	data     *dataDir
+	queue    *queue.Queue // the ingress
+	id       string
+	address  string
+	view     *clusterView
+	units    []*unit
+	router   *router
+	balancer *balancer
+	zone     string
+	power    float64 // what this server can do, relative to the other servers
+	trips    trips
+	log      *slog.Logger
 }
 
 // trips are the durations of the last writes to etcd.
@@ -155,19 +155,19 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	}
 	m.add(c)
 	m.address = address
-	m.roster = newRoster(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
-	if err := m.roster.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
+	m.view = newClusterView(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
+	if err := m.view.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
 		return nil, err
 	}
-	key, err := c.First(ctx, m.roster.group, rowKey, newToken("ws_"))
+	key, err := c.First(ctx, m.view.group, rowKey, newToken("ws_"))
 	if err != nil {
 		return nil, err
 	}
 	p := &peers{token: cmp.Or(tokens.own(), key), key: key, caCert: cfg.CACert, log: log}
 	m.add(p)
-	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
-	for i, name := range m.roster.units {
-		u := &unit{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
+	m.router = &router{view: m.view, units: map[string]*unit{}, peers: p}
+	for i, name := range m.view.units {
+		u := &unit{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
 		if i > 0 { // the first one is where a standalone server has its store
 			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
 		}
@@ -177,9 +177,9 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		if err := u.openStore(ctx); err != nil {
 			return nil, err
 		}
-		if len(m.roster.units) > 1 {
+		if len(m.view.units) > 1 {
 			u.conf.Remote = &remote{m.router, name}
-			u.conf.Gathered = func(app string, have int) bool { return m.roster.gathered(name, app, have) }
+			u.conf.Gathered = func(app string, have int) bool { return m.view.gathered(name, app, have) }
 		}
 		u.router = m.router
 		m.units = append(m.units, u)
@@ -189,8 +189,8 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if m.power == 0 {
 		m.power = float64(runtime.GOMAXPROCS(0))
 	}
-	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
-	m.steward.splits = newSplits(cfg.Etcd.SplitRate, cfg.Etcd.MaxHosts, m.steward.cfg.Settle)
+	m.balancer = newBalancer(m.view, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
+	m.balancer.splits = newSplits(cfg.Etcd.SplitRate, cfg.Etcd.MaxHosts, m.balancer.cfg.Settle)
 	return m, nil
 }
 
@@ -201,14 +201,14 @@ func (m *memberParts) run(ctx context.Context) error {
 	// learn the new owners, so the cluster view is followed until the parts are closed.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
-	go func() { followed <- m.roster.follow(following) }()
+	go func() { followed <- m.view.follow(following) }()
 	m.add(closeFunc(func() error {
 		stop()
 		return <-followed
 	}))
 	m.tell(ctx) // before it can own anything
 	g.Go(func() error { return m.present(ctx) })
-	g.Go(func() error { return m.steward.run(ctx) })
+	g.Go(func() error { return m.balancer.run(ctx) })
 	for _, u := range m.units {
 		g.Go(func() error { return u.live(ctx) })
 	}
@@ -226,7 +226,7 @@ func (m *memberParts) present(ctx context.Context) error {
 		case <-ctx.Done():
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceEvery)
 			defer cancel()
-			_ = m.roster.cluster.Forget(leaving, m.roster.group, rowHere+m.id) // otherwise the row ends with its lease
+			_ = m.view.cluster.Forget(leaving, m.view.group, rowHere+m.id) // otherwise the row ends with its lease
 			return nil
 		}
 	}
@@ -249,7 +249,7 @@ func (m *memberParts) tell(ctx context.Context) {
 	}
 	row, err := json.Marshal(p)
 	if err == nil {
-		err = m.roster.cluster.Note(ctx, m.roster.group, rowHere+m.id, string(row), true)
+		err = m.view.cluster.Note(ctx, m.view.group, rowHere+m.id, string(row), true)
 	}
 	if err == nil {
 		m.trips.add(time.Since(begin))
@@ -264,27 +264,27 @@ func (m *memberParts) tell(ctx context.Context) {
 func (m *memberParts) owns() string {
 	var b strings.Builder
 	for _, u := range m.units {
-		if rack := u.rack.Load(); rack != nil {
-			fmt.Fprintf(&b, "%s=%d ", u.name, rack.sched.Epoch())
+		if services := u.services.Load(); services != nil {
+			fmt.Fprintf(&b, "%s=%d ", u.name, services.sched.Epoch())
 		}
 	}
-	if n := m.roster.divided().GetNumber(); n > 0 { // hosts wait for it
-		fmt.Fprintf(&b, "division=%d", n)
+	if n := m.view.divided().GetNumber(); n > 0 { // hosts wait for it
+		fmt.Fprintf(&b, "hosts=%d", n)
 	}
 	return b.String()
 }
 
 // load returns this server's report to a nameserver.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
-	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units, Division: m.roster.divided()}
+	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.units, HostAssignment: m.view.divided()}
 	for _, u := range m.units {
-		rack := u.rack.Load()
-		if rack == nil || !rack.enter() {
+		services := u.services.Load()
+		if services == nil || !services.enter() {
 			continue
 		}
-		l, err := rack.sched.Load(ctx)
-		epoch := rack.sched.Epoch()
-		rack.leave()
+		l, err := services.sched.Load(ctx)
+		epoch := services.sched.Epoch()
+		services.leave()
 		if err != nil {
 			continue
 		}
@@ -308,10 +308,10 @@ func (n *clusterNames) unitFor(unit, app string) string {
 	if unit != "" {
 		return unit
 	}
-	if unit, ok := n.m.roster.unitOf(cmp.Or(app, "default")); ok {
+	if unit, ok := n.m.view.unitOf(cmp.Or(app, "default")); ok {
 		return unit
 	}
-	return n.m.roster.fallback()
+	return n.m.view.fallback()
 }
 
 // Route returns the owner of the partition that takes an app's commands. If there is
@@ -320,8 +320,8 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := n.m.roster.change()
-		a := n.m.roster.assignment(n.unitFor("", req.App))
+		changed := n.m.view.change()
+		a := n.m.view.assignment(n.unitFor("", req.App))
 		if a.Server != "" {
 			return a, nil
 		}
@@ -344,9 +344,9 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	}
 	var last *apiv1.Assignment
 	for {
-		changed := n.m.roster.reroute()
-		a := n.m.roster.assignment(n.unitFor(req.Unit, app))
-		a.Leave = req.Unit != "" && !n.m.roster.works(req)
+		changed := n.m.view.reroute()
+		a := n.m.view.assignment(n.unitFor(req.Unit, app))
+		a.Leave = req.Unit != "" && !n.m.view.works(req)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
 				return err
@@ -369,14 +369,14 @@ func (n *clusterNames) Join(stream apiv1.Nameserver_JoinServer) error {
 		return err
 	}
 	if len(report.AllUnits) == 0 {
-		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.roster.units})
+		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.view.units})
 	}
 	return status.Error(codes.FailedPrecondition, "this server is of a cluster on etcd, and nameserver of that alone: start the other server with the same --etcd-endpoints")
 }
 
 // ListServers lists servers by id.
 func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.ListServersResponse, error) {
-	v := n.m.roster.look()
+	v := n.m.view.look()
 	resp := &apiv1.ListServersResponse{}
 	for id, p := range v.servers {
 		s := &apiv1.Server{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
@@ -389,7 +389,7 @@ func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (
 		}
 		for unit, o := range v.owners {
 			if o.Server == id {
-				s.Apps = append(s.Apps, n.m.roster.appsOf(unit)...)
+				s.Apps = append(s.Apps, n.m.view.appsOf(unit)...)
 			}
 		}
 		slices.Sort(s.Apps)
@@ -407,11 +407,11 @@ type membership struct {
 
 // GetCluster shows the cluster as this server sees it.
 func (s *membership) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
-	leader, err := s.m.steward.leader(ctx)
+	leader, err := s.m.balancer.leader(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	return clusterStatus(s.m.roster.look(), s.m.roster.group, s.m.id, leader, s.m.roster.cluster.Refuses()), nil
+	return clusterStatus(s.m.view.look(), s.m.view.group, s.m.id, leader, s.m.view.cluster.Refuses()), nil
 }
 
 // clusterStatus describes a cluster as it was at one moment.
@@ -437,7 +437,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 		p, alive := v.servers[o.Server]
 		report := p.Owns[name]
 		u.ScheduleRate, u.Hosts, u.Apps = report.Rate, int32(report.Hosts), int32(report.Apps)
-		for _, c := range v.division.GetCalls() {
+		for _, c := range v.hostAssignment.GetCalls() {
 			if c.Unit == name {
 				u.Calls = append(u.Calls, c.App)
 			}
@@ -472,7 +472,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 	}
 	slices.SortFunc(st.Servers, func(a, b *apiv1.Member) int { return strings.Compare(a.Id, b.Id) })
 	st.Split = splitsOf(&v)
-	if st.UnitsPerHost = v.division.GetUnitsPerHost(); st.UnitsPerHost > 0 {
+	if st.UnitsPerHost = v.hostAssignment.GetUnitsPerHost(); st.UnitsPerHost > 0 {
 		if all, _, known := v.hostsOf(); known {
 			st.Hosts = int32(all)
 		}
@@ -483,7 +483,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 // DrainServer asks a server to give away the partitions that it owns. It does not wait
 // until it has.
 func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.roster.look()
+	v := s.m.view.look()
 	id, err := v.find(req.Server)
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
@@ -497,7 +497,7 @@ func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequ
 	if others == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is the only one that may own anything: start another one, or undrain one, before it is drained", id)
 	}
-	if err := s.m.roster.cluster.Note(ctx, s.m.roster.group, rowDrain+id, "1", false); err != nil {
+	if err := s.m.view.cluster.Note(ctx, s.m.view.group, rowDrain+id, "1", false); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.after(ctx, func(v view) bool { return v.draining[id] })
@@ -505,7 +505,7 @@ func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequ
 
 // UndrainServer lets a server own partitions again.
 func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.roster.look()
+	v := s.m.view.look()
 	id := req.Server
 	if !v.draining[id] { // a lost server is known by its id alone
 		var err error
@@ -513,7 +513,7 @@ func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServer
 			return nil, status.Error(codes.NotFound, err.Error())
 		}
 	}
-	if err := s.m.roster.cluster.Forget(ctx, s.m.roster.group, rowDrain+id); err != nil {
+	if err := s.m.view.cluster.Forget(ctx, s.m.view.group, rowDrain+id); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.after(ctx, func(v view) bool { return !v.draining[id] })
@@ -521,7 +521,7 @@ func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServer
 
 // MoveUnit assigns a partition to a server. It does not wait for the move.
 func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.roster.look()
+	v := s.m.view.look()
 	if !slices.Contains(v.units, req.Unit) {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.units, ", "))
 	}
@@ -532,7 +532,7 @@ func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (
 	if v.draining[id] {
 		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is drained: `wheelwork cluster undrain %s` first", id, req.Server)
 	}
-	if err := s.m.roster.cluster.Note(ctx, s.m.roster.group, rowWant+req.Unit, id, false); err != nil {
+	if err := s.m.view.cluster.Note(ctx, s.m.view.group, rowWant+req.Unit, id, false); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.after(ctx, func(v view) bool { return v.wants[req.Unit] == id })
@@ -561,8 +561,8 @@ func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.Cl
 	waiting, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for {
-		changed := s.m.roster.change()
-		if seen(s.m.roster.look()) {
+		changed := s.m.view.change()
+		if seen(s.m.view.look()) {
 			break
 		}
 		select {

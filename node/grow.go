@@ -127,7 +127,7 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 		}
 	}
 	if err == nil && len(o.units) > 0 {
-		err = o.place(connecting, newRoster(c, g.Group, g.Server, "", log))
+		err = o.place(connecting, newClusterView(c, g.Group, g.Server, "", log))
 	}
 	if errors.Is(err, etcd.ErrHasRecords) {
 		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)
@@ -137,7 +137,7 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 
 // place creates as many partitions as the directory has, and gives the apps the placement
 // that they had. Rows that an earlier attempt has written stay.
-func (o *stopped) place(ctx context.Context, r *roster) error {
+func (o *stopped) place(ctx context.Context, r *clusterView) error {
 	if err := r.begin(ctx, len(o.units)+1); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			return err
 		}
 		if len(units) < 2 && !split {
-			unit, app := r.roster.fallback(), "default"
+			unit, app := r.view.fallback(), "default"
 			if len(m.Commands) > 0 {
 				unit, app = units[0], appOfCommand(m.Commands[0])
 			}
@@ -201,7 +201,7 @@ func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []
 		if err != nil {
 			return nil, false, err
 		}
-		split = split || m.Ack != "accepted" && r.roster.isSplit(app)
+		split = split || m.Ack != "accepted" && r.view.isSplit(app)
 		if !slices.Contains(units, unit) {
 			units = append(units, unit)
 		}
@@ -229,11 +229,11 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 		if err != nil {
 			return nil, err
 		}
-		rack, err := r.enter(ctx, unit, appOfCommand(c))
+		services, err := r.enter(ctx, unit, appOfCommand(c))
 		if err != nil {
 			return nil, err
 		}
-		rack.leave()
+		services.leave()
 	}
 	accepted := make([]*apiv1.Ingress, len(m.Commands))
 	now, trace := time.Now(), sched.TraceParent(ctx)
@@ -266,7 +266,7 @@ func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.roster.change()
+		changed := r.view.change()
 		var of []int
 		var rest []*apiv1.Ingress
 		for i, res := range results {
@@ -334,12 +334,12 @@ func (r *router) applyTo(ctx context.Context, unit string, of []int, accepted []
 		mine = append(mine, accepted[i])
 	}
 	var done []*apiv1.CommandResult
-	rack, err := r.enter(ctx, unit, appOfCommand(mine[0].Command))
+	services, err := r.enter(ctx, unit, appOfCommand(mine[0].Command))
 	address := named(err)
 	switch {
 	case err == nil:
-		done, err = rack.sched.Apply(ctx, mine, again)
-		rack.leave()
+		done, err = services.sched.Apply(ctx, mine, again)
+		services.leave()
 	case address != "" && ctx.Value(forwarded{}) == nil:
 		done, err = r.forward(ctx, address, mine, again)
 	}

@@ -55,7 +55,7 @@ func TestEveryMethodIsRouted(t *testing.T) {
 					t.Errorf("%s is routed by its caller, and its request has none", method)
 				}
 			case byUnits:
-				if _, err := (&router{roster: newRoster(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
+				if _, err := (&router{view: newClusterView(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
 					name != "ListApps" && name != "ListHosts" { // these are about the whole cluster
 					t.Errorf("%s: %v", method, err)
 				}
@@ -191,14 +191,14 @@ func FuzzPlaces(f *testing.F) {
 		f.Add(row[0], row[1], true)
 	}
 	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
-		p := newPlaces()
+		p := newPlacements()
 		kind, rest, _ := strings.Cut(key, "/")
 		p.hear(kind+"/", rest, value, deleted)
-		v := view{homes: map[string]string{"hot": "main"}, places: p.clone()}
-		if got := v.seatsOf("hot"); len(got) != job.Slots {
+		v := view{homes: map[string]string{"hot": "main"}, placements: p.clone()}
+		if got := v.partitionsOf("hot"); len(got) != job.Slots {
 			t.Fatalf("%d seats", len(got))
 		}
-		for app, w := range v.places.wishes {
+		for app, w := range v.placements.wishes {
 			if len(w.Units) != job.Slots {
 				t.Fatalf("%s is wished %d seats", app, len(w.Units))
 			}

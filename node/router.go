@@ -55,9 +55,9 @@ func routed() []*grpc.ServiceDesc {
 // Assignment, which clients follow. If none does, the call waits for routePatience at
 // most.
 type router struct {
-	roster *roster
-	units  map[string]*unit
-	peers  *peers
+	view  *clusterView
+	units map[string]*unit
+	peers *peers
 	// writes reports whether a method may create an app.
 	writes func(method string) bool
 }
@@ -146,7 +146,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 	}
 	app := appOfRequest(req)
-	if by == byUnits && r.roster.isSplit(app) {
+	if by == byUnits && r.view.isSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
 	if _, ok := slotOf(by, req); !ok || by == byCaller || len(r.units) < 2 {
@@ -165,7 +165,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 	waiting, done := context.WithTimeout(ctx, routePatience)
 	defer done()
 	for {
-		changed := r.roster.change()
+		changed := r.view.change()
 		resp, err := r.callHere(ctx, service, m, method, req)
 		if err == nil || !r.again(waiting, err, changed) {
 			return resp, err
@@ -180,34 +180,34 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 		return nil, err
 	}
 	for {
-		rack, err := r.enter(ctx, name, app)
+		services, err := r.enter(ctx, name, app)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := answer(ctx, rack, service, m, req)
-		rack.leave()
+		resp, err := answer(ctx, services, service, m, req)
+		services.leave()
 		if moved(err) {
 			return nil, err
 		}
-		if status.Code(err) != codes.Unavailable || r.units[name].rack.Load() == rack {
+		if status.Code(err) != codes.Unavailable || r.units[name].services.Load() == services {
 			return resp, err
 		}
 		// The partition left this server during the call. Its next owner answers, or is
 		// named. A call that may have been carried out is repeated only if its runs
 		// already have their ids: see sched.Once.
 		select {
-		case <-rack.gone:
+		case <-services.gone:
 		case <-ctx.Done():
 			return nil, err
 		}
-		if !rack.clean && r.writes(method) && !sched.RunsOnce(ctx) {
+		if !services.clean && r.writes(method) && !sched.RunsOnce(ctx) {
 			return nil, err
 		}
 	}
 }
 
 // answer calls a partition's own service.
-func answer(ctx context.Context, r *rack, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
+func answer(ctx context.Context, r *partitionServices, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
 	return m.Handler(r.services[service], ctx, func(to any) error {
 		proto.Merge(to.(proto.Message), req)
 		return nil
@@ -239,9 +239,9 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 	}
 	if slot, ok := slotOf(routings[method], req); ok {
 		unit, err = r.unitOfSlot(app, slot, unit)
-	} else if routings[method] == byAny && r.roster.isSplit(app) {
-		for _, other := range r.roster.unitsOfApp(app) {
-			if u := r.units[other]; u != nil && u.rack.Load() != nil { // this server can answer, without another one
+	} else if routings[method] == byAny && r.view.isSplit(app) {
+		for _, other := range r.view.unitsOfApp(app) {
+			if u := r.units[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
 				return other, app, nil
 			}
 		}
@@ -252,7 +252,7 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 // unitOfSlot returns the partition of a slot of an app. A slot that never moved is in
 // home, the primary partition.
 func (r *router) unitOfSlot(app string, slot uint8, home string) (string, error) {
-	unit, ok := r.roster.unitOfSlot(app, slot)
+	unit, ok := r.view.unitOfSlot(app, slot)
 	switch {
 	case !ok:
 		return home, nil
@@ -291,20 +291,20 @@ func (r *router) unitOf(ctx context.Context, app string, write bool) (string, er
 	if err := r.untilHeard(ctx); err != nil {
 		return "", err
 	}
-	if unit, ok := r.roster.unitOf(app); ok {
+	if unit, ok := r.view.unitOf(app); ok {
 		if r.units[unit] == nil {
 			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, unit)
 		}
 		return unit, nil
 	}
 	if !write {
-		return r.roster.fallback(), nil
+		return r.view.fallback(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.roster.change()
-		unit, err := r.roster.place(ctx, app)
+		changed := r.view.change()
+		unit, err := r.view.place(ctx, app)
 		if err == nil {
 			return unit, nil
 		}
@@ -322,8 +322,8 @@ func (r *router) untilHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.roster.change()
-		if r.roster.hasHeard() {
+		changed := r.view.change()
+		if r.view.hasHeard() {
 			return nil
 		}
 		select {
@@ -336,17 +336,17 @@ func (r *router) untilHeard(ctx context.Context) error {
 
 // enter returns the services of a partition, once this server owns it. The caller must
 // call leave.
-func (r *router) enter(ctx context.Context, name, app string) (*rack, error) {
+func (r *router) enter(ctx context.Context, name, app string) (*partitionServices, error) {
 	u := r.units[name]
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.roster.change()
-		if rack := u.rack.Load(); rack != nil && rack.enter() {
-			return rack, nil
+		changed := r.view.change()
+		if services := u.services.Load(); services != nil && services.enter() {
+			return services, nil
 		}
-		a := r.roster.assignment(name)
-		if a.Server != "" && a.Server != r.roster.self {
+		a := r.view.assignment(name)
+		if a.Server != "" && a.Server != r.view.self {
 			return nil, elsewhereUnit(app, a)
 		}
 		select {
@@ -391,7 +391,7 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		if err != nil {
 			return err
 		}
-		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.roster.isSplit(app) {
+		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.view.isSplit(app) {
 			if name, err = r.unitOfLog(stream.Context(), app, name, q); err != nil {
 				return err
 			}
@@ -446,19 +446,19 @@ func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string
 // pass passes a stream to a partition until either ends. next is a message of the stream
 // that is for another partition; nil: there is none.
 func (r *router) pass(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) (next *apiv1.ProduceRequest, err error) {
-	rack, err := r.enter(stream.Context(), name, app)
+	services, err := r.enter(stream.Context(), name, app)
 	if err != nil {
 		return nil, err
 	}
 	p := &passed{ServerStream: stream, first: first, r: r, unit: name, app: app}
 	ended := make(chan error, 1)
 	go func() {
-		defer rack.leave()
-		ended <- m.Handler(rack.services[service], p)
+		defer services.leave()
+		ended <- m.Handler(services.services[service], p)
 	}()
 	select {
 	case err = <-ended:
-	case <-rack.gone:
+	case <-services.gone:
 		select {
 		case err = <-ended:
 		case <-time.After(cutAfter):
@@ -526,13 +526,13 @@ func (p *passed) RecvMsg(m any) error {
 func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	for _, c := range q.GetCommands() {
 		app := appOfCommand(c)
-		if q.Ack != "accepted" && p.r.roster.isSplit(app) {
+		if q.Ack != "accepted" && p.r.view.isSplit(app) {
 			return false
 		}
 		if app == p.app {
 			continue
 		}
-		if unit, ok := p.r.roster.unitOf(app); !ok || unit != p.unit {
+		if unit, ok := p.r.view.unitOf(app); !ok || unit != p.unit {
 			return false
 		}
 		p.app = app
@@ -544,7 +544,7 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 // owns that: a digest names the same bytes everywhere.
 func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
 	const chunk = 1 << 20
-	for _, name := range r.roster.units {
+	for _, name := range r.view.units {
 		code, err := r.units[name].conf.Modules.Get(req.Digest)
 		if err != nil {
 			continue
@@ -567,7 +567,7 @@ func each[Q, A proto.Message](ctx context.Context, r *router, service, method st
 	defer cancel()
 	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
 	for {
-		changed := r.roster.change()
+		changed := r.view.change()
 		all, err := g.once(ctx)
 		if status.Code(err) != codes.Unavailable {
 			return all, err
@@ -591,7 +591,7 @@ type gathering[Q, A proto.Message] struct {
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
-	names := g.r.roster.units
+	names := g.r.view.units
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
@@ -603,17 +603,17 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 		if u == nil {
 			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
 		}
-		if rack := u.rack.Load(); rack != nil && rack.enter() {
-			resp, err := answer(ctx, rack, g.service, g.desc, g.req)
-			rack.leave()
+		if services := u.services.Load(); services != nil && services.enter() {
+			resp, err := answer(ctx, services, g.service, g.desc, g.req)
+			services.leave()
 			if err != nil {
 				return nil, err
 			}
 			all = append(all, resp.(A))
 			continue
 		}
-		a := g.r.roster.assignment(name)
-		if a.Server == "" || a.Server == g.r.roster.self || len(asked) > 0 {
+		a := g.r.view.assignment(name)
+		if a.Server == "" || a.Server == g.r.view.self || len(asked) > 0 {
 			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {

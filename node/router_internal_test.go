@@ -15,8 +15,8 @@ import (
 // fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &router{roster: newRoster(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), units: map[string]*unit{"main": nil, "main.1": {}}}
-		r.roster.units = []string{"main", "main.1"}
+		r := &router{view: newClusterView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), units: map[string]*unit{"main": nil, "main.1": {}}}
+		r.view.units = []string{"main", "main.1"}
 		if unit, err := r.unitOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
 			t.Errorf("without the table the app is in %q: %v", unit, err)
 		}
@@ -30,7 +30,7 @@ func TestCallsWaitForTheTable(t *testing.T) {
 			got <- answer{unit, err}
 		}()
 		synctest.Wait()
-		r.roster.hear([]etcd.Fact{{Key: rowApp + "a", Value: "main.1"}}, true)
+		r.view.hear([]etcd.Fact{{Key: rowApp + "a", Value: "main.1"}}, true)
 		if a := <-got; a != (answer{"main.1", nil}) {
 			t.Errorf("with the table the app is in %q: %v", a.unit, a.err)
 		}

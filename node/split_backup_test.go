@@ -289,7 +289,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := placesOf(t, one, []string{app}); at[app] != "main" {
+	if at := placementsOf(t, one, []string{app}); at[app] != "main" {
 		t.Fatalf("the app began in %v", at)
 	}
 	var made bytes.Buffer

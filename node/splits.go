@@ -59,7 +59,7 @@ func (v *view) appLoads(home func(app string) (string, bool), maxHosts int) (app
 			rates[app] = &[job.Slots]float64{}
 		}
 	}
-	for app := range v.places.wishes {
+	for app := range v.placements.wishes {
 		if rates[app] == nil {
 			rates[app] = &[job.Slots]float64{}
 		}
@@ -70,12 +70,12 @@ func (v *view) appLoads(home func(app string) (string, bool), maxHosts int) (app
 			continue
 		}
 		v.homes[app] = at
-		w := v.places.wishes[app]
+		w := v.placements.wishes[app]
 		a := balance.App{Name: app, Home: at, Rates: *rates[app], Wish: w.Units, ByHand: w.ByHand}
 		if known {
 			a.Hosts = hosts[app]
 		}
-		copy(a.At[:], v.seatsOf(app))
+		copy(a.At[:], v.partitionsOf(app))
 		apps = append(apps, a)
 	}
 	return apps
@@ -96,8 +96,8 @@ func (v *view) maySplit() error {
 // that would misread an app that is split. Such a server can only have started while the
 // first app was being split.
 func (v *view) withheld() map[string]bool {
-	split := len(v.places.had) > 0
-	for _, w := range v.places.wishes {
+	split := len(v.placements.had) > 0
+	for _, w := range v.placements.wishes {
 		split = split || len(distinct(w.Units)) > 1
 	}
 	kept := maps.Clone(v.draining)
@@ -114,10 +114,10 @@ type splits struct {
 	cfg   balance.Config
 	never bool // apps are not split by rate
 	// neverHosts reports that every host works for every partition.
-	neverHosts bool
-	divisions  divisions
-	since      map[string]time.Time // when the desired placement was written
-	hot, small map[string]time.Time // since when the app is hot, or small
+	neverHosts  bool
+	assignments assignmentHistory
+	since       map[string]time.Time // when the desired placement was written
+	hot, small  map[string]time.Time // since when the app is hot, or small
 }
 
 // defaultSplitRate is the rate, in schedules a second, from which an app may be split.
@@ -138,13 +138,13 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 	}
 	return splits{
 		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), MaxHosts: cmp.Or(hosts, defaultMaxHosts), Settle: 2 * settle, Lasts: settle / 2, Merge: mergeAfter},
-		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{lasts: 6 * settle, needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, hot: map[string]time.Time{}, small: map[string]time.Time{},
+		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, assignments: assignmentHistory{lasts: 6 * settle, needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, hot: map[string]time.Time{}, small: map[string]time.Time{},
 	}
 }
 
 // decide returns the desired placements to write, by app.
 func (s *splits) decide(v *view, home func(app string) (string, bool), now time.Time) map[string]wish {
-	if s.never && (s.neverHosts || v.division.GetUnitsPerHost() == 0) || len(v.units) < 2 || v.maySplit() != nil {
+	if s.never && (s.neverHosts || v.hostAssignment.GetUnitsPerHost() == 0) || len(v.units) < 2 || v.maySplit() != nil {
 		return nil
 	}
 	units, apps := v.unitLoads(), v.appLoads(home, s.cfg.MaxHosts)
@@ -180,10 +180,10 @@ func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) tim
 }
 
 // spread decides over which partitions apps are spread. Only the balancer calls it.
-func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
-	for app, w := range s.splits.decide(v, s.roster.unitOf, now) {
+func (s *balancer) spread(ctx context.Context, v *view, now time.Time) {
+	for app, w := range s.splits.decide(v, s.view.unitOf, now) {
 		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", distinct(w.Units))
-		if err := s.roster.wishFor(ctx, app, w); err != nil {
+		if err := s.view.wishFor(ctx, app, w); err != nil {
 			s.log.Warn("a decision could not be written", "app", app, "error", err)
 			return
 		}
@@ -202,7 +202,7 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 	app := cmp.Or(req.App, naming.DefaultApp)
 	return s.wish(ctx, app, func(v *view, a *balance.App) (wish, error) {
 		if req.Auto {
-			return wish{Units: v.seatsOf(app)}, nil
+			return wish{Units: v.partitionsOf(app)}, nil
 		}
 		units := v.unitLoads()
 		n := int(req.Units)
@@ -241,7 +241,7 @@ func (s *membership) wish(ctx context.Context, app string, f func(*view, *balanc
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := s.m.roster.change()
+		changed := s.m.view.change()
 		st, err := s.wishNow(ctx, app, f)
 		var refused unowned
 		if !errors.As(err, &refused) {
@@ -259,7 +259,7 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *bal
 	if err := naming.Check("app", app); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	r := s.m.roster
+	r := s.m.view
 	v := r.look()
 	if len(v.units) < 2 {
 		return nil, status.Error(codes.FailedPrecondition, "the cluster has one unit, so there is nothing that an app could be split over: the number of units is that with which a cluster begins (--units)")
@@ -278,7 +278,7 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *bal
 		}
 	}
 	v.homes[app] = home
-	copy(a.At[:], v.seatsOf(app))
+	copy(a.At[:], v.partitionsOf(app))
 	w, err := f(&v, &a)
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *bal
 		}
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return s.after(ctx, func(v view) bool { return slices.Equal(v.places.wishes[app].Units, w.Units) })
+	return s.after(ctx, func(v view) bool { return slices.Equal(v.placements.wishes[app].Units, w.Units) })
 }
 
 // TakeSlot adds a slot to a partition of this server from what another partition sends.
@@ -318,12 +318,12 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	if head == nil {
 		return status.Error(codes.InvalidArgument, "the stream ended before it said which slot comes")
 	}
-	rack, err := s.own(stream.Context(), head.Unit)
+	services, err := s.own(stream.Context(), head.Unit)
 	if err != nil {
 		return err
 	}
-	defer rack.leave()
-	if err := takeSlot(stream.Context(), s.m.roster, rack, head, items); err != nil {
+	defer services.leave()
+	if err := takeSlot(stream.Context(), s.m.view, services, head, items); err != nil {
 		return err
 	}
 	return stream.SendAndClose(&apiv1.TakeSlotResponse{})
@@ -334,7 +334,7 @@ const maxSlotBytes = 1 << 30
 
 // own returns the services of a partition of this server. The name comes from a caller,
 // which may know earlier than this server that the partition moves here; own then waits.
-func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
+func (s *membership) own(ctx context.Context, unit string) (*partitionServices, error) {
 	if s.m.router.units[unit] == nil {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", unit)
 	}
@@ -343,33 +343,33 @@ func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
 
 // CopyApp takes a copy of an app's shared state into a partition of this server.
 func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
-	rack, err := s.own(ctx, req.Unit)
+	services, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
-	defer rack.leave()
-	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, rack, req.State)
+	defer services.leave()
+	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, services, req.State)
 }
 
 // CopyOut lets a partition of this server, which is the primary one of an app, copy the
 // shared state to the app's other partitions.
 func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
-	rack, err := s.own(ctx, req.Unit) // another owner is named in the error, and not called
+	services, err := s.own(ctx, req.Unit) // another owner is named in the error, and not called
 	if err != nil {
 		return nil, err
 	}
-	rack.leave()
+	services.leave()
 	return &apiv1.CopyOutResponse{}, s.m.router.copyOut(ctx, req.Unit, req.App)
 }
 
 // Ask answers another server's request to a partition of this server.
 func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	rack, err := s.own(ctx, req.Unit)
+	services, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
-	defer rack.leave()
-	return asked(ctx, rack, req)
+	defer services.leave()
+	return asked(ctx, services, req)
 }
 
 // splitsOf returns the status of the apps that are split, or should be.
@@ -393,14 +393,14 @@ func splitsOf(v *view) (all []*apiv1.SplitApp) {
 		}
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
-		at, w := v.seatsOf(app), v.places.wishes[app]
+		at, w := v.partitionsOf(app), v.placements.wishes[app]
 		s := &apiv1.SplitApp{App: app, Home: v.homes[app], ByHand: w.ByHand}
 		units := distinct(slices.Concat(at, w.Units))
 		if len(units) < 2 {
 			continue
 		}
-		if i := slices.IndexFunc(v.division.GetApps(), func(d *apiv1.DividedApp) bool { return d.App == app }); i >= 0 && v.division.GetUnitsPerHost() > 0 {
-			s.HostsDivided, s.Hosts = v.division.Apps[i].Divided, int32(hosts[app])
+		if i := slices.IndexFunc(v.hostAssignment.GetApps(), func(d *apiv1.DividedApp) bool { return d.App == app }); i >= 0 && v.hostAssignment.GetUnitsPerHost() > 0 {
+			s.HostsDivided, s.Hosts = v.hostAssignment.Apps[i].Divided, int32(hosts[app])
 		}
 		slices.Sort(why[app])
 		s.Trouble = strings.Join(why[app], "; ")

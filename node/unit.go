@@ -55,22 +55,22 @@ type unit struct {
 	// hosts are divided already.
 	maxHosts int
 	dir      func(...string) string
-	roster   *roster
+	view     *clusterView
 	conf     sched.Config // without Journal, Epoch, Store and Meter
 	tel      *telemetry
 	peers    *peers
 	router   *router
 	log      *slog.Logger
 
-	shepherd atomic.Pointer[shepherd] // while the server owns the partition
+	mover atomic.Pointer[slotMover] // while the server owns the partition
 
-	rack    atomic.Pointer[rack] // nil while the server does not own the partition
-	applied atomic.Uint64        // last record in the store of a standby
-	behind  atomic.Bool          // the journal does not reach back to the end of that store
-	store   *store.Store         // only for the goroutine of live
-	aside   aside                // likewise
-	standby *sched.Standby       // likewise; nil while there is none
-	reports atomic.Pointer[unitReport]
+	services atomic.Pointer[partitionServices] // nil while the server does not own the partition
+	applied  atomic.Uint64                     // last record in the store of a standby
+	behind   atomic.Bool                       // the journal does not reach back to the end of that store
+	store    *store.Store                      // only for the goroutine of live
+	aside    aside                             // likewise
+	standby  *sched.Standby                    // likewise; nil while there is none
+	reports  atomic.Pointer[unitReport]
 }
 
 // live is in turn a standby and the owner, until ctx ends. An error means that the
@@ -89,7 +89,7 @@ func (u *unit) live(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		j, err := u.roster.cluster.Own(ctx, u.name)
+		j, err := u.view.cluster.Own(ctx, u.name)
 		var held *etcd.OwnedError
 		switch {
 		case errors.As(err, &held):
@@ -115,8 +115,8 @@ func (u *unit) standBy(ctx context.Context) error {
 	caught := standbyState{}
 	said := "" // the owner that it follows
 	for {
-		changed := u.roster.change()
-		s := u.roster.standing(u.name)
+		changed := u.view.change()
+		s := u.view.standing(u.name)
 		mine := s.want == u.conf.ID
 		// The balancer lets another server take the partition, if there is one.
 		if s.owner.Server == "" && mine && u.lacks(ctx) {
@@ -136,7 +136,7 @@ func (u *unit) standBy(ctx context.Context) error {
 		// Likewise, but another server should own it, and would wait for as long as this
 		// process lives.
 		if s.owner.Server == u.conf.ID {
-			if err := u.roster.cluster.Release(ctx, u.name, s.owner.Epoch); err != nil {
+			if err := u.view.cluster.Release(ctx, u.name, s.owner.Epoch); err != nil {
 				u.log.Warn("a unit that this server does not serve could not be given up; it tries again", "error", err)
 			}
 		} else if s.owner.Server != said {
@@ -153,7 +153,7 @@ func (u *unit) standBy(ctx context.Context) error {
 		}
 		caught = now
 		if mine && caught.whole && s.owner.Server != "" && saidReady != s.owner.Epoch {
-			if err := u.roster.cluster.Note(ctx, u.roster.group, rowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.owner.Epoch, 10), true); err != nil {
+			if err := u.view.cluster.Note(ctx, u.view.group, rowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.owner.Epoch, 10), true); err != nil {
 				u.log.Warn("a standby could not say that it is ready", "error", err)
 			} else {
 				saidReady = s.owner.Epoch
@@ -172,7 +172,7 @@ func (u *unit) standBy(ctx context.Context) error {
 // journal does not reach back to its store. The position that it reports keeps the
 // journal from being trimmed further.
 func (u *unit) lacks(ctx context.Context) bool {
-	begins, err := u.roster.cluster.Begins(ctx, u.name)
+	begins, err := u.view.cluster.Begins(ctx, u.name)
 	if err != nil {
 		return true // nothing can be taken now in any case
 	}
@@ -194,8 +194,8 @@ func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-
 		case <-tick:
 			return true
 		case <-changed:
-			changed = u.roster.change()
-			if is := u.roster.standing(u.name); is.owner != was.owner || is.want != was.want {
+			changed = u.view.change()
+			if is := u.view.standing(u.name); is.owner != was.owner || is.want != was.want {
 				return true
 			}
 		}
@@ -212,7 +212,7 @@ type standbyState struct {
 }
 
 func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
-	c := u.roster.cluster
+	c := u.view.cluster
 	is := standbyState{applied: u.store.Applied(), missing: was.missing, looked: was.looked}
 	end, err := c.End(ctx, u.name)
 	if err != nil {
@@ -255,7 +255,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 	if u.standby == nil {
 		cfg := u.conf
-		cfg.Journal = u.roster.cluster.View(ctx, u.name)
+		cfg.Journal = u.view.cluster.View(ctx, u.name)
 		cfg.Logger, cfg.Meter = nil, nil // catching up is too frequent to log
 		if u.standby, err = sched.Follow(cfg); err != nil {
 			return at, err
@@ -295,7 +295,7 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	}
 	u.forgetAside(got.Applied)
 	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
-	if err := u.roster.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
+	if err := u.view.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
 		u.log.Warn("a standby could not say where it is", "error", err)
 	}
 	return ctx.Err()
@@ -306,7 +306,7 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	start := time.Now()
 	defer func() { err = errors.Join(err, j.Close()) }()
-	if err := u.roster.cluster.Unfollow(ctx, u.name); err != nil {
+	if err := u.view.cluster.Unfollow(ctx, u.name); err != nil {
 		u.log.Warn("the owner of a unit counts as its standby, so that its journal is not trimmed", "error", err)
 	}
 	conf := u.conf
@@ -332,22 +332,22 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
-	r := newRack(s)
+	r := newPartitionServices(s)
 	why := u.begin(ctx, j, s, ended)
 	if why == "" {
-		sh := newShepherd(u, s, j.Epoch())
-		u.shepherd.Store(sh)
-		u.rack.Store(r)
-		u.roster.poke()
+		sh := newSlotMover(u, s, j.Epoch())
+		u.mover.Store(sh)
+		u.services.Store(r)
+		u.view.wake()
 		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
 		var fetching sync.WaitGroup
 		fetching.Go(func() { u.fetchMissing(running, s) })
-		if len(u.roster.units) > 1 {
+		if len(u.view.units) > 1 {
 			fetching.Go(func() { sh.run(running) })
 		}
 		why = u.untilOver(ctx, j, s, ended)
-		u.rack.Store(nil)
-		u.shepherd.Store(nil)
+		u.services.Store(nil)
+		u.mover.Store(nil)
 		stop()
 		fetching.Wait()
 	}
@@ -386,7 +386,7 @@ func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
 	if j.Err() != nil {
 		return false
 	}
-	o, ok, err := u.roster.cluster.Owner(ctx, u.name)
+	o, ok, err := u.view.cluster.Owner(ctx, u.name)
 	return err == nil && ok && o.Server == u.conf.ID && o.Epoch == j.Epoch()
 }
 
@@ -406,11 +406,11 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 	for {
 		load, err := s.Load(ctx)
 		if err == nil {
-			u.report(load, crowdReport{})
-			err = u.roster.declare(ctx, u.name, load.Apps)
+			u.report(load, demandReport{})
+			err = u.view.declare(ctx, u.name, load.Apps)
 		}
 		if err == nil {
-			err = u.roster.settleAll(ctx, u.name, load.Shares)
+			err = u.view.settleAll(ctx, u.name, load.Shares)
 		}
 		if err == nil {
 			return ""
@@ -429,9 +429,9 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 	}
 }
 
-func (u *unit) report(l sched.Load, c crowdReport) {
-	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), crowdReport: c}
-	if sh := u.shepherd.Load(); sh != nil {
+func (u *unit) report(l sched.Load, c demandReport) {
+	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), demandReport: c}
+	if sh := u.mover.Load(); sh != nil {
 		r.Stuck = sh.stuck()
 	}
 	u.reports.Store(r)
@@ -443,8 +443,8 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 	defer tick.Stop()
 	since := time.Now()
 	for {
-		changed := u.roster.change()
-		at := u.roster.standing(u.name)
+		changed := u.view.change()
+		at := u.view.standing(u.name)
 		if at.owner.Epoch == j.Epoch() && at.want != "" && at.want != u.conf.ID && at.ready {
 			return "the server " + at.want + " is to own it"
 		}
@@ -455,7 +455,7 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 		case <-changed:
 		case <-tick.C:
 			if load, err := s.Load(ctx); err == nil {
-				u.report(load, u.crowd(ctx, s, load.Hosts, since))
+				u.report(load, u.demand(ctx, s, load.Hosts, since))
 			}
 		case <-ctx.Done():
 			return "the process ends"
@@ -474,7 +474,7 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
 	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
 	defer cancel()
-	o, ok, err := u.roster.cluster.Owner(ctx, u.name)
+	o, ok, err := u.view.cluster.Owner(ctx, u.name)
 	return err == nil && (!ok || o.Epoch != j.Epoch())
 }
 
@@ -484,7 +484,7 @@ func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
 	missing, err := s.Missing(ctx)
 	for err == nil && len(missing) > 0 {
 		var from []string
-		for id, p := range u.roster.look().servers {
+		for id, p := range u.view.look().servers {
 			if id != u.conf.ID {
 				from = append(from, p.Address)
 			}
@@ -495,9 +495,9 @@ func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
 	}
 }
 
-// rack holds the services of a partition while this server owns it, and counts the calls
+// partitionServices holds the services of a partition while this server owns it, and counts the calls
 // that use them.
-type rack struct {
+type partitionServices struct {
 	sched    *sched.Server
 	services map[string]any // by the service's name
 	gone     chan struct{}  // closed when the partition is no longer served
@@ -508,15 +508,15 @@ type rack struct {
 	calls  sync.WaitGroup
 }
 
-func newRack(s *sched.Server) *rack {
-	r := &rack{sched: s, services: map[string]any{}, gone: make(chan struct{})}
+func newPartitionServices(s *sched.Server) *partitionServices {
+	r := &partitionServices{sched: s, services: map[string]any{}, gone: make(chan struct{})}
 	s.Register(registrar(r.services))
 	return r
 }
 
 // enter counts a call that uses the partition. It reports false when the partition is no
 // longer served. After true the caller must call leave.
-func (r *rack) enter() bool {
+func (r *partitionServices) enter() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if !r.closed {
@@ -525,11 +525,11 @@ func (r *rack) enter() bool {
 	return !r.closed
 }
 
-func (r *rack) leave() { r.calls.Done() }
+func (r *partitionServices) leave() { r.calls.Done() }
 
 // close cuts off the open calls and waits for them: after that, no call reads the
 // partition's store. clean reports that the server ended in order.
-func (r *rack) close(clean bool) {
+func (r *partitionServices) close(clean bool) {
 	r.mu.Lock()
 	r.closed, r.clean = true, clean
 	r.mu.Unlock()

@@ -35,7 +35,7 @@ type unitBackups struct {
 // Backup streams all partitions of the cluster, with the ingress and the keys of this
 // server.
 func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
-	s := &state{id: a.m.id, group: a.m.roster.group, dir: a.m.data, queue: a.m.queue, rows: a.m.roster.lasting}
+	s := &state{id: a.m.id, group: a.m.view.group, dir: a.m.data, queue: a.m.queue, rows: a.m.view.lasting}
 	for i, u := range a.m.units {
 		p := part{unit: u.name, copy: a.copyOf(u)}
 		if i > 0 {
@@ -77,7 +77,7 @@ func (a *unitBackups) copyOf(u *unit) copyFunc {
 		waiting, cancel := context.WithTimeout(ctx, routePatience)
 		defer cancel()
 		for {
-			changed := a.m.roster.change()
+			changed := a.m.view.change()
 			err := a.copyOnce(ctx, waiting, u, first, create)
 			if err == nil || begun || !onItsWay(err) {
 				return err
@@ -123,7 +123,7 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 
 // copyOwned copies the store of a partition while this server owns it. It fails when the
 // partition leaves, so that no move waits for a copy.
-func copyOwned(u *unit, r *rack) copyFunc {
+func copyOwned(u *unit, r *partitionServices) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -148,7 +148,7 @@ func copyOwned(u *unit, r *rack) copyFunc {
 // placement of every slot in the copy that has moved to the partition. Otherwise the
 // table might be late, and the table shows the maker of the backup whether two copies
 // have the same slot.
-func copyTold(u *unit, r *rack) copyFunc {
+func copyTold(u *unit, r *partitionServices) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
 			return err
@@ -157,7 +157,7 @@ func copyTold(u *unit, r *rack) copyFunc {
 		if err != nil {
 			return err
 		}
-		return u.roster.settleAll(ctx, u.name, load.Shares)
+		return u.view.settleAll(ctx, u.name, load.Shares)
 	}
 }
 

@@ -170,21 +170,21 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	}
 	said("cannot take over before\" unit=main.1")
 	aside := func() []string {
-		places, err := filepath.Glob(filepath.Join(storeOf("b", "units/main.1"), "quarantine", "*", "view"))
+		placements, err := filepath.Glob(filepath.Join(storeOf("b", "units/main.1"), "quarantine", "*", "view"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return places
+		return placements
 	}
-	if places := aside(); len(places) != 1 {
-		t.Fatalf("the damaged view is in %v", places)
+	if placements := aside(); len(placements) != 1 {
+		t.Fatalf("the damaged view is in %v", placements)
 	}
 
 	// The other server has the state.
 	a, _ = started("a")
 	said("this standby has the state of the server that works\" unit=main.1")
-	if places := aside(); len(places) != 0 {
-		t.Errorf("what is not needed is kept in %v", places)
+	if placements := aside(); len(placements) != 0 {
+		t.Errorf("what is not needed is kept in %v", placements)
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("what a person kept in the quarantine is gone: %v", err)
@@ -214,7 +214,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if missing := l.missing(t, b); len(missing) > 0 {
 		t.Errorf("after a rebuild: %v", missing)
 	}
-	if places := aside(); len(places) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" unit=main.1") {
-		t.Errorf("the old view is in %v; the server said\n%s", places, says2.String())
+	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" unit=main.1") {
+		t.Errorf("the old view is in %v; the server said\n%s", placements, says2.String())
 	}
 }

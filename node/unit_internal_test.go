@@ -55,7 +55,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	}
 	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
 	u := &unit{name: "main", log: log, tel: tel, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
-	u.roster = newRoster(connect("a"), "main", "a", "a.test:1", log)
+	u.view = newClusterView(connect("a"), "main", "a", "a.test:1", log)
 	u.conf = sched.Config{ID: "a", Logger: log, Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 		return sched.ModuleInfo{}, errors.New("there are no modules")
 	}}
@@ -67,7 +67,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	}
 	t.Cleanup(func() { u.store.Close() }) //nolint:errcheck // a test's
 	u.conf.Store = u.store
-	lost, err := u.roster.cluster.Own(ctx, u.name)
+	lost, err := u.view.cluster.Own(ctx, u.name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (u *unit) openStore(ctx context.Context) error {
 // answers.
 func (u *unit) span(ctx context.Context) (store.Journal, error) {
 	for {
-		first, next, err := u.roster.cluster.Span(ctx, u.name)
+		first, next, err := u.view.cluster.Span(ctx, u.name)
 		if err == nil {
 			return store.Journal{First: first, Next: next}, nil
 		}

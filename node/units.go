@@ -56,7 +56,7 @@ func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResp
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.roster.change()
+		changed := r.view.change()
 		resp, err := r.askOnce(ctx, req)
 		if err == nil || named(err) == "" {
 			return resp, err
@@ -71,12 +71,12 @@ func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResp
 }
 
 func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	rack, err := r.enter(ctx, req.Unit, req.App)
+	services, err := r.enter(ctx, req.Unit, req.App)
 	address := named(err)
 	switch {
 	case err == nil:
-		defer rack.leave()
-		return asked(ctx, rack, req)
+		defer services.leave()
+		return asked(ctx, services, req)
 	case address == "":
 		return nil, err
 	}
@@ -88,25 +88,25 @@ func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 }
 
 // asked answers a request to a partition of this server.
-func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+func asked(ctx context.Context, services *partitionServices, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	ctx = sched.OffSlot(ctx) // the slot of the call in ctx is in another partition
 	resp, err := &apiv1.AskResponse{}, error(nil)
 	switch q := req.What.(type) {
 	case *apiv1.AskRequest_Get:
-		resp.Get, err = rack.sched.Entry(ctx, req.App, q.Get)
+		resp.Get, err = services.sched.Entry(ctx, req.App, q.Get)
 	case *apiv1.AskRequest_Put:
-		resp.Put, err = rack.sched.PutEntry(ctx, req.App, q.Put)
+		resp.Put, err = services.sched.PutEntry(ctx, req.App, q.Put)
 	case *apiv1.AskRequest_Delete:
-		err = rack.sched.DeleteEntry(ctx, req.App, q.Delete)
+		err = services.sched.DeleteEntry(ctx, req.App, q.Delete)
 	case *apiv1.AskRequest_Enqueue:
-		resp.Enqueue, err = rack.sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
+		resp.Enqueue, err = services.sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
 	case *apiv1.AskRequest_Run:
 		if len(q.Run) != len(job.RunID{}) {
 			return nil, status.Error(codes.InvalidArgument, "the run that is asked for has no id")
 		}
-		resp.Run, err = rack.sched.Find(ctx, req.App, job.RunID(q.Run))
+		resp.Run, err = services.sched.Find(ctx, req.App, job.RunID(q.Run))
 	case *apiv1.AskRequest_Call:
-		resp.Answer, err = askedCall(ctx, rack, q.Call)
+		resp.Answer, err = askedCall(ctx, services, q.Call)
 	default:
 		err = status.Error(codes.Unimplemented, "this server does not understand what it is asked: it is of an older version")
 	}
@@ -117,7 +117,7 @@ func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskRe
 }
 
 // askedCall answers, for one partition, a call whose answer is merged from several.
-func askedCall(ctx context.Context, rack *rack, q *apiv1.AskedCall) ([]byte, error) {
+func askedCall(ctx context.Context, services *partitionServices, q *apiv1.AskedCall) ([]byte, error) {
 	if routings[q.GetMethod()] != byUnits {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
 	}
@@ -130,7 +130,7 @@ func askedCall(ctx context.Context, rack *rack, q *apiv1.AskedCall) ([]byte, err
 	if err := proto.Unmarshal(q.Request, req); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	resp, err := answer(ctx, rack, service, descOf(service, name), req)
+	resp, err := answer(ctx, services, service, descOf(service, name), req)
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +160,14 @@ type remote struct {
 // requests of its runs must not hold up the next owner.
 func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	rack := x.r.units[x.unit].rack.Load()
-	if rack == nil {
+	services := x.r.units[x.unit].services.Load()
+	if services == nil {
 		cancel()
 		return ctx, cancel
 	}
 	go func() {
 		select {
-		case <-rack.gone:
+		case <-services.gone:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -177,12 +177,12 @@ func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc
 
 // Run implements [sched.Remote]. No other partition has runs of an app that is not split.
 func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
-	if !x.r.roster.isSplit(app) {
+	if !x.r.view.isSplit(app) {
 		return nil, nil
 	}
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	for _, unit := range x.r.roster.unitsOfApp(app) {
+	for _, unit := range x.r.view.unitsOfApp(app) {
 		if unit == x.unit {
 			continue
 		}
@@ -199,7 +199,7 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 
 // home sends a request to the primary partition of an app.
 func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	unit, ok := x.r.roster.unitOf(app)
+	unit, ok := x.r.view.unitOf(app)
 	if !ok || unit == x.unit {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
@@ -235,10 +235,10 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 	defer done()
 	app := cmp.Or(req.App, from)
 	for {
-		changed := x.r.roster.change()
-		unit, ok := x.r.roster.unitOfSlot(app, job.SlotOf(req.Job))
+		changed := x.r.view.change()
+		unit, ok := x.r.view.unitOfSlot(app, job.SlotOf(req.Job))
 		if !ok {
-			unit = x.r.roster.fallback()
+			unit = x.r.view.fallback()
 		}
 		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
 		if err == nil || !x.r.again(ctx, err, changed) {
@@ -254,7 +254,7 @@ func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadL
 	if err != nil {
 		return unit, nil // the service reports the invalid id
 	}
-	units := append([]string{unit}, r.roster.unitsOfApp(app)...)
+	units := append([]string{unit}, r.view.unitsOfApp(app)...)
 	for i, at := range units {
 		if i > 0 && at == unit {
 			continue
@@ -277,7 +277,7 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 	default:
 		return nil, status.Errorf(codes.Unimplemented, "%s is not put together from units", method)
 	}
-	if len(r.roster.unitsOfApp(app)) == 0 {
+	if len(r.view.unitsOfApp(app)) == 0 {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	switch q := req.(type) {
@@ -296,7 +296,7 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 
 func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetAppRequest) (*apiv1.App, error) {
 	var all *apiv1.App
-	for _, unit := range r.roster.unitsOfApp(app) {
+	for _, unit := range r.view.unitsOfApp(app) {
 		part := &apiv1.App{}
 		switch err := r.callUnit(ctx, unit, app, method, q, part); {
 		case status.Code(err) == codes.NotFound:
@@ -339,7 +339,7 @@ func uniteApps(apps []*apiv1.App) []*apiv1.App {
 
 func (r *router) uniteOverview(ctx context.Context, app, method string, q *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
 	var all *apiv1.Overview
-	for _, unit := range r.roster.unitsOfApp(app) {
+	for _, unit := range r.view.unitsOfApp(app) {
 		part := &apiv1.Overview{}
 		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
 			return nil, err
@@ -397,7 +397,7 @@ func pageOf(size int32) int {
 // list of one partition.
 func (r *router) uniteJobs(ctx context.Context, app, method string, q *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
 	var pages []*apiv1.ListJobsResponse
-	for _, unit := range r.roster.unitsOfApp(app) {
+	for _, unit := range r.view.unitsOfApp(app) {
 		part := &apiv1.ListJobsResponse{}
 		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
 			return nil, err
@@ -490,7 +490,7 @@ func parseUnitTokens(s string, units []string) (unitTokens, error) {
 
 // uniteRuns merges the pages of the partitions into one.
 func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	units := r.roster.unitsOfApp(app)
+	units := r.view.unitsOfApp(app)
 	from, err := parseUnitTokens(q.PageToken, units)
 	if err != nil {
 		return nil, err
@@ -580,7 +580,7 @@ func rank(r *apiv1.Run) int {
 
 // uniteBulk processes a page of each partition.
 func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
-	units := r.roster.unitsOfApp(app)
+	units := r.view.unitsOfApp(app)
 	from, err := parseUnitTokens(q.PageToken, units)
 	if err != nil {
 		return nil, err

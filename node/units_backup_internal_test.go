@@ -153,9 +153,9 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 			defer g.Stop()
 			doors, at = append(doors, d), append(at, ln.Addr().String())
 		}
-		r := quietRoster("main")
+		r := quietView("main")
 		u := &unit{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
-		a := &unitBackups{m: &memberParts{roster: r, router: &router{roster: r, units: map[string]*unit{"main": u}}}, log: slog.New(slog.DiscardHandler)}
+		a := &unitBackups{m: &memberParts{view: r, router: &router{view: r, units: map[string]*unit{"main": u}}}, log: slog.New(slog.DiscardHandler)}
 		r.hearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met

@@ -55,7 +55,7 @@ func aged(t *testing.T, endpoint string) {
 }
 
 // placesOf returns the partition of each app, as a server reports it.
-func placesOf(t *testing.T, p *process, apps []string) map[string]string {
+func placementsOf(t *testing.T, p *process, apps []string) map[string]string {
 	t.Helper()
 	conn, ctx := dial(t, p, "a-shared-secret-of-this-test")
 	at := map[string]string{}
@@ -125,9 +125,9 @@ func TestBackupOfCluster(t *testing.T) {
 			t.Fatalf("the units are with %v, %v", owners, err)
 		}
 	}
-	places := placesOf(t, one, apps)
-	if n := len(slices.Compact(slices.Sorted(maps.Values(places)))); n != 4 {
-		t.Fatalf("the apps are in %d units: %v", n, places)
+	placements := placementsOf(t, one, apps)
+	if n := len(slices.Compact(slices.Sorted(maps.Values(placements)))); n != 4 {
+		t.Fatalf("the apps are in %d units: %v", n, placements)
 	}
 	var backups [2]bytes.Buffer
 	for i, p := range []*process{one, two} {
@@ -231,8 +231,8 @@ func TestBackupOfCluster(t *testing.T) {
 		}
 	}
 	whole(again)
-	if now := placesOf(t, again, apps); !maps.Equal(now, places) {
-		t.Errorf("the apps are in %v, and were in %v", now, places)
+	if now := placementsOf(t, again, apps); !maps.Equal(now, placements) {
+		t.Errorf("the apps are in %v, and were in %v", now, placements)
 	}
 	// Another server joins with an empty directory, gets the state of all partitions, and
 	// continues alone.

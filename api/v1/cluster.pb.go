@@ -746,11 +746,11 @@ type ServerReport struct {
 	// all_units are all partitions of the cluster. Empty: the server is in no cluster, and
 	// its apps are on its disk alone.
 	AllUnits []string `protobuf:"bytes,41,rep,name=all_units,json=allUnits,proto3" json:"all_units,omitempty"`
-	// division is the host assignment of the cluster as the server knows it. Unset: each
+	// host_assignment is the host assignment of the cluster as the server knows it. Unset: each
 	// host works for all partitions.
-	Division      *Division `protobuf:"bytes,42,opt,name=division,proto3" json:"division,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HostAssignment *HostAssignment `protobuf:"bytes,42,opt,name=host_assignment,json=hostAssignment,proto3" json:"host_assignment,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ServerReport) Reset() {
@@ -839,15 +839,15 @@ func (x *ServerReport) GetAllUnits() []string {
 	return nil
 }
 
-func (x *ServerReport) GetDivision() *Division {
+func (x *ServerReport) GetHostAssignment() *HostAssignment {
 	if x != nil {
-		return x.Division
+		return x.HostAssignment
 	}
 	return nil
 }
 
-// Division is the host assignment of a cluster: which hosts work for which partitions.
-type Division struct {
+// HostAssignment says which hosts of a cluster work for which partitions.
+type HostAssignment struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // number of the decision; the highest is valid
 	// units_per_host is the number of partitions whose owners a host that serves all apps
@@ -860,20 +860,20 @@ type Division struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Division) Reset() {
-	*x = Division{}
+func (x *HostAssignment) Reset() {
+	*x = HostAssignment{}
 	mi := &file_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Division) String() string {
+func (x *HostAssignment) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Division) ProtoMessage() {}
+func (*HostAssignment) ProtoMessage() {}
 
-func (x *Division) ProtoReflect() protoreflect.Message {
+func (x *HostAssignment) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -885,33 +885,33 @@ func (x *Division) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Division.ProtoReflect.Descriptor instead.
-func (*Division) Descriptor() ([]byte, []int) {
+// Deprecated: Use HostAssignment.ProtoReflect.Descriptor instead.
+func (*HostAssignment) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Division) GetNumber() uint64 {
+func (x *HostAssignment) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *Division) GetUnitsPerHost() int32 {
+func (x *HostAssignment) GetUnitsPerHost() int32 {
 	if x != nil {
 		return x.UnitsPerHost
 	}
 	return 0
 }
 
-func (x *Division) GetApps() []*DividedApp {
+func (x *HostAssignment) GetApps() []*DividedApp {
 	if x != nil {
 		return x.Apps
 	}
 	return nil
 }
 
-func (x *Division) GetCalls() []*HostCall {
+func (x *HostAssignment) GetCalls() []*HostCall {
 	if x != nil {
 		return x.Calls
 	}
@@ -3308,7 +3308,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xaa\x02\n" +
+	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xbd\x02\n" +
 	"\fServerReport\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +
@@ -3317,9 +3317,9 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04apps\x18\x05 \x03(\tR\x04apps\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12.\n" +
 	"\x05units\x18( \x03(\v2\x18.wheelwork.v1.UnitReportR\x05units\x12\x1b\n" +
-	"\tall_units\x18) \x03(\tR\ballUnits\x122\n" +
-	"\bdivision\x18* \x01(\v2\x16.wheelwork.v1.DivisionR\bdivision\"\xa4\x01\n" +
-	"\bDivision\x12\x16\n" +
+	"\tall_units\x18) \x03(\tR\ballUnits\x12E\n" +
+	"\x0fhost_assignment\x18* \x01(\v2\x1c.wheelwork.v1.HostAssignmentR\x0ehostAssignment\"\xaa\x01\n" +
+	"\x0eHostAssignment\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12$\n" +
 	"\x0eunits_per_host\x18\x02 \x01(\x05R\funitsPerHost\x12,\n" +
 	"\x04apps\x18\x03 \x03(\v2\x18.wheelwork.v1.DividedAppR\x04apps\x12,\n" +
@@ -3546,7 +3546,7 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),       // 7: wheelwork.v1.GetVersionRequest
 	(*Version)(nil),                 // 8: wheelwork.v1.Version
 	(*ServerReport)(nil),            // 9: wheelwork.v1.ServerReport
-	(*Division)(nil),                // 10: wheelwork.v1.Division
+	(*HostAssignment)(nil),          // 10: wheelwork.v1.HostAssignment
 	(*DividedApp)(nil),              // 11: wheelwork.v1.DividedApp
 	(*HostCall)(nil),                // 12: wheelwork.v1.HostCall
 	(*UnitReport)(nil),              // 13: wheelwork.v1.UnitReport
@@ -3611,9 +3611,9 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	46, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
 	46, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
 	13, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
-	10, // 9: wheelwork.v1.ServerReport.division:type_name -> wheelwork.v1.Division
-	11, // 10: wheelwork.v1.Division.apps:type_name -> wheelwork.v1.DividedApp
-	12, // 11: wheelwork.v1.Division.calls:type_name -> wheelwork.v1.HostCall
+	10, // 9: wheelwork.v1.ServerReport.host_assignment:type_name -> wheelwork.v1.HostAssignment
+	11, // 10: wheelwork.v1.HostAssignment.apps:type_name -> wheelwork.v1.DividedApp
+	12, // 11: wheelwork.v1.HostAssignment.calls:type_name -> wheelwork.v1.HostCall
 	20, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
 	46, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
 	46, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp

@@ -201,15 +201,15 @@ func (s sink[M]) Context() context.Context { return s.ctx }
 func (s sink[M]) Send(m *M) error          { return s.send(m) }
 
 // places holds the paths of the logs and the queue in a directory.
-type places struct {
+type dataLogs struct {
 	dir   string
 	logs  map[string]string // directories by name, without the queue's
 	queue string            // directory of the queue; "": there is none
 }
 
 // findLogs finds the logs of a directory without opening any of them.
-func findLogs(dir string) (places, error) {
-	p := places{dir: dir, logs: map[string]string{}}
+func findLogs(dir string) (dataLogs, error) {
+	p := dataLogs{dir: dir, logs: map[string]string{}}
 	switch {
 	case isLog(dir):
 		abs, err := filepath.Abs(dir)
@@ -253,7 +253,7 @@ func escapeGlob(s string) string {
 }
 
 // all returns the directories of all logs by name, including the queue's.
-func (p places) all() map[string]string {
+func (p dataLogs) all() map[string]string {
 	all := maps.Clone(p.logs)
 	if p.queue != "" {
 		all[ingressLog] = filepath.Join(p.queue, "log")

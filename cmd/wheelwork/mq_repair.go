@@ -170,13 +170,13 @@ type finding struct {
 
 func (f finding) row() []cell {
 	verdict := cell{"sound", green}
-	var places []string
+	var damaged []string
 	for _, d := range f.Damages {
 		place := fmt.Sprintf("%s at %d: %s", d.File, d.Offset, d.Why)
 		if d.First > 0 {
 			place += fmt.Sprintf("; records %d to %d are lost", d.First, d.Last)
 		}
-		places = append(places, place)
+		damaged = append(damaged, place)
 	}
 	if !f.Sound {
 		verdict = cell{"damaged", red}
@@ -188,7 +188,7 @@ func (f finding) row() []cell {
 		{span(max(f.First, 1), f.Last+1), none},
 		{bytesText(f.Bytes), none},
 		{fmt.Sprint(f.Lost), none},
-		{strings.Join(places, "\n"), none},
+		{strings.Join(damaged, "\n"), none},
 	}
 }
 

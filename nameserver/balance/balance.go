@@ -107,46 +107,46 @@ type Decision struct {
 // Empty reports whether no change is necessary.
 func (d *Decision) Empty() bool { return len(d.Moves)+len(d.Splits)+len(d.Merges) == 0 }
 
-// seat is a server during a decision.
-type seat struct {
+// slotPlacement is a server during a decision.
+type serverState struct {
 	*Server
 	weight float64
 	load   float64
-	subs   []*seated // its sub-apps, heaviest first; those that this decision adds follow
-	at     int       // index in the heap, -1: not in it
+	subs   []*subState // its sub-apps, heaviest first; those that this decision adds follow
+	at     int         // index in the heap, -1: not in it
 }
 
-func (s *seat) count() float64 { return s.load / s.weight }
+func (s *serverState) count() float64 { return s.load / s.weight }
 
 // seated is a sub-app during a decision.
-type seated struct {
+type subState struct {
 	*SubApp
 	rate, load float64
-	seat       *seat // nil: none
-	fixed      bool  // the decision must not move it
+	on         *serverState // nil: none
+	fixed      bool         // the decision must not move it
 }
 
 type decider struct {
 	Config
-	now    time.Time
-	seats  []*seat // by id
-	byID   map[string]*seat
-	subs   []*seated // by id
-	even   float64   // load for a weight of 1, if it were spread evenly
-	budget int
-	out    Decision
-	heap   []*seat // servers that may own sub-apps, smallest count first
+	now     time.Time
+	servers []*serverState // by id
+	byID    map[string]*serverState
+	subs    []*subState // by id
+	even    float64     // load for a weight of 1, if it were spread evenly
+	budget  int
+	out     Decision
+	heap    []*serverState // servers that may own sub-apps, smallest count first
 }
 
 // Decide returns the changes that the state needs now.
 func Decide(cfg Config, s State, now time.Time) Decision {
-	d := &decider{Config: cfg.withDefaults(len(s.Servers)), now: now, byID: make(map[string]*seat, len(s.Servers))}
+	d := &decider{Config: cfg.withDefaults(len(s.Servers)), now: now, byID: make(map[string]*serverState, len(s.Servers))}
 	d.budget = d.MaxMoves
-	d.seatServers(s.Servers)
+	d.serversOf(s.Servers)
 	if len(d.heap) == 0 {
 		return d.out // no server may own sub-apps
 	}
-	d.seatSubs(s.Subs)
+	d.subsOf(s.Subs)
 	d.homeless()
 	d.drain()
 	d.split()
@@ -164,18 +164,18 @@ func (d *decider) weight(s *Server) float64 {
 	return w / (1 + float64(max(s.Trip, 0))/float64(d.HalfWeight))
 }
 
-func (d *decider) seatServers(servers []Server) {
+func (d *decider) serversOf(servers []Server) {
 	for i := range servers {
-		s := &seat{Server: &servers[i], at: -1}
+		s := &serverState{Server: &servers[i], at: -1}
 		s.weight = d.weight(s.Server)
 		if d.byID[s.ID] != nil {
 			continue
 		}
 		d.byID[s.ID] = s
-		d.seats = append(d.seats, s)
+		d.servers = append(d.servers, s)
 	}
-	slices.SortFunc(d.seats, func(a, b *seat) int { return cmp.Compare(a.ID, b.ID) })
-	for _, s := range d.seats {
+	slices.SortFunc(d.servers, func(a, b *serverState) int { return cmp.Compare(a.ID, b.ID) })
+	for _, s := range d.servers {
 		if !s.Draining {
 			s.at = len(d.heap)
 			d.heap = append(d.heap, s)
@@ -201,29 +201,29 @@ func Decay(rate float64, after, half time.Duration) float64 {
 	return rate * math.Exp2(-float64(after)/float64(half))
 }
 
-func (d *decider) seatSubs(subs []SubApp) {
+func (d *decider) subsOf(subs []SubApp) {
 	total, weights := 0.0, 0.0
 	for i := range subs {
-		s := &seated{SubApp: &subs[i]}
+		s := &subState{SubApp: &subs[i]}
 		s.rate = d.rate(s.SubApp)
 		s.load = s.rate + d.HostCost*float64(max(s.Hosts, 0)) + d.SubCost
 		total += s.load
 		if to := d.byID[s.To]; to != nil {
-			s.seat, s.fixed = to, true
+			s.on, s.fixed = to, true
 		} else {
-			s.seat = d.byID[s.Owner]
-			s.fixed = s.seat != nil && d.now.Sub(s.Since) < d.Settle
+			s.on = d.byID[s.Owner]
+			s.fixed = s.on != nil && d.now.Sub(s.Since) < d.Settle
 		}
 		d.subs = append(d.subs, s)
 	}
-	slices.SortFunc(d.subs, func(a, b *seated) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(d.subs, func(a, b *subState) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range d.subs {
-		if s.seat != nil {
-			s.seat.load += s.load
-			s.seat.subs = append(s.seat.subs, s)
+		if s.on != nil {
+			s.on.load += s.load
+			s.on.subs = append(s.on.subs, s)
 		}
 	}
-	for _, s := range d.seats {
+	for _, s := range d.servers {
 		slices.SortStableFunc(s.subs, heaviest)
 		if !s.Draining {
 			weights += s.weight
@@ -235,16 +235,16 @@ func (d *decider) seatSubs(subs []SubApp) {
 	}
 }
 
-func heaviest(a, b *seated) int {
+func heaviest(a, b *subState) int {
 	return cmp.Or(-cmp.Compare(a.load, b.load), cmp.Compare(a.ID, b.ID))
 }
 
 // homeless gives every sub-app without an owner to a server. It ignores the budget,
 // because the jobs of such a sub-app do not run.
 func (d *decider) homeless() {
-	var lost []*seated
+	var lost []*subState
 	for _, s := range d.subs {
-		if s.seat == nil {
+		if s.on == nil {
 			lost = append(lost, s)
 		}
 	}
@@ -256,7 +256,7 @@ func (d *decider) homeless() {
 
 // drain moves sub-apps away from draining servers.
 func (d *decider) drain() {
-	for _, from := range d.seats {
+	for _, from := range d.servers {
 		if !from.Draining {
 			continue
 		}
@@ -271,9 +271,9 @@ func (d *decider) drain() {
 
 // best returns the server that a sub-app should move to. It looks at the first few
 // servers of the heap and prefers one in the zone of the hosts.
-func (d *decider) best(s *seated) *seat {
+func (d *decider) best(s *subState) *serverState {
 	const looked = 8 // entries at the top of the heap, which are near the smallest count
-	var best *seat
+	var best *serverState
 	var least float64
 	for _, x := range d.heap[:min(looked, len(d.heap))] {
 		d.out.work++
@@ -289,10 +289,10 @@ func (d *decider) best(s *seated) *seat {
 }
 
 // give moves a sub-app to a server and records the move.
-func (d *decider) give(s *seated, to *seat) {
+func (d *decider) give(s *subState, to *serverState) {
 	from := ""
-	if s.seat != nil {
-		from = s.seat.ID
+	if s.on != nil {
+		from = s.on.ID
 		d.take(s)
 	}
 	d.out.Moves = append(d.out.Moves, Move{s.ID, from, to.ID})
@@ -300,14 +300,14 @@ func (d *decider) give(s *seated, to *seat) {
 	d.put(s, to)
 }
 
-func (d *decider) take(s *seated) {
-	s.seat.load -= s.load
-	s.seat.subs = slices.DeleteFunc(s.seat.subs, func(x *seated) bool { return x == s })
-	d.fix(s.seat)
+func (d *decider) take(s *subState) {
+	s.on.load -= s.load
+	s.on.subs = slices.DeleteFunc(s.on.subs, func(x *subState) bool { return x == s })
+	d.fix(s.on)
 }
 
-func (d *decider) put(s *seated, to *seat) {
-	s.seat = to
+func (d *decider) put(s *subState, to *serverState) {
+	s.on = to
 	to.load += s.load
 	to.subs = append(to.subs, s) // it is fixed, so the order by weight does not matter
 	d.fix(to)
@@ -323,20 +323,20 @@ func (d *decider) split() {
 		d.budget--
 		// The new sub-app goes to the server that one without an owner would get, unless
 		// that server would be no less loaded than the present one.
-		part := &seated{
+		part := &subState{
 			SubApp: &SubApp{ID: s.ID, Zone: s.Zone, Hosts: s.Hosts / 2},
 			rate:   s.rate * share, fixed: true,
 		}
 		part.load = part.rate + d.HostCost*float64(part.Hosts) + d.SubCost
-		s.seat.load -= s.load
+		s.on.load -= s.load
 		s.rate -= part.rate
 		s.load -= part.load - d.SubCost
 		s.fixed = true
-		s.seat.load += s.load
-		d.fix(s.seat)
+		s.on.load += s.load
+		d.fix(s.on)
 		to := d.best(part)
-		if (to.load+part.load)/to.weight >= (s.seat.load+part.load)/s.seat.weight && !s.seat.Draining {
-			to = s.seat
+		if (to.load+part.load)/to.weight >= (s.on.load+part.load)/s.on.weight && !s.on.Draining {
+			to = s.on
 		}
 		d.out.Splits = append(d.out.Splits, Split{s.ID, leave, to.ID})
 		d.put(part, to)
@@ -403,11 +403,11 @@ func (d *decider) level() {
 	if !beyond(d.Tolerance) {
 		return
 	}
-	dead := map[*seat]bool{} // servers without a sub-app whose move gains anything
+	dead := map[*serverState]bool{} // servers without a sub-app whose move gains anything
 	for d.budget > 0 {
 		least := d.heap[0]
-		var most *seat
-		for _, s := range d.seats {
+		var most *serverState
+		for _, s := range d.servers {
 			d.out.work++
 			if !s.Draining && !dead[s] && (most == nil || s.count() > most.count()) {
 				most = s
@@ -427,7 +427,7 @@ func (d *decider) level() {
 }
 
 // extremes returns the servers with the largest and the smallest count.
-func (d *decider) extremes() (most, least *seat) {
+func (d *decider) extremes() (most, least *serverState) {
 	least = d.heap[0]
 	for _, s := range d.heap {
 		d.out.work++
@@ -441,7 +441,7 @@ func (d *decider) extremes() (most, least *seat) {
 // movable returns the heaviest sub-app that a server can give to another so that the
 // receiver's count stays below the giver's old count. Such a move always lowers the
 // larger count, so two servers cannot pass a sub-app back and forth.
-func (d *decider) movable(from, to *seat) (*seated, *seat) {
+func (d *decider) movable(from, to *serverState) (*subState, *serverState) {
 	for _, s := range from.subs {
 		d.out.work++
 		if s.fixed || s.To != "" {
@@ -460,10 +460,10 @@ func (d *decider) movable(from, to *seat) (*seated, *seat) {
 
 // merge joins small sub-apps of one app.
 func (d *decider) merge() {
-	byApp := map[string][]*seated{}
+	byApp := map[string][]*subState{}
 	var apps []string
 	for _, s := range d.subs {
-		if s.fixed || s.seat == nil || d.now.Sub(s.Since) < d.Merge {
+		if s.fixed || s.on == nil || d.now.Sub(s.Since) < d.Merge {
 			continue
 		}
 		if byApp[s.App] == nil {
@@ -474,15 +474,15 @@ func (d *decider) merge() {
 	slices.Sort(apps)
 	for _, app := range apps {
 		parts := byApp[app]
-		slices.SortStableFunc(parts, func(a, b *seated) int { return -heaviest(a, b) })
+		slices.SortStableFunc(parts, func(a, b *subState) int { return -heaviest(a, b) })
 		if len(parts) < 2 || d.budget == 0 {
 			continue
 		}
 		a, b := parts[0], parts[1] // the two smallest
-		if d.tooLarge(a.Hosts+b.Hosts, a.rate+b.rate, a.load+b.load, 0.5) || a.seat != b.seat && b.seat.count() > d.even*(1+d.Tolerance/2) {
+		if d.tooLarge(a.Hosts+b.Hosts, a.rate+b.rate, a.load+b.load, 0.5) || a.on != b.on && b.on.count() > d.even*(1+d.Tolerance/2) {
 			continue
 		}
-		if a.seat != b.seat {
+		if a.on != b.on {
 			d.budget--
 		}
 		d.out.Merges = append(d.out.Merges, Merge{a.ID, b.ID})
@@ -522,7 +522,7 @@ func (d *decider) down(i int) {
 }
 
 // fix restores the heap after the load of a server has changed.
-func (d *decider) fix(s *seat) {
+func (d *decider) fix(s *serverState) {
 	if s.at < 0 {
 		return
 	}

@@ -196,9 +196,9 @@ func (w *world) apply(t *testing.T, d Decision, settle time.Duration) {
 // counts returns the largest and the smallest count of a server, as shares of the even
 // count.
 func (w *world) counts() (most, least float64) {
-	d := &decider{Config: Config{}.withDefaults(len(w.Servers)), now: w.now, byID: map[string]*seat{}}
-	d.seatServers(w.Servers)
-	d.seatSubs(w.Subs)
+	d := &decider{Config: Config{}.withDefaults(len(w.Servers)), now: w.now, byID: map[string]*serverState{}}
+	d.serversOf(w.Servers)
+	d.subsOf(w.Subs)
 	least = math.Inf(1)
 	for _, s := range d.heap {
 		most, least = max(most, s.count()/d.even), min(least, s.count()/d.even)

@@ -12,7 +12,7 @@ import (
 // "" without any. Nil weights are equal. The result depends on the host and the
 // partitions alone, so every process computes the same. A partition that is added or gets
 // more weight takes hosts from the others; no host moves between the others.
-func Seat(host string, units []string, weights []float64) string {
+func Assign(host string, units []string, weights []float64) string {
 	best, most := "", math.Inf(-1)
 	of := hash(offset, host)
 	for i, u := range units {
@@ -33,7 +33,7 @@ func Seat(host string, units []string, weights []float64) string {
 
 // Seats returns the n partitions, out of several of equal weight, that a host is assigned
 // to, that of [Seat] first. A smaller n gives a prefix of the result for a larger one.
-func Seats(host string, units []string, n int) []string {
+func AssignSeveral(host string, units []string, n int) []string {
 	of := hash(offset, host)
 	all := slices.Clone(units)
 	slices.SortFunc(all, func(a, b string) int {

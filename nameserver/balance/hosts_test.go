@@ -25,7 +25,7 @@ func TestSeat(t *testing.T) {
 	count := func(units []string, weights []float64) map[string]int {
 		n := map[string]int{}
 		for i := range hosts {
-			n[Seat(fmt.Sprint("host-", i), units, weights)]++
+			n[Assign(fmt.Sprint("host-", i), units, weights)]++
 		}
 		return n
 	}
@@ -39,13 +39,13 @@ func TestSeat(t *testing.T) {
 	if n["u2"]+n["u3"]+n["u5"] != 0 || n["u1"] < hosts*45/100 || n["u1"] > hosts*55/100 {
 		t.Errorf("weights %v give %v", weights, n)
 	}
-	if got := Seat("h", nil, nil); got != "" {
+	if got := Assign("h", nil, nil); got != "" {
 		t.Errorf("of no units %q", got)
 	}
 	more, moved := append(slices.Clone(units), "u6"), 0
 	for i := range hosts {
 		host := fmt.Sprint("host-", i)
-		was, is := Seat(host, units, nil), Seat(host, more, nil)
+		was, is := Assign(host, units, nil), Assign(host, more, nil)
 		if was == is {
 			continue
 		}
@@ -66,12 +66,12 @@ func TestSeats(t *testing.T) {
 	slices.Reverse(other)
 	for i := range 1000 {
 		host := fmt.Sprint("host-", i)
-		last := Seats(host, units, 9)
-		if len(last) != 6 || last[0] != Seat(host, units, nil) || !slices.Equal(Seats(host, other, 6), last) || len(Seats(host, units, -1)) != 0 {
+		last := AssignSeveral(host, units, 9)
+		if len(last) != 6 || last[0] != Assign(host, units, nil) || !slices.Equal(AssignSeveral(host, other, 6), last) || len(AssignSeveral(host, units, -1)) != 0 {
 			t.Fatalf("%s: %v", host, last)
 		}
 		for n := range 7 {
-			if got := Seats(host, units, n); !slices.Equal(got, last[:n]) {
+			if got := AssignSeveral(host, units, n); !slices.Equal(got, last[:n]) {
 				t.Fatalf("%s: %d are %v, all %v", host, n, got, last)
 			}
 		}
@@ -207,7 +207,7 @@ func TestHostsSimulation(t *testing.T) {
 		at[name] = i
 	}
 	for i := 0; i < hosts/2; i += every {
-		n[at[Seat(fmt.Sprint("any-", i), names, nil)]] += every
+		n[at[Assign(fmt.Sprint("any-", i), names, nil)]] += every
 	}
 	now := time.Unix(1e9, 0)
 	left := hosts / 2
@@ -249,7 +249,7 @@ func TestHostsSimulation(t *testing.T) {
 			step = every
 		}
 		for i := 0; i < of; i += step {
-			n[at[Seat(fmt.Sprint(app, "-", i), over, weights)]] += min(step, of-i)
+			n[at[Assign(fmt.Sprint(app, "-", i), over, weights)]] += min(step, of-i)
 		}
 	}
 	most, even := slices.Max(n), hosts/servers

@@ -123,7 +123,7 @@ func TestHostsAreDivided(t *testing.T) {
 	if err != nil || len(known) != hosts {
 		t.Fatalf("%d hosts, %v", len(known), err)
 	}
-	at := slices.IndexFunc(known, func(h *sdk.Host) bool { return balance.Seat(h.Id, units, nil) != units[1] })
+	at := slices.IndexFunc(known, func(h *sdk.Host) bool { return balance.Assign(h.Id, units, nil) != units[1] })
 	far := known[at]
 	w.greets(c, &sdk.Job{App: apps[units[1]], Name: "there", Routing: &sdk.Routing{Hosts: []string{far.Name}}})
 	if r := w.ends(c, apps[units[1]], "there", "1"); r.Host != far.Id {

@@ -16,7 +16,7 @@ import (
 )
 
 // This file is the part of the cluster view about apps that are split. It is in further
-// rows of the cluster's table, see [roster]:
+// rows of the cluster's table, see [clusterView]:
 //
 //	slot/APP/N      UNIT MOVE: the partition that has the slot since that move. Without a row: the primary partition
 //	had/APP/UNIT    a further partition has had a slot of the app: runs that ended there are in its history
@@ -33,8 +33,8 @@ const (
 	rowSplit = "split/"
 )
 
-// seat is the placement of one slot.
-type seat struct {
+// slotPlacement is the placement of one slot.
+type slotPlacement struct {
 	unit string
 	move uint64
 }
@@ -46,18 +46,18 @@ type wish struct {
 }
 
 // places is the placement of the apps that are split.
-type places struct {
-	slots  map[string]*[job.Slots]seat // by app
-	had    map[string]map[string]bool  // by app and partition
-	wishes map[string]wish             // by app
+type placements struct {
+	slots  map[string]*[job.Slots]slotPlacement // by app
+	had    map[string]map[string]bool           // by app and partition
+	wishes map[string]wish                      // by app
 }
 
-func newPlaces() places {
-	return places{slots: map[string]*[job.Slots]seat{}, had: map[string]map[string]bool{}, wishes: map[string]wish{}}
+func newPlacements() placements {
+	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, wishes: map[string]wish{}}
 }
 
 // hear takes in a row of the table. It returns false for a row of another kind.
-func (p *places) hear(kind, rest, value string, deleted bool) bool {
+func (p *placements) hear(kind, rest, value string, deleted bool) bool {
 	escaped, last, _ := strings.Cut(rest, "/")
 	app, err := url.PathUnescape(escaped)
 	switch kind {
@@ -69,10 +69,10 @@ func (p *places) hear(kind, rest, value string, deleted bool) bool {
 			return true
 		}
 		if p.slots[app] == nil {
-			p.slots[app] = &[job.Slots]seat{}
+			p.slots[app] = &[job.Slots]slotPlacement{}
 		}
-		if p.slots[app][n] = (seat{unit, move}); deleted {
-			p.slots[app][n] = seat{}
+		if p.slots[app][n] = (slotPlacement{unit, move}); deleted {
+			p.slots[app][n] = slotPlacement{}
 		}
 	case rowHad:
 		if err != nil || last == "" {
@@ -95,21 +95,21 @@ func (p *places) hear(kind, rest, value string, deleted bool) bool {
 
 // isSplit reports whether a partition other than the primary one has had a slot of the
 // app.
-func (r *roster) isSplit(app string) bool {
+func (r *clusterView) isSplit(app string) bool {
 	if !r.anySplit.Load() {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.places.had[app]) > 0
+	return len(r.placements.had[app]) > 0
 }
 
 // unitOfSlot returns the partition that has a slot of an app; ok is false when the app
 // has no partition yet.
-func (r *roster) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
+func (r *clusterView) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.places.slots[app]; s != nil && s[slot].unit != "" {
+	if s := r.placements.slots[app]; s != nil && s[slot].unit != "" {
 		return s[slot].unit, true
 	}
 	unit, ok = r.apps[app]
@@ -118,7 +118,7 @@ func (r *roster) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
 
 // unitsOfApp returns the partitions that have had a slot of an app, the primary one
 // first; none when the app has no partition.
-func (r *roster) unitsOfApp(app string) []string {
+func (r *clusterView) unitsOfApp(app string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	home, ok := r.apps[app]
@@ -126,7 +126,7 @@ func (r *roster) unitsOfApp(app string) []string {
 		return nil
 	}
 	units := []string{home}
-	for _, unit := range slices.Sorted(maps.Keys(r.places.had[app])) {
+	for _, unit := range slices.Sorted(maps.Keys(r.placements.had[app])) {
 		if unit != home {
 			units = append(units, unit)
 		}
@@ -134,34 +134,34 @@ func (r *roster) unitsOfApp(app string) []string {
 	return units
 }
 
-// seatOf returns the placement of a slot that is in the table; zero: there is none.
-func (r *roster) seatOf(app string, slot uint8) seat {
+// placementOf returns the placement of a slot that is in the table; zero: there is none.
+func (r *clusterView) placementOf(app string, slot uint8) slotPlacement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.places.slots[app]; s != nil {
+	if s := r.placements.slots[app]; s != nil {
 		return s[slot]
 	}
-	return seat{}
+	return slotPlacement{}
 }
 
 // wishOf returns the desired placement of an app.
-func (r *roster) wishOf(app string) (wish, bool) {
+func (r *clusterView) wishOf(app string) (wish, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, ok := r.places.wishes[app]
+	w, ok := r.placements.wishes[app]
 	return w, ok
 }
 
 // wished returns the apps that have a desired placement.
-func (r *roster) wished() []string {
+func (r *clusterView) wished() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.places.wishes))
+	return slices.Sorted(maps.Keys(r.placements.wishes))
 }
 
 // wishing returns the partitions that should have slots of an app, and those that have
 // had some.
-func (r *roster) wishing(app string) []string {
+func (r *clusterView) wishing(app string) []string {
 	units := r.unitsOfApp(app)
 	w, _ := r.wishOf(app)
 	for _, unit := range w.Units {
@@ -174,8 +174,8 @@ func (r *roster) wishing(app string) []string {
 
 // settleIn writes the placement of a slot that a partition has, unless the table has it,
 // or a later one.
-func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit string, move uint64) error {
-	if at := r.seatOf(app, slot); at.unit == unit && at.move == move || at.move > move {
+func (r *clusterView) settleIn(ctx context.Context, app string, slot uint8, unit string, move uint64) error {
+	if at := r.placementOf(app, slot); at.unit == unit && at.move == move || at.move > move {
 		return nil
 	}
 	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // not raised yet if the directory was restored
@@ -191,7 +191,7 @@ func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit stri
 }
 
 // settleAll is settleIn for all slots that have moved to a partition.
-func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
+func (r *clusterView) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
 		for slot, p := range sh.Slots {
 			if p.State == job.Here && p.Move > 0 {
@@ -206,7 +206,7 @@ func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]s
 
 // wishFor writes the desired placement of an app. Before the first app is spread over
 // several partitions, it locks out servers that would misread that.
-func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
+func (r *clusterView) wishFor(ctx context.Context, app string, w wish) error {
 	if len(distinct(w.Units)) > 1 {
 		if err := r.splits(ctx); err != nil {
 			return err
@@ -222,7 +222,7 @@ func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
 // splits raises the format version of the cluster to one in which apps can be split. A
 // server that does not understand that cannot start from then on; if one has started just
 // before, splits returns an error.
-func (r *roster) splits(ctx context.Context) error {
+func (r *clusterView) splits(ctx context.Context) error {
 	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
 		return err
 	}
@@ -231,11 +231,11 @@ func (r *roster) splits(ctx context.Context) error {
 }
 
 // seatsOf returns, by slot, the partitions that have the slots of an app.
-func (v *view) seatsOf(app string) (units []string) {
+func (v *view) partitionsOf(app string) (units []string) {
 	home := v.homes[app]
 	for slot := range job.Slots {
 		unit := home
-		if s, ok := v.places.slots[app]; ok && s[slot].unit != "" {
+		if s, ok := v.placements.slots[app]; ok && s[slot].unit != "" {
 			unit = s[slot].unit
 		}
 		units = append(units, unit)
@@ -244,8 +244,8 @@ func (v *view) seatsOf(app string) (units []string) {
 }
 
 // clone returns a copy that does not change.
-func (p *places) clone() places {
-	c := newPlaces()
+func (p *placements) clone() placements {
+	c := newPlacements()
 	for app, s := range p.slots {
 		copied := *s
 		c.slots[app] = &copied

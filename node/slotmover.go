@@ -19,13 +19,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// shepherd is the slot mover of a partition that this server owns. It moves slots to
+// slotMover is the slot mover of a partition that this server owns. It moves slots to
 // their desired placement, one after the other, so that little is frozen at a time. For
 // the apps whose primary partition this is, it also copies the shared state (modules,
 // aliases, calendars, secrets, settings) to the app's other partitions. It always works
 // from the current state, so a server that takes the partition over continues what the
 // owner before it began.
-type shepherd struct {
+type slotMover struct {
 	u     *unit
 	s     *sched.Server
 	epoch uint64 // of this server's ownership of the partition
@@ -48,7 +48,7 @@ type copied struct {
 }
 
 const (
-	shepherdEvery = time.Second
+	moveSlotsEvery = time.Second
 	// laterBy and laterMax are the first and the longest pause before a busy slot is
 	// tried again. waitBy and waitMax are the first and the longest time for which its
 	// runs are waited for.
@@ -61,28 +61,28 @@ const (
 	handAgain = 100 * time.Millisecond
 )
 
-func newShepherd(u *unit, s *sched.Server, epoch uint64) *shepherd {
-	return &shepherd{u: u, s: s, epoch: epoch, copying: make(chan struct{}, 1), why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
+func newSlotMover(u *unit, s *sched.Server, epoch uint64) *slotMover {
+	return &slotMover{u: u, s: s, epoch: epoch, copying: make(chan struct{}, 1), why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
 }
 
 // stuck returns, by app, why a slot of it cannot move.
-func (h *shepherd) stuck() map[string]string {
+func (h *slotMover) stuck() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.why)
 }
 
-func (h *shepherd) note(app, why string) {
+func (h *slotMover) note(app, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set(h.why, app, why, why == "")
 }
 
-func (h *shepherd) run(ctx context.Context) {
-	tick := time.NewTicker(shepherdEvery)
+func (h *slotMover) run(ctx context.Context) {
+	tick := time.NewTicker(moveSlotsEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		changed := h.u.roster.change()
+		changed := h.u.view.change()
 		load, err := h.s.Load(ctx)
 		if err == nil {
 			err = h.look(ctx, load.Shares)
@@ -92,7 +92,7 @@ func (h *shepherd) run(ctx context.Context) {
 		}
 		// Reports of servers change the cluster view all the time, and nothing here
 		// depends on them.
-		if !pause(ctx, shepherdEvery/20) {
+		if !pause(ctx, moveSlotsEvery/20) {
 			return
 		}
 		select {
@@ -103,8 +103,8 @@ func (h *shepherd) run(ctx context.Context) {
 	}
 }
 
-func (h *shepherd) look(ctx context.Context, shares map[string]sched.Share) error {
-	r := h.u.roster
+func (h *slotMover) look(ctx context.Context, shares map[string]sched.Share) error {
+	r := h.u.view
 	if err := r.settleAll(ctx, h.u.name, shares); err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (h *shepherd) look(ctx context.Context, shares map[string]sched.Share) erro
 	return nil
 }
 
-func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error {
-	wish, _ := h.u.roster.wishOf(app)
+func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) error {
+	wish, _ := h.u.view.wishOf(app)
 	stays := true
 	for slot := range uint8(job.Slots) {
 		to := ""
@@ -154,7 +154,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 			if time.Now().Before(h.later[key]) {
 				continue
 			}
-			v := h.u.roster.look()
+			v := h.u.view.look()
 			if err := v.maySplit(); err != nil {
 				h.note(app, status.Convert(err).Message())
 				return nil
@@ -181,7 +181,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 
 // move moves a slot to another partition. Once the slot is frozen, move tries until it
 // has arrived, or until this server does not own the partition any longer.
-func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
+func (h *slotMover) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
 	err := h.hand(ctx, head) // nothing is frozen for a partition that does not answer
@@ -221,7 +221,7 @@ func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, 
 
 // hand transfers a frozen slot to the owner of a partition. Without the number of a move
 // it only asks whether that owner would take it.
-func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) error {
+func (h *slotMover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) error {
 	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
 	export := func(fn func([]*apiv1.SlotItem) error) error {
@@ -230,16 +230,16 @@ func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) e
 		}
 		return h.s.Export(ctx, head.App, uint8(head.Slot), head.Move, fn)
 	}
-	rack, err := h.u.router.enter(ctx, head.Unit, head.App)
+	services, err := h.u.router.enter(ctx, head.Unit, head.App)
 	address := named(err)
 	switch {
 	case err == nil:
-		defer rack.leave()
+		defer services.leave()
 		var items []*apiv1.SlotItem
 		if err := export(func(more []*apiv1.SlotItem) error { items = append(items, more...); return nil }); err != nil {
 			return err
 		}
-		return takeSlot(ctx, h.u.roster, rack, head, items)
+		return takeSlot(ctx, h.u.view, services, head, items)
 	case address == "":
 		return err
 	}
@@ -263,14 +263,14 @@ func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) e
 }
 
 // takeSlot adds a slot to a partition of this server from what another partition sent.
-func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
+func takeSlot(ctx context.Context, r *clusterView, services *partitionServices, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
 	if head.Slot < 0 || head.Slot >= job.Slots {
 		return status.Errorf(codes.InvalidArgument, "there is no slot %d", head.Slot)
 	}
 	if head.Move == 0 {
-		return rack.sched.Ready(ctx, head.App)
+		return services.sched.Ready(ctx, head.App)
 	}
-	if err := rack.sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
+	if err := services.sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
 		return err
 	}
 	return r.settleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
@@ -278,8 +278,8 @@ func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRe
 
 // copyOut copies the shared state of an app from its primary partition to the partitions
 // that have slots of it, or should have some, and to the others that are named.
-func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) error {
-	r := h.u.roster
+func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) error {
+	r := h.u.view
 	units := r.wishing(app)
 	for _, unit := range others {
 		if !slices.Contains(units, unit) {
@@ -332,13 +332,13 @@ func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) er
 	return err
 }
 
-func (h *shepherd) copyTo(ctx context.Context, unit string, st *apiv1.AppState) error {
-	rack, err := h.u.router.enter(ctx, unit, st.App)
+func (h *slotMover) copyTo(ctx context.Context, unit string, st *apiv1.AppState) error {
+	services, err := h.u.router.enter(ctx, unit, st.App)
 	address := named(err)
 	switch {
 	case err == nil:
-		defer rack.leave()
-		return copyApp(ctx, h.u.router, unit, rack, st)
+		defer services.leave()
+		return copyApp(ctx, h.u.router, unit, services, st)
 	case address == "":
 		return err
 	}
@@ -351,7 +351,7 @@ func (h *shepherd) copyTo(ctx context.Context, unit string, st *apiv1.AppState) 
 }
 
 // copyApp takes a copy into a partition of this server, with the code of the modules.
-func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.AppState) error {
+func copyApp(ctx context.Context, r *router, unit string, services *partitionServices, st *apiv1.AppState) error {
 	u := r.units[unit]
 	var missing []string
 	for _, m := range st.GetModules() {
@@ -371,16 +371,16 @@ func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.
 	if missing = r.peers.fetch(ctx, u.conf.Modules, st.ModulesAt, missing); len(missing) > 0 {
 		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s did not come", len(missing), st.App)
 	}
-	return rack.sched.Copy(ctx, st)
+	return services.sched.Copy(ctx, st)
 }
 
 // copied waits until the other partitions of a split app have the last changes in the
 // primary one, even if partitions move meanwhile.
 func (r *router) copied(ctx context.Context, app string) error {
-	if len(r.roster.wishing(app)) < 2 {
+	if len(r.view.wishing(app)) < 2 {
 		return nil
 	}
-	home, ok := r.roster.unitOf(app)
+	home, ok := r.view.unitOf(app)
 	if !ok {
 		return nil
 	}
@@ -388,7 +388,7 @@ func (r *router) copied(ctx context.Context, app string) error {
 	defer cancel()
 	var why error
 	for {
-		changed := r.roster.change()
+		changed := r.view.change()
 		err := r.copyOut(ctx, home, app)
 		if err == nil {
 			return nil
@@ -412,7 +412,7 @@ func (r *router) copied(ctx context.Context, app string) error {
 // copyOut lets the owner of an app's primary partition copy the app's state to its other
 // partitions. It does not keep a partition from moving.
 func (r *router) copyOut(ctx context.Context, home, app string) error {
-	rack, err := r.enter(ctx, home, app)
+	services, err := r.enter(ctx, home, app)
 	if address := named(err); address != "" {
 		conn, err := r.peers.conn(address)
 		if err != nil {
@@ -424,8 +424,8 @@ func (r *router) copyOut(ctx context.Context, home, app string) error {
 	if err != nil {
 		return err
 	}
-	rack.leave()
-	h := r.units[home].shepherd.Load()
+	services.leave()
+	h := r.units[home].mover.Load()
 	if h == nil {
 		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
 	}

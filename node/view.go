@@ -18,7 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
-// roster is the cluster view of a server: a watched copy of the cluster's table and of
+// clusterView is the cluster view of a server: a watched copy of the cluster's table and of
 // the ownerships in etcd. It may be late, which costs a refusal or a wait. When
 // something is written, etcd decides whether it is right.
 //
@@ -31,9 +31,9 @@ import (
 //	want/UNIT       the id of the desired owner
 //	ready/UNIT/ID   the epoch of the ownership after which this server can take over, under its lease
 //	drain/ID        the server should own nothing
-//	division        the host assignment, an apiv1.Division as JSON; the balancer writes it
+//	division        the host assignment, an apiv1.HostAssignment as JSON; the balancer writes it
 //	key             the token by which servers know each other; the first one writes it
-type roster struct {
+type clusterView struct {
 	cluster *etcd.Cluster
 	group   string
 	self    string // the server's id
@@ -42,20 +42,20 @@ type roster struct {
 
 	anySplit atomic.Bool // some app is split
 
-	mu       sync.Mutex
-	heard    [2]bool // whether the table, and the owners, were received
-	units    []string
-	apps     map[string]string
-	known    map[string]bool
-	servers  map[string]*presence
-	wants    map[string]string
-	ready    map[string]uint64 // by UNIT/ID
-	draining map[string]bool
-	owners   map[string]etcd.Owner
-	places   places
-	division division
-	divides  bool          // all servers know host assignments
-	changed  chan struct{} // closed and replaced at every change
+	mu             sync.Mutex
+	heard          [2]bool // whether the table, and the owners, were received
+	units          []string
+	apps           map[string]string
+	known          map[string]bool
+	servers        map[string]*presence
+	wants          map[string]string
+	ready          map[string]uint64 // by UNIT/ID
+	draining       map[string]bool
+	owners         map[string]etcd.Owner
+	placements     placements
+	hostAssignment hostAssignment
+	divides        bool          // all servers know host assignments
+	changed        chan struct{} // closed and replaced at every change
 	// routed is closed and replaced when an owner or the host assignment changes. Hosts
 	// wait for nothing else, and there are many of them.
 	routed chan struct{}
@@ -88,7 +88,7 @@ type unitReport struct {
 	Rates map[string][]float64 `json:"rates,omitempty"`
 	// Stuck maps an app to the reason why one of its slots cannot move.
 	Stuck map[string]string `json:"stuck,omitempty"`
-	crowdReport
+	demandReport
 }
 
 // followState is the progress of a standby.
@@ -100,33 +100,33 @@ type followState struct {
 }
 
 const (
-	rowUnits    = "units"
-	rowApp      = "app/"
-	rowKnown    = "known/"
-	rowHere     = "server/"
-	rowWant     = "want/"
-	rowReady    = "ready/"
-	rowDrain    = "drain/"
-	rowDivision = "division"
-	rowKey      = "key" // the token by which the servers of the cluster know each other
+	rowUnits      = "units"
+	rowApp        = "app/"
+	rowKnown      = "known/"
+	rowHere       = "server/"
+	rowWant       = "want/"
+	rowReady      = "ready/"
+	rowDrain      = "drain/"
+	rowAssignment = "division"
+	rowKey        = "key" // the token by which the servers of the cluster know each other
 )
 
-func newRoster(c *etcd.Cluster, group, self, address string, log *slog.Logger) *roster {
-	r := &roster{cluster: c, group: group, self: self, address: address, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
+func newClusterView(c *etcd.Cluster, group, self, address string, log *slog.Logger) *clusterView {
+	r := &clusterView{cluster: c, group: group, self: self, address: address, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
 	r.reset()
 	return r
 }
 
-func (r *roster) reset() {
+func (r *clusterView) reset() {
 	r.apps, r.known, r.servers = map[string]string{}, map[string]bool{}, map[string]*presence{}
 	r.wants, r.ready, r.draining = map[string]string{}, map[string]uint64{}, map[string]bool{}
-	r.places = newPlaces()
-	r.division.hear("", true)
+	r.placements = newPlacements()
+	r.hostAssignment.hear("", true)
 }
 
 // begin sets the partitions of the cluster, unless an earlier server did, and reads which
 // there are.
-func (r *roster) begin(ctx context.Context, units int) error {
+func (r *clusterView) begin(ctx context.Context, units int) error {
 	names := []string{r.group}
 	for i := 1; i < units; i++ {
 		names = append(names, fmt.Sprintf("%s.%d", r.group, i))
@@ -149,7 +149,7 @@ func (r *roster) begin(ctx context.Context, units int) error {
 }
 
 // follow keeps the cluster view up to date until ctx ends.
-func (r *roster) follow(ctx context.Context) error {
+func (r *clusterView) follow(ctx context.Context) error {
 	var wg sync.WaitGroup
 	again := func(what string, f func() error) {
 		for ctx.Err() == nil {
@@ -169,7 +169,7 @@ func (r *roster) follow(ctx context.Context) error {
 	return nil
 }
 
-func (r *roster) hear(facts []etcd.Fact, whole bool) {
+func (r *clusterView) hear(facts []etcd.Fact, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if whole {
@@ -179,9 +179,9 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 	for _, f := range facts {
 		r.hearFact(f)
 	}
-	r.anySplit.Store(len(r.places.had) > 0)
+	r.anySplit.Store(len(r.placements.had) > 0)
 	r.noteDividesLocked()
-	if whole || slices.ContainsFunc(facts, func(f etcd.Fact) bool { return f.Key == rowDivision || strings.HasPrefix(f.Key, rowApp) }) {
+	if whole || slices.ContainsFunc(facts, func(f etcd.Fact) bool { return f.Key == rowAssignment || strings.HasPrefix(f.Key, rowApp) }) {
 		r.rerouteLocked()
 	}
 	r.notifyLocked()
@@ -189,9 +189,9 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 
 // hearFact takes in a row. A row that makes no sense comes from a newer version, and is
 // ignored.
-func (r *roster) hearFact(f etcd.Fact) {
+func (r *clusterView) hearFact(f etcd.Fact) {
 	kind, rest, _ := strings.Cut(f.Key, "/")
-	if r.places.hear(kind+"/", rest, f.Value, f.Deleted) {
+	if r.placements.hear(kind+"/", rest, f.Value, f.Deleted) {
 		return
 	}
 	switch kind + "/" {
@@ -213,9 +213,9 @@ func (r *roster) hearFact(f etcd.Fact) {
 	case rowReady:
 		epoch, err := strconv.ParseUint(f.Value, 10, 64)
 		set(r.ready, rest, epoch, f.Deleted || err != nil)
-	case rowDivision + "/":
-		if err := r.division.hear(f.Value, f.Deleted); err != nil {
-			r.log.Warn("the steward says of hosts what this server does not understand", "error", err)
+	case rowAssignment + "/":
+		if err := r.hostAssignment.hear(f.Value, f.Deleted); err != nil {
+			r.log.Warn("the host assignment that the balancer wrote cannot be read", "error", err)
 		}
 	case rowDrain:
 		set(r.draining, rest, true, f.Deleted)
@@ -230,7 +230,7 @@ func set[V any](m map[string]V, key string, v V, deleted bool) {
 	m[key] = v
 }
 
-func (r *roster) hearOwners(owners map[string]etcd.Owner) {
+func (r *clusterView) hearOwners(owners map[string]etcd.Owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heard[1] = true
@@ -242,19 +242,19 @@ func (r *roster) hearOwners(owners map[string]etcd.Owner) {
 }
 
 // notifyLocked wakes the waiters for a change. The caller holds r.mu.
-func (r *roster) notifyLocked() {
+func (r *clusterView) notifyLocked() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // rerouteLocked wakes the waiters for another assignment. The caller holds r.mu.
-func (r *roster) rerouteLocked() {
+func (r *clusterView) rerouteLocked() {
 	close(r.routed)
 	r.routed = make(chan struct{})
 }
 
 // reroute returns a channel that is closed when an assignment may have changed.
-func (r *roster) reroute() <-chan struct{} {
+func (r *clusterView) reroute() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.routed
@@ -262,7 +262,7 @@ func (r *roster) reroute() <-chan struct{} {
 
 // change returns a channel that is closed at the next change. It must be called before
 // the state is read that the caller waits for.
-func (r *roster) change() <-chan struct{} {
+func (r *clusterView) change() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
@@ -270,21 +270,21 @@ func (r *roster) change() <-chan struct{} {
 
 // view is a copy of the cluster view at one moment.
 type view struct {
-	heard    bool // the table and the owners were received
-	units    []string
-	apps     int
-	known    map[string]bool
-	servers  map[string]presence
-	wants    map[string]string
-	ready    map[string]uint64
-	draining map[string]bool
-	owners   map[string]etcd.Owner
-	homes    map[string]string // primary partitions by app: only of apps in places
-	places   places            // of apps that are split, or should be
-	division *apiv1.Division   // nil: none was ever decided; must not be changed
+	heard          bool // the table and the owners were received
+	units          []string
+	apps           int
+	known          map[string]bool
+	servers        map[string]presence
+	wants          map[string]string
+	ready          map[string]uint64
+	draining       map[string]bool
+	owners         map[string]etcd.Owner
+	homes          map[string]string     // primary partitions by app: only of apps in places
+	placements     placements            // of apps that are split, or should be
+	hostAssignment *apiv1.HostAssignment // nil: none was ever decided; must not be changed
 }
 
-func (r *roster) look() view {
+func (r *clusterView) look() view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := view{
@@ -295,10 +295,10 @@ func (r *roster) look() view {
 	for id, p := range r.servers {
 		v.servers[id] = *p
 	}
-	v.division = r.division.is
-	v.places, v.homes = r.places.clone(), map[string]string{}
+	v.hostAssignment = r.hostAssignment.is
+	v.placements, v.homes = r.placements.clone(), map[string]string{}
 	for app, home := range r.apps {
-		if _, ok := v.places.wishes[app]; ok || len(v.places.had[app]) > 0 {
+		if _, ok := v.placements.wishes[app]; ok || len(v.placements.had[app]) > 0 {
 			v.homes[app] = home
 		}
 	}
@@ -307,7 +307,7 @@ func (r *roster) look() view {
 
 // lasting reads from etcd the rows that outlive every server: a restored cluster begins
 // with these. Servers write the other rows again.
-func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
+func (r *clusterView) lasting(ctx context.Context) (map[string]string, error) {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
 	var rows map[string]string
@@ -318,7 +318,7 @@ func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
 		rows = map[string]string{}
 		for _, f := range facts {
 			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
-			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain, rowDivision + "/":
+			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain, rowAssignment + "/":
 			default:
 				rows[f.Key] = f.Value
 			}
@@ -338,7 +338,7 @@ type standing struct {
 	ready bool       // the desired owner can take over from this owner
 }
 
-func (r *roster) standing(unit string) standing {
+func (r *clusterView) standing(unit string) standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := standing{owner: r.owners[unit]}
@@ -350,7 +350,7 @@ func (r *roster) standing(unit string) standing {
 }
 
 // unitOf returns the primary partition of an app; ok is false when it has none yet.
-func (r *roster) unitOf(app string) (unit string, ok bool) {
+func (r *clusterView) unitOf(app string) (unit string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	unit, ok = r.apps[app]
@@ -358,7 +358,7 @@ func (r *roster) unitOf(app string) (unit string, ok bool) {
 }
 
 // hasHeard reports whether the cluster's table was ever received.
-func (r *roster) hasHeard() bool {
+func (r *clusterView) hasHeard() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.heard[0]
@@ -366,12 +366,12 @@ func (r *roster) hasHeard() bool {
 
 // fallback returns the partition that answers for apps without a partition: like all
 // others, it holds nothing of them.
-func (r *roster) fallback() string { return r.units[0] }
+func (r *clusterView) fallback() string { return r.units[0] }
 
 // assignment returns the owner of a partition. It names no server if there is none, or if
 // it is an earlier one at this server's address: that one is gone, although etcd names it
 // until its lease ends, and a call sent there would come back here.
-func (r *roster) assignment(unit string) *apiv1.Assignment {
+func (r *clusterView) assignment(unit string) *apiv1.Assignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.owners[unit]
@@ -383,7 +383,7 @@ func (r *roster) assignment(unit string) *apiv1.Assignment {
 
 // passable reports whether the server of an assignment takes calls that other servers
 // pass on; servers of older versions do not.
-func (r *roster) passable(a *apiv1.Assignment) bool {
+func (r *clusterView) passable(a *apiv1.Assignment) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.servers[a.Server]
@@ -393,7 +393,7 @@ func (r *roster) passable(a *apiv1.Assignment) bool {
 // place gives an app without a partition one: that with the smallest schedule rate. It
 // fails while a partition has not reported which apps it holds, because the app may be
 // one of them.
-func (r *roster) place(ctx context.Context, app string) (string, error) {
+func (r *clusterView) place(ctx context.Context, app string) (string, error) {
 	unit, err := r.emptiest()
 	if err != nil {
 		return "", err
@@ -410,7 +410,7 @@ func (r *roster) place(ctx context.Context, app string) (string, error) {
 
 // emptiest returns the partition for a new app: the one with the smallest rate, as its
 // owner reported it, plus placeCost for each of its apps.
-func (r *roster) emptiest() (string, error) {
+func (r *clusterView) emptiest() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rates, apps := map[string]float64{}, map[string]int{}
@@ -440,7 +440,7 @@ const placeCost = 0.2
 
 // declare writes the apps that a partition holds. Its owner calls it before it serves the
 // partition.
-func (r *roster) declare(ctx context.Context, unit string, apps []string) error {
+func (r *clusterView) declare(ctx context.Context, unit string, apps []string) error {
 	for _, app := range slices.Sorted(slices.Values(apps)) {
 		if at, ok := r.unitOf(app); ok && at == unit {
 			continue
@@ -471,14 +471,14 @@ func (v view) find(name string) (string, error) {
 }
 
 // poke wakes the waiters for a change after a change in this server.
-func (r *roster) poke() {
+func (r *clusterView) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notifyLocked()
 }
 
 // appsOf returns the apps whose primary partition this is.
-func (r *roster) appsOf(unit string) (apps []string) {
+func (r *clusterView) appsOf(unit string) (apps []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for app, at := range r.apps {

@@ -19,8 +19,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-func quietRoster(units ...string) *roster {
-	r := newRoster(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
+func quietView(units ...string) *clusterView {
+	r := newClusterView(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
 	r.units = units
 	return r
 }
@@ -35,7 +35,7 @@ func facts(rows ...string) (all []etcd.Fact) {
 // TestAssignmentToWhoWasHereBefore: a server whose disk was lost comes back with another
 // id. For the rest of the lease etcd names the old id, at the same address.
 func TestAssignmentToWhoWasHereBefore(t *testing.T) {
-	r := quietRoster("main")
+	r := quietView("main")
 	for _, c := range []struct {
 		owner etcd.Owner
 		want  string
@@ -51,8 +51,8 @@ func TestAssignmentToWhoWasHereBefore(t *testing.T) {
 	}
 }
 
-func TestRosterHears(t *testing.T) {
-	r := quietRoster("main", "main.1")
+func TestViewHears(t *testing.T) {
+	r := quietView("main", "main.1")
 	here, err := json.Marshal(presence{Address: "h:1", Owns: map[string]unitReport{"main": {Rate: 3}}})
 	if err != nil {
 		t.Fatal(err)
@@ -89,8 +89,8 @@ func TestRosterHears(t *testing.T) {
 	}
 }
 
-func TestRosterPlaces(t *testing.T) {
-	r := quietRoster("main", "main.1", "main.2")
+func TestViewPlaces(t *testing.T) {
+	r := quietView("main", "main.1", "main.2")
 	r.hear(facts("known/main", "1", "known/main.1", "1"), true)
 	if unit, err := r.emptiest(); err == nil {
 		t.Errorf("placed in %s while nobody knows what main.2 holds", unit)
@@ -153,8 +153,8 @@ func TestClusterStatus(t *testing.T) {
 // TestRouterWaitsForAnOwner: a call that waits for a partition ends as soon as the
 // partition has an owner.
 func TestRouterWaitsForAnOwner(t *testing.T) {
-	r := quietRoster("main")
-	x := &router{roster: r, units: map[string]*unit{"main": {name: "main"}}, writes: func(string) bool { return false }}
+	r := quietView("main")
+	x := &router{view: r, units: map[string]*unit{"main": {name: "main"}}, writes: func(string) bool { return false }}
 	done := make(chan error, 1)
 	go func() {
 		_, err := x.enter(t.Context(), "main", "pay")
@@ -195,11 +195,11 @@ func FuzzRoster(f *testing.F) {
 		f.Add(seed[0], seed[1], true)
 	}
 	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
-		r := quietRoster("main")
+		r := quietView("main")
 		r.hear([]etcd.Fact{{Key: key, Value: value, Deleted: deleted}}, true)
 		v := r.look()
 		clusterStatus(v, "main", "me", "", nil)
-		newSteward(r, time.Second, r.log).decide(v, time.Unix(0, 0))
+		newBalancer(r, time.Second, r.log).decide(v, time.Unix(0, 0))
 		r.standing("main")
 		if _, err := r.emptiest(); err == nil && !v.known["main"] {
 			t.Error("placed where nobody knows what there is")
@@ -212,9 +212,9 @@ func FuzzRoster(f *testing.F) {
 // no report.
 func TestTellsOfUnitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := quietRoster("main", "main.1")
+		r := quietView("main", "main.1")
 		u := &unit{name: "main.1"}
-		p := &serverParts{member: &memberParts{roster: r, units: []*unit{{name: "main"}, u}}}
+		p := &serverParts{member: &memberParts{view: r, units: []*unit{{name: "main"}, u}}}
 		told := make(chan string)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -235,14 +235,14 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 		}
 		r.hearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
 		quiet("another server's unit")
-		u.rack.Store(newRack(&sched.Server{}))
-		r.poke()
+		u.services.Store(newPartitionServices(&sched.Server{}))
+		r.wake()
 		if s := <-told; s != "main.1=0 " {
 			t.Errorf("it owns %q", s)
 		}
-		r.poke()
+		r.wake()
 		quiet("nothing")
-		u.rack.Store(nil)
+		u.services.Store(nil)
 		r.hearOwners(map[string]etcd.Owner{})
 		if s := <-told; s != "" {
 			t.Errorf("it owns %q", s)
@@ -273,7 +273,7 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := quietRoster("main", "main.1", "main.2")
+				r := quietView("main", "main.1", "main.2")
 				r.hear(facts("server/one", string(here), "server/two", string(here), "drain/two", "1", "app/hot", "main"), true)
 				r.hearOwners(owned)
 				arrived := time.AfterFunc(c.arrives, func() {
@@ -286,7 +286,7 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 					synctest.Wait()
 				}
 				begin := time.Now()
-				_, err := (&membership{m: &memberParts{roster: r}}).SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
+				_, err := (&membership{m: &memberParts{view: r}}).SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
 				took := time.Since(begin)
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "only 2 units have an owner that is not drained") || took < c.min || took > c.min+time.Millisecond {
 					t.Errorf("after %v: %v", took, err)

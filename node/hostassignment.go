@@ -16,8 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file decides the host assignment: which hosts work for which partitions. In
-// identifiers it is called division. Up to MaxHosts hosts, each works for all partitions.
+// This file decides the host assignment: which hosts work for which partitions. Up to
+// MaxHosts hosts, each works for all partitions.
 // With more, a host that serves all apps works for some of the partitions, and a host
 // with named apps for the partitions of its apps. If an app in several partitions itself
 // has so many hosts, each of these works for one of its partitions. All that is a
@@ -32,9 +32,9 @@ import (
 const (
 	// gatherPatience is how long a broadcast waits for borrowed hosts.
 	gatherPatience = 30 * time.Second
-	// crowdSettles is how long a partition must have had its owner before the owner's
+	// demandSettles is how long a partition must have had its owner before the owner's
 	// count of hosts is complete: hosts reconnect within two seconds of each other.
-	crowdSettles = 3 * time.Second
+	demandSettles = 3 * time.Second
 	// roomElsewhere is the share of the slots of other partitions' hosts that must be
 	// free before a partition borrows hosts only because its own are busy.
 	roomElsewhere = 0.1
@@ -42,8 +42,8 @@ const (
 	maxServed = 200
 )
 
-// crowdReport is what the owner of a partition reports of its hosts once there are many.
-type crowdReport struct {
+// demandReport is what the owner of a partition reports of its hosts once there are many.
+type demandReport struct {
 	// Counted reports that the other fields are valid: the hosts have had time to
 	// connect.
 	Counted bool `json:"counted,omitempty"`
@@ -58,20 +58,20 @@ type crowdReport struct {
 	Calls map[string]bool `json:"calls,omitempty"`
 }
 
-// division is what the cluster view knows of the host assignment.
-type division struct {
-	is *apiv1.Division
+// hostAssignment is what the cluster view knows of the host assignment.
+type hostAssignment struct {
+	is *apiv1.HostAssignment
 	// calls says, by partition and app, since when this server knows of a borrowing.
 	calls map[[2]string]time.Time
 }
 
 // hear takes in a change of the row.
-func (d *division) hear(value string, deleted bool) error {
+func (d *hostAssignment) hear(value string, deleted bool) error {
 	if deleted {
-		*d = division{}
+		*d = hostAssignment{}
 		return nil
 	}
-	is := &apiv1.Division{}
+	is := &apiv1.HostAssignment{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(value), is); err != nil {
 		return err
 	}
@@ -88,22 +88,22 @@ func (d *division) hear(value string, deleted bool) error {
 
 // clusterLocked returns the state that decides which hosts work for which partitions. The
 // caller holds r.mu as long as it uses the result.
-func (r *roster) clusterLocked() *nameserver.Cluster {
-	return &nameserver.Cluster{Units: r.units, Division: r.dividedLocked(), Home: func(app string) (string, bool) {
+func (r *clusterView) clusterLocked() *nameserver.Cluster {
+	return &nameserver.Cluster{Units: r.units, HostAssignment: r.dividedLocked(), Home: func(app string) (string, bool) {
 		unit, ok := r.apps[app]
 		return unit, ok
 	}}
 }
 
 // works reports whether a host should have a session with the owner of a partition.
-func (r *roster) works(req *apiv1.WatchRequest) bool {
+func (r *clusterView) works(req *apiv1.WatchRequest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clusterLocked().Works(req.HostId, req.Apps, req.Unit)
 }
 
 // divided returns the host assignment; nil: none was ever decided.
-func (r *roster) divided() *apiv1.Division {
+func (r *clusterView) divided() *apiv1.HostAssignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dividedLocked()
@@ -112,16 +112,16 @@ func (r *roster) divided() *apiv1.Division {
 // dividedLocked is divided for callers that hold r.mu. Every host works for all
 // partitions while there is a server that does not know host assignments: it could become
 // the balancer, and would not lend hosts.
-func (r *roster) dividedLocked() *apiv1.Division {
-	if r.division.is != nil && !r.divides {
-		return &apiv1.Division{Number: r.division.is.Number}
+func (r *clusterView) dividedLocked() *apiv1.HostAssignment {
+	if r.hostAssignment.is != nil && !r.divides {
+		return &apiv1.HostAssignment{Number: r.hostAssignment.is.Number}
 	}
-	return r.division.is
+	return r.hostAssignment.is
 }
 
 // noteDividesLocked updates whether all servers know host assignments. The caller holds
 // r.mu.
-func (r *roster) noteDividesLocked() {
+func (r *clusterView) noteDividesLocked() {
 	was := r.divides
 	r.divides = true
 	for _, p := range r.servers {
@@ -134,13 +134,13 @@ func (r *roster) noteDividesLocked() {
 
 // gathered reports whether all hosts that a partition borrows for an app have a session
 // with its owner; have is how many do. After gatherPatience it reports true in any case.
-func (r *roster) gathered(unit, app string, have int) bool {
+func (r *clusterView) gathered(unit, app string, have int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dividedLocked().GetUnitsPerHost() == 0 {
 		return true
 	}
-	since, called := r.division.calls[[2]string{unit, app}]
+	since, called := r.hostAssignment.calls[[2]string{unit, app}]
 	if !called {
 		return false
 	}
@@ -158,25 +158,25 @@ func (r *roster) gathered(unit, app string, have int) bool {
 	return have >= want
 }
 
-// crowd returns what the owner of a partition reports of its hosts. The report is empty
+// demand returns what the owner of a partition reports of its hosts. The report is empty
 // while there are so few hosts that the balancer does not need it.
-func (u *unit) crowd(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r crowdReport) {
-	if len(u.roster.units) < 2 || u.roster.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
+func (u *unit) demand(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r demandReport) {
+	if len(u.view.units) < 2 || u.view.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
 		return r
 	}
 	c, err := s.HostDemand(ctx)
 	if err != nil {
 		return r
 	}
-	return u.roster.count(u.name, c, time.Since(since) >= crowdSettles)
+	return u.view.count(u.name, c, time.Since(since) >= demandSettles)
 }
 
 // count makes the report of a partition's hosts from its host demand.
-func (r *roster) count(unit string, c sched.HostDemand, settled bool) crowdReport {
+func (r *clusterView) count(unit string, c sched.HostDemand, settled bool) demandReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cluster := r.clusterLocked()
-	rep := crowdReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
+	rep := demandReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
 	for _, h := range c.Hosts {
 		if cluster.Anchor(h.ID, h.Apps) != unit {
 			continue
@@ -196,8 +196,8 @@ func (r *roster) count(unit string, c sched.HostDemand, settled bool) crowdRepor
 	return rep
 }
 
-// divisions is what the balancer remembers of hosts from one decision to the next.
-type divisions struct {
+// assignmentHistory is what the balancer remembers of hosts from one decision to the next.
+type assignmentHistory struct {
 	// lasts is how long a borrowing stays after the last need: hosts should not connect
 	// and disconnect with every run of a schedule.
 	lasts  time.Duration
@@ -222,9 +222,9 @@ func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 }
 
 // divide returns the new host assignment; nil: it does not change.
-func (s *splits) divide(v *view, now time.Time) *apiv1.Division {
-	was := v.division
-	is := &apiv1.Division{}
+func (s *splits) divide(v *view, now time.Time) *apiv1.HostAssignment {
+	was := v.hostAssignment
+	is := &apiv1.HostAssignment{}
 	if !s.neverHosts && len(v.units) > 1 && v.mayDivide() {
 		s.attend(v, was, is, now)
 	}
@@ -240,15 +240,15 @@ func (s *splits) divide(v *view, now time.Time) *apiv1.Division {
 }
 
 // attend sets for how many partitions a host works.
-func (s *splits) attend(v *view, was, is *apiv1.Division, now time.Time) {
+func (s *splits) attend(v *view, was, is *apiv1.HostAssignment, now time.Time) {
 	units := len(v.units)
 	all, _, known := v.hostsOf()
 	if !known { // a partition is moving, so the number of hosts is not known
 		is.UnitsPerHost = was.GetUnitsPerHost()
 		return
 	}
-	n, more := s.cfg.Attend(int(was.GetUnitsPerHost()), all, units, s.divisions.more, now)
-	is.UnitsPerHost, s.divisions.more = int32(n), more
+	n, more := s.cfg.Attend(int(was.GetUnitsPerHost()), all, units, s.assignments.more, now)
+	is.UnitsPerHost, s.assignments.more = int32(n), more
 }
 
 // mayDivide reports whether all servers know host assignments.
@@ -262,14 +262,14 @@ func (v *view) mayDivide() bool {
 }
 
 // dividedApps returns the apps that are in several partitions, sorted by name.
-func (s *splits) dividedApps(v *view, was *apiv1.Division) (apps []*apiv1.DividedApp) {
+func (s *splits) dividedApps(v *view, was *apiv1.HostAssignment) (apps []*apiv1.DividedApp) {
 	_, hosts, known := v.hostsOf()
 	before := map[string]bool{}
 	for _, d := range was.GetApps() {
 		before[d.App] = d.Divided
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
-		at, w := v.seatsOf(app), v.places.wishes[app]
+		at, w := v.partitionsOf(app), v.placements.wishes[app]
 		units := distinct(slices.Concat(at, w.Units))
 		if len(units) < 2 {
 			continue
@@ -296,8 +296,8 @@ func (s *splits) dividedApps(v *view, was *apiv1.Division) (apps []*apiv1.Divide
 }
 
 // calls returns the borrowings that are needed, or were a while ago.
-func (s *splits) calls(v *view, was *apiv1.Division, now time.Time) (calls []*apiv1.HostCall) {
-	d := &s.divisions
+func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls []*apiv1.HostCall) {
+	d := &s.assignments
 	for _, c := range was.GetCalls() {
 		if k := [2]string{c.Unit, c.App}; d.needed[k].IsZero() {
 			d.needed[k] = now // written by an earlier balancer
@@ -338,18 +338,18 @@ func (v *view) roomBeside(unit string) bool {
 }
 
 // divide decides which hosts work for which partitions. Only the balancer calls it.
-func (s *steward) divide(ctx context.Context, v *view, now time.Time) {
+func (s *balancer) divide(ctx context.Context, v *view, now time.Time) {
 	is := s.splits.divide(v, now)
 	if is == nil {
 		return
 	}
-	if is.UnitsPerHost != v.division.GetUnitsPerHost() {
+	if is.UnitsPerHost != v.hostAssignment.GetUnitsPerHost() {
 		all, _, _ := v.hostsOf()
 		s.log.Info("hosts are to work for another number of units", "hosts", all, "units_per_host", is.UnitsPerHost)
 	}
 	row, err := protojson.Marshal(is)
 	if err == nil {
-		err = s.roster.cluster.Note(ctx, s.roster.group, rowDivision, string(row), false)
+		err = s.view.cluster.Note(ctx, s.view.group, rowAssignment, string(row), false)
 	}
 	if err != nil {
 		s.log.Warn("a decision could not be written", "of", "hosts", "error", err)

@@ -9,15 +9,15 @@ import (
 
 // Cluster holds the data from which the host assignment follows.
 type Cluster struct {
-	Units    []string
-	Division *apiv1.Division // nil: each host works for all partitions
+	Units          []string
+	HostAssignment *apiv1.HostAssignment // nil: each host works for all partitions
 	// Home returns the partition of an app that is in one partition; false: the app is in
 	// none yet.
 	Home func(app string) (unit string, ok bool)
 }
 
 // On reports whether some hosts do not work for all partitions.
-func (c *Cluster) On() bool { return c.Division.GetUnitsPerHost() > 0 }
+func (c *Cluster) On() bool { return c.HostAssignment.GetUnitsPerHost() > 0 }
 
 // Works reports whether a host should have a session with the owner of a partition. apps
 // are those that the host serves; none means all. A host without an id has sessions with
@@ -26,13 +26,13 @@ func (c *Cluster) Works(host string, apps []string, unit string) bool {
 	if !c.On() || host == "" {
 		return true
 	}
-	for _, call := range c.Division.Calls {
+	for _, call := range c.HostAssignment.Calls {
 		if call.Unit == unit && (len(apps) == 0 || slices.Contains(apps, call.App)) {
 			return true
 		}
 	}
 	if len(apps) == 0 {
-		return slices.Contains(balance.Seats(host, c.Units, int(c.Division.UnitsPerHost)), unit)
+		return slices.Contains(balance.AssignSeveral(host, c.Units, int(c.HostAssignment.UnitsPerHost)), unit)
 	}
 	for _, app := range apps {
 		if slices.Contains(c.unitsOf(host, app), unit) {
@@ -44,11 +44,11 @@ func (c *Cluster) Works(host string, apps []string, unit string) bool {
 
 // unitsOf returns the partitions that a host works for because it serves an app by name.
 func (c *Cluster) unitsOf(host, app string) []string {
-	for _, d := range c.Division.GetApps() {
+	for _, d := range c.HostAssignment.GetApps() {
 		switch {
 		case d.App != app || len(d.Weights) != len(d.Units):
 		case d.Divided:
-			return []string{balance.Seat(host, d.Units, d.Weights)}
+			return []string{balance.Assign(host, d.Units, d.Weights)}
 		default:
 			return d.Units
 		}
@@ -67,5 +67,5 @@ func (c *Cluster) Anchor(host string, apps []string) string {
 			return units[0]
 		}
 	}
-	return balance.Seat(host, c.Units, nil)
+	return balance.Assign(host, c.Units, nil)
 }

@@ -17,7 +17,7 @@ import (
 
 // crowded returns a sight of three partitions, each owned by a server that reports its
 // hosts.
-func crowded(hosts int) *sight {
+func manyHosts(hosts int) *sight {
 	s := newSight(3, "a", "b", "c")
 	for i, id := range []string{"a", "b", "c"} {
 		p := s.servers[id]
@@ -25,23 +25,23 @@ func crowded(hosts int) *sight {
 		s.servers[id] = p
 		s.owners[s.units[i]] = etcd.Owner{Server: id, Epoch: 1}
 	}
-	s.crowd(hosts)
+	s.demand(hosts)
 	return s
 }
 
-// crowd sets the number of hosts that count in each partition.
-func (s *sight) crowd(hosts int) {
+// demand sets the number of hosts that count in each partition.
+func (s *sight) demand(hosts int) {
 	for _, unit := range s.units {
-		s.tell(unit, func(r *crowdReport) {
-			*r = crowdReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
+		s.tell(unit, func(r *demandReport) {
+			*r = demandReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
 		})
 	}
 }
 
-func (s *sight) tell(unit string, f func(*crowdReport)) {
+func (s *sight) tell(unit string, f func(*demandReport)) {
 	owns := s.servers[s.owners[unit].Server].Owns
 	r := owns[unit]
-	f(&r.crowdReport)
+	f(&r.demandReport)
 	owns[unit] = r
 }
 
@@ -50,38 +50,38 @@ func (s *sight) tell(unit string, f func(*crowdReport)) {
 func (s *sight) divide() bool {
 	d := s.s.splits.divide(&s.view, s.now)
 	if d != nil {
-		if d.Number != s.division.GetNumber()+1 {
-			panic(fmt.Sprint("decision ", d, " after ", s.division))
+		if d.Number != s.hostAssignment.GetNumber()+1 {
+			panic(fmt.Sprint("decision ", d, " after ", s.hostAssignment))
 		}
-		s.division = d
+		s.hostAssignment = d
 	}
 	return d != nil
 }
 
-func TestStewardDividesHosts(t *testing.T) {
-	s := crowded(33)
+func TestBalancerDividesHosts(t *testing.T) {
+	s := manyHosts(33)
 	s.s.splits = newSplits(0, 0, 10*time.Second)
 	want := func(what string, decided bool, n int32) {
 		t.Helper()
-		if got := s.divide(); got != decided || s.division.GetUnitsPerHost() != n {
-			t.Errorf("%s: decided %v, %v, want %d units per host", what, got, s.division, n)
+		if got := s.divide(); got != decided || s.hostAssignment.GetUnitsPerHost() != n {
+			t.Errorf("%s: decided %v, %v, want %d units per host", what, got, s.hostAssignment, n)
 		}
 	}
 	want("99 hosts", false, 0)
-	s.crowd(50)
+	s.demand(50)
 	want("150 hosts", true, 2)
 	want("the same again", false, 2)
-	s.crowd(200)
+	s.demand(200)
 	want("600 hosts", true, 1)
-	s.tell("u1", func(r *crowdReport) { *r = crowdReport{} })
+	s.tell("u1", func(r *demandReport) { *r = demandReport{} })
 	want("a unit is on its way", false, 1)
-	s.crowd(20)
+	s.demand(20)
 	want("60 hosts", false, 1)
 	s.now = s.now.Add(mergeAfter - time.Second)
 	want("60 hosts for a while", false, 1)
 	s.now = s.now.Add(time.Second)
 	want("60 hosts for long", true, 0)
-	s.crowd(200)
+	s.demand(200)
 	want("600 hosts again", true, 1)
 	p := s.servers["b"]
 	p.Divides = false
@@ -95,15 +95,15 @@ func TestStewardDividesHosts(t *testing.T) {
 	want("it stays so", false, 0)
 }
 
-func TestStewardCallsHosts(t *testing.T) {
-	s := crowded(200)
+func TestBalancerCallsHosts(t *testing.T) {
+	s := manyHosts(200)
 	s.s.splits = newSplits(0, 0, 10*time.Second)
 	s.divide()
 	want := func(what string, calls ...string) {
 		t.Helper()
 		s.divide()
 		got := []string{}
-		for _, c := range s.division.Calls {
+		for _, c := range s.hostAssignment.Calls {
 			got = append(got, c.Unit+"/"+c.App)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(calls) {
@@ -112,7 +112,7 @@ func TestStewardCallsHosts(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 	}
 	needs := func(unit string, calls map[string]bool) {
-		s.tell(unit, func(r *crowdReport) { r.Calls = calls })
+		s.tell(unit, func(r *demandReport) { r.Calls = calls })
 	}
 	want("nobody needs any")
 	needs("u1", map[string]bool{"x": true})
@@ -123,35 +123,35 @@ func TestStewardCallsHosts(t *testing.T) {
 	want("it ended a while ago")
 
 	for _, unit := range s.units {
-		s.tell(unit, func(r *crowdReport) { r.Free = 0 })
+		s.tell(unit, func(r *demandReport) { r.Free = 0 })
 	}
 	needs("u2", map[string]bool{"x": false, "y": true})
 	want("hosts are busy everywhere", "u2/y")
-	s.tell("u2", func(r *crowdReport) { r.Free = 800 })
+	s.tell("u2", func(r *demandReport) { r.Free = 800 })
 	want("there is room where nobody has to be called from", "u2/y")
-	s.tell("u0", func(r *crowdReport) { r.Free = 160 })
+	s.tell("u0", func(r *demandReport) { r.Free = 160 })
 	want("there is room elsewhere", "u2/x", "u2/y")
-	s.tell("u0", func(r *crowdReport) { r.Free = 0 })
+	s.tell("u0", func(r *demandReport) { r.Free = 0 })
 	s.now = s.now.Add(2 * time.Minute)
 	want("who was called is needed", "u2/x", "u2/y")
 
 	s.s.splits = newSplits(0, 0, 10*time.Second) // the balancer of another server
 	needs("u2", nil)
-	want("another steward", "u2/x", "u2/y")
+	want("another balancer", "u2/x", "u2/y")
 	s.now = s.now.Add(59 * time.Second)
 	want("and after a while")
 }
 
-// TestStewardDividesAnApp: the hosts of an app in several partitions are divided while
+// TestBalancerDividesAnApp: the hosts of an app in several partitions are divided while
 // they are many, by the slots that the partitions should have.
-func TestStewardDividesAnApp(t *testing.T) {
-	s := crowded(200)
+func TestBalancerDividesAnApp(t *testing.T) {
+	s := manyHosts(200)
 	s.s.splits = newSplits(-1, 0, 10*time.Second)
 	s.divide()
-	s.homes, s.places = map[string]string{"wide": "u1"}, newPlaces()
+	s.homes, s.placements = map[string]string{"wide": "u1"}, newPlacements()
 	home := func(app string) (string, bool) { u, ok := s.homes[app]; return u, ok }
 	serve := func(n int) {
-		s.tell("u0", func(r *crowdReport) { r.Serve["wide"] = n })
+		s.tell("u0", func(r *demandReport) { r.Serve["wide"] = n })
 	}
 	serve(100)
 	if d := s.s.splits.decide(&s.view, home, s.now); len(d) != 0 {
@@ -162,16 +162,16 @@ func TestStewardDividesAnApp(t *testing.T) {
 	if got := distinct(d["wide"].Units); len(got) != 2 || d["wide"].ByHand {
 		t.Fatalf("with 101 hosts it is to be in %v", d)
 	}
-	s.places.wishes["wide"] = wish{Units: slotsIn("u1", "u1", "u1", "u0")}
+	s.placements.wishes["wide"] = wish{Units: slotsIn("u1", "u1", "u1", "u0")}
 	want := func(what string, divided bool) {
 		t.Helper()
 		s.divide()
 		got := &apiv1.DividedApp{}
-		if len(s.division.Apps) == 1 {
-			got = s.division.Apps[0]
+		if len(s.hostAssignment.Apps) == 1 {
+			got = s.hostAssignment.Apps[0]
 		}
 		if !proto.Equal(got, &apiv1.DividedApp{App: "wide", Units: []string{"u1", "u0"}, Weights: []float64{12, 4}, Divided: divided}) {
-			t.Errorf("%s: %v", what, s.division)
+			t.Errorf("%s: %v", what, s.hostAssignment)
 		}
 	}
 	want("many", true)
@@ -181,14 +181,14 @@ func TestStewardDividesAnApp(t *testing.T) {
 	want("few", false)
 	serve(100)
 	want("more", false)
-	s.places.wishes["wide"] = wish{Units: slotsIn("u1")}
-	s.places.slots["wide"] = &[job.Slots]seat{3: {"u2", 1}}
+	s.placements.wishes["wide"] = wish{Units: slotsIn("u1")}
+	s.placements.slots["wide"] = &[job.Slots]slotPlacement{3: {"u2", 1}}
 	s.divide()
-	if a := s.division.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
+	if a := s.hostAssignment.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
 		t.Errorf("a slot is still on its way home: %v", a)
 	}
 	// After a while with few hosts, the app is merged into its primary partition.
-	s.places.wishes["wide"] = wish{Units: slotsIn("u1", "u0")}
+	s.placements.wishes["wide"] = wish{Units: slotsIn("u1", "u0")}
 	serve(10)
 	s.s.splits.decide(&s.view, home, s.now)
 	s.now = s.now.Add(mergeAfter)
@@ -208,13 +208,13 @@ func slotsIn(units ...string) (at []string) {
 // TestGathered: a broadcast waits for the borrowed hosts, but not for ever.
 func TestGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := quietRoster("u0", "u1")
-		say := func(d *apiv1.Division) {
+		r := quietView("u0", "u1")
+		say := func(d *apiv1.HostAssignment) {
 			row, err := protojson.Marshal(d)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.hear(facts(rowDivision, string(row)), false)
+			r.hear(facts(rowAssignment, string(row)), false)
 		}
 		report := func(counted bool) string {
 			return fmt.Sprintf(`{"divides":true,"owns":{"u0":{"counted":true,"serve":{"":3,"x":2}},"u1":{"counted":%v,"serve":{"":4,"y":9}}}}`, counted)
@@ -228,11 +228,11 @@ func TestGathered(t *testing.T) {
 			}
 		}
 		want("not divided", 0, true)
-		say(&apiv1.Division{Number: 1, UnitsPerHost: 1})
+		say(&apiv1.HostAssignment{Number: 1, UnitsPerHost: 1})
 		want("nobody was called", 99, false)
-		say(&apiv1.Division{Number: 2, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u1", App: "x"}}})
+		say(&apiv1.HostAssignment{Number: 2, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u1", App: "x"}}})
 		want("to another unit", 99, false)
-		called := &apiv1.Division{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u0", App: "x"}}}
+		called := &apiv1.HostAssignment{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u0", App: "x"}}}
 		say(called)
 		want("one is missing", 8, false)
 		want("all are here", 9, true)
@@ -254,7 +254,7 @@ func TestGathered(t *testing.T) {
 // TestReroute: a waiter for an assignment is woken when the assignment may have changed,
 // and not by the reports of servers every second.
 func TestReroute(t *testing.T) {
-	r := quietRoster("u0", "u1")
+	r := quietView("u0", "u1")
 	r.hear(facts("server/me", `{"divides":true}`), true)
 	owners := map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}
 	r.hearOwners(owners)
@@ -281,7 +281,7 @@ func TestReroute(t *testing.T) {
 	}
 	for _, f := range []func(){
 		func() { r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
-		func() { r.hear(facts(rowDivision, `{"number":"1"}`), false) },
+		func() { r.hear(facts(rowAssignment, `{"number":"1"}`), false) },
 		func() { r.hear(facts("app/x", "u1"), false) },
 		func() { r.hear(facts("server/old", `{}`), false) },
 		func() { r.hear(nil, true) },
@@ -290,7 +290,7 @@ func TestReroute(t *testing.T) {
 			t.Error("nobody is woken by a change")
 		}
 	}
-	r.hear(facts(rowDivision, `nonsense`), false)
+	r.hear(facts(rowAssignment, `nonsense`), false)
 	if d := r.divided(); d != nil {
 		t.Errorf("nonsense is taken for %v", d)
 	}
@@ -298,8 +298,8 @@ func TestReroute(t *testing.T) {
 
 // TestCount: a host counts in one partition, whichever partitions it has sessions with.
 func TestCount(t *testing.T) {
-	r := quietRoster("u0", "u1", "u2")
-	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowDivision, `{"number":"1","unitsPerHost":2}`), true)
+	r := quietView("u0", "u1", "u2")
+	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowAssignment, `{"number":"1","unitsPerHost":2}`), true)
 	c := sched.HostDemand{}
 	for i := range 90 {
 		h := sched.HostCapacity{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}

@@ -24,9 +24,9 @@ func TestWorks(t *testing.T) {
 		return units
 	}
 	if got := works("h", "one"); len(got) != 4 {
-		t.Errorf("without a division: %v", got)
+		t.Errorf("without a host assignment: %v", got)
 	}
-	c.Division = &apiv1.Division{UnitsPerHost: 2, Apps: []*apiv1.DividedApp{
+	c.HostAssignment = &apiv1.HostAssignment{UnitsPerHost: 2, Apps: []*apiv1.DividedApp{
 		{App: "wide", Units: []string{"u0", "u2"}, Weights: []float64{8, 8}, Divided: true},
 		{App: "hot", Units: []string{"u3", "u0"}, Weights: []float64{8, 8}},
 		{App: "odd", Units: []string{"u3", "u0"}, Weights: []float64{1}, Divided: true}, // invalid: treated as missing
@@ -38,7 +38,7 @@ func TestWorks(t *testing.T) {
 	for i := range 200 {
 		host := fmt.Sprint("h", i)
 		got := works(host)
-		want := balance.Seats(host, all, 2)
+		want := balance.AssignSeveral(host, all, 2)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s, which serves all apps, works for %v, want %v", host, got, want)
@@ -62,13 +62,13 @@ func TestWorks(t *testing.T) {
 		{[]string{"one", "two"}, []string{"u1", "u2"}},
 		{[]string{"hot"}, []string{"u0", "u3"}},
 		{[]string{"hot", "one"}, []string{"u0", "u1", "u3"}},
-		{[]string{"nowhere"}, []string{balance.Seat("h", all, nil)}},
+		{[]string{"nowhere"}, []string{balance.Assign("h", all, nil)}},
 	} {
 		if got := works("h", tc.apps...); !slices.Equal(got, tc.want) {
 			t.Errorf("%v: it works for %v, want %v", tc.apps, got, tc.want)
 		}
 	}
-	c.Division.Calls = []*apiv1.HostCall{{Unit: "u2", App: "one"}}
+	c.HostAssignment.Calls = []*apiv1.HostCall{{Unit: "u2", App: "one"}}
 	if got := works("h", "one"); !slices.Equal(got, []string{"u1", "u2"}) {
 		t.Errorf("called to u2: %v", got)
 	}
@@ -81,7 +81,7 @@ func TestWorks(t *testing.T) {
 		}
 	}
 	// Borrowing does not change where hosts count.
-	c.Division.UnitsPerHost = 0
+	c.HostAssignment.UnitsPerHost = 0
 	if got := works("h", "one"); len(got) != 4 {
 		t.Errorf("it is over: %v", got)
 	}
@@ -96,10 +96,10 @@ func TestHostsAreToldToLeave(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		say := func(d *apiv1.Division) {
+		say := func(d *apiv1.HostAssignment) {
 			t.Helper()
 			if err := s.Send(&apiv1.ServerReport{
-				Server: "a", Address: "a:1", AllUnits: all, Division: d,
+				Server: "a", Address: "a:1", AllUnits: all, HostAssignment: d,
 				Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1, Apps: []string{"x"}}, {Unit: "main.1", Epoch: 2}},
 			}); err != nil {
 				t.Fatal(err)
@@ -122,20 +122,20 @@ func TestHostsAreToldToLeave(t *testing.T) {
 		}
 		other := watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main.1"})
 		other(false)
-		say(&apiv1.Division{Number: 3, UnitsPerHost: 1})
+		say(&apiv1.HostAssignment{Number: 3, UnitsPerHost: 1})
 		other(true)
 		old := watch(&apiv1.WatchRequest{Host: "h", Apps: []string{"x"}, Unit: "main.1"})
 		old(false)
 		mine := watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main"})
 		mine(false)
 		watch(&apiv1.WatchRequest{HostId: "h"})(false) // the host follows no partition: it is never told to leave
-		say(&apiv1.Division{Number: 2})                // older than the assignment that is known
+		say(&apiv1.HostAssignment{Number: 2})          // older than the assignment that is known
 		watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main.1"})(true)
-		say(&apiv1.Division{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "main.1", App: "x"}}})
+		say(&apiv1.HostAssignment{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "main.1", App: "x"}}})
 		other(false)
-		say(&apiv1.Division{Number: 4, UnitsPerHost: 1})
+		say(&apiv1.HostAssignment{Number: 4, UnitsPerHost: 1})
 		other(true)
-		say(&apiv1.Division{Number: 5})
+		say(&apiv1.HostAssignment{Number: 5})
 		other(false)
 	})
 }

@@ -21,11 +21,11 @@ import (
 type sight struct {
 	view
 	now time.Time
-	s   *steward
+	s   *balancer
 }
 
 func newSight(units int, servers ...string) *sight {
-	s := &sight{now: time.Unix(1_800_000_000, 0), s: newSteward(&roster{}, 10*time.Second, slog.New(slog.DiscardHandler))}
+	s := &sight{now: time.Unix(1_800_000_000, 0), s: newBalancer(&clusterView{}, 10*time.Second, slog.New(slog.DiscardHandler))}
 	s.servers, s.owners, s.wants, s.draining = map[string]presence{}, map[string]etcd.Owner{}, map[string]string{}, map[string]bool{}
 	for i := range units {
 		s.units = append(s.units, fmt.Sprint("u", i))
@@ -88,7 +88,7 @@ func (s *sight) owned() map[string]int {
 	return n
 }
 
-func TestStewardSpreadsUnits(t *testing.T) {
+func TestBalancerSpreadsUnits(t *testing.T) {
 	s := newSight(6, "a")
 	s.settle(5 * time.Second)
 	if n := s.owned(); n["a"] != 6 {
@@ -113,9 +113,9 @@ func TestStewardSpreadsUnits(t *testing.T) {
 	}
 }
 
-// TestStewardFollowsTheLoad: a hot partition ends up alone on its server, and noise moves
+// TestBalancerFollowsTheLoad: a hot partition ends up alone on its server, and noise moves
 // nothing.
-func TestStewardFollowsTheLoad(t *testing.T) {
+func TestBalancerFollowsTheLoad(t *testing.T) {
 	s := newSight(4, "a", "b")
 	s.settle(30 * time.Second)
 	hot := ""
@@ -144,7 +144,7 @@ func TestStewardFollowsTheLoad(t *testing.T) {
 	}
 }
 
-func TestStewardDrains(t *testing.T) {
+func TestBalancerDrains(t *testing.T) {
 	s := newSight(4, "a", "b", "c")
 	s.settle(10 * time.Second)
 	s.draining["b"] = true
@@ -166,10 +166,10 @@ func TestStewardDrains(t *testing.T) {
 	}
 }
 
-// TestStewardAndServersThatDoNotTake: a partition that is moving to a server that does
+// TestBalancerAndServersThatDoNotTake: a partition that is moving to a server that does
 // not take it stays, or goes to another one. If that server is lost or drained meanwhile,
 // the partition stays at once.
-func TestStewardAndServersThatDoNotTake(t *testing.T) {
+func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 	begin := func() (s *sight, unit, to string) {
 		s = newSight(2, "a", "b")
 		s.settle(30 * time.Second)
@@ -182,7 +182,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	}
 	s, unit, _ := begin()
 	owner := s.owners[unit].Server
-	for range int(stewardPatience / time.Second) {
+	for range int(balancePatience / time.Second) {
 		if to, ok := s.decide()[unit]; ok {
 			t.Fatalf("it is to go to %s while it is on its way", to)
 		}
@@ -191,7 +191,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	}
 	s.now = s.now.Add(time.Second)
 	if d := s.decide(); d[unit] != owner {
-		t.Errorf("after %v: %v, want it to stay with %s", stewardPatience, d, owner)
+		t.Errorf("after %v: %v, want it to stay with %s", balancePatience, d, owner)
 	}
 
 	// The balancer has chosen the move, and withdraws it for a while.
@@ -202,12 +202,12 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	if len(moved) != 1 {
 		t.Fatalf("an idle server is given %v", moved)
 	}
-	s.now = s.now.Add(stewardPatience + time.Second)
+	s.now = s.now.Add(balancePatience + time.Second)
 	for unit := range moved {
 		s.decide()
-		s.now = s.now.Add(stewardPatience + time.Second)
+		s.now = s.now.Add(balancePatience + time.Second)
 		if d := s.decide(); d[unit] != "a" {
-			t.Errorf("after %v: %v, want it to stay with its owner", stewardPatience, d)
+			t.Errorf("after %v: %v, want it to stay with its owner", balancePatience, d)
 		}
 	}
 
@@ -240,20 +240,20 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	}
 }
 
-// TestStewardWithholdsFromOlderServers: from the first split app on, a server that does
+// TestBalancerWithholdsFromOlderServers: from the first split app on, a server that does
 // not understand split apps owns nothing.
-func TestStewardWithholdsFromOlderServers(t *testing.T) {
+func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 	s := newSight(3, "a", "b", "old")
 	for id, p := range s.servers {
 		p.Splits = id != "old"
 		s.servers[id] = p
 	}
-	s.places = newPlaces()
-	s.places.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
+	s.placements = newPlacements()
+	s.placements.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
 	if s.settle(time.Minute); s.owned()["old"] != 1 {
 		t.Fatalf("before an app is split: %v", s.owned())
 	}
-	s.places.wishes["app"] = wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
+	s.placements.wishes["app"] = wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
 	if s.settle(time.Minute); s.owned()["old"] != 0 || s.owned()["a"]+s.owned()["b"] != 3 {
 		t.Errorf("when one is: %v", s.owned())
 	}
@@ -262,8 +262,8 @@ func TestStewardWithholdsFromOlderServers(t *testing.T) {
 	}
 	// An app that was split and merged again still counts, because the journals still
 	// hold the moves.
-	delete(s.places.wishes, "app")
-	s.places.had["app"] = map[string]bool{"u1": true}
+	delete(s.placements.wishes, "app")
+	s.placements.had["app"] = map[string]bool{"u1": true}
 	if s.settle(time.Minute); s.owned()["old"] != 0 {
 		t.Errorf("when one was: %v", s.owned())
 	}
@@ -272,9 +272,9 @@ func TestStewardWithholdsFromOlderServers(t *testing.T) {
 	}
 }
 
-// TestStewardPassesOverThoseBehind: a partition without an owner goes to a server that
+// TestBalancerPassesOverThoseBehind: a partition without an owner goes to a server that
 // has its state, and does not wait for ever for one that cannot take it.
-func TestStewardPassesOverThoseBehind(t *testing.T) {
+func TestBalancerPassesOverThoseBehind(t *testing.T) {
 	s := newSight(1, "a", "b", "c")
 	follows := func(id string, f followState) {
 		p := s.servers[id]
@@ -323,7 +323,7 @@ func TestSeats(t *testing.T) {
 			v.draining[id] = true
 		}
 		got := map[string]balance.Server{}
-		for _, s := range seats(v) {
+		for _, s := range serversOf(v) {
 			got[s.ID] = s
 		}
 		return got
@@ -347,9 +347,9 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// TestStewardWeighs: partitions are shared by the capacity of servers, servers far from
+// TestBalancerWeighs: partitions are shared by the capacity of servers, servers far from
 // the journal get fewer, and a partition goes to the zone of its hosts.
-func TestStewardWeighs(t *testing.T) {
+func TestBalancerWeighs(t *testing.T) {
 	say := func(s *sight, id string, change func(*presence)) {
 		p := s.servers[id]
 		change(&p)

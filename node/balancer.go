@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// stewardEvery is how often the balancer decides if nothing changes.
-	stewardEvery = 500 * time.Millisecond
-	// stewardGathers is how long the balancer of a new cluster waits for other servers
+	// balanceEvery is how often the balancer decides if nothing changes.
+	balanceEvery = 500 * time.Millisecond
+	// balanceGathers is how long the balancer of a new cluster waits for other servers
 	// before it assigns the partitions.
-	stewardGathers = time.Second
-	// stewardPatience is how long a partition may be moving to a server that does not
+	balanceGathers = time.Second
+	// balancePatience is how long a partition may be moving to a server that does not
 	// take it, orphanPatience how long if it has no owner meanwhile.
-	stewardPatience = 30 * time.Second
+	balancePatience = 30 * time.Second
 	orphanPatience  = 3 * time.Second
 	// unitSettles is the default of the minimum dwell time.
 	unitSettles = 10 * time.Second
 )
 
-// steward is the balancer: it spreads the ownership of partitions evenly. Every server
+// balancer is the balancer: it spreads the ownership of partitions evenly. Every server
 // runs one. The one that is elected decides, again and again and from the current state,
 // the desired owner of each partition; the servers do the rest. A decision that was lost
 // is made again. Two that contradict each other cost a move, never safety.
-type steward struct {
-	roster *roster
+type balancer struct {
+	view   *clusterView
 	log    *slog.Logger
 	cfg    balance.Config
 	splits splits
@@ -54,25 +54,25 @@ type passage struct {
 	at time.Time
 }
 
-func newSteward(r *roster, settle time.Duration, log *slog.Logger) *steward {
-	return &steward{
-		roster: r, log: log, cfg: balance.Config{Settle: settle},
+func newBalancer(r *clusterView, settle time.Duration, log *slog.Logger) *balancer {
+	return &balancer{
+		view: r, log: log, cfg: balance.Config{Settle: settle},
 		since: map[string]tenure{}, moves: map[string]passage{},
 	}
 }
 
-func (s *steward) work() string { return s.roster.group }
+func (s *balancer) work() string { return s.view.group }
 
 // run decides again and again until ctx ends.
-func (s *steward) run(ctx context.Context) error {
-	tick := time.NewTicker(stewardEvery)
+func (s *balancer) run(ctx context.Context) error {
+	tick := time.NewTicker(balanceEvery)
 	defer tick.Stop()
 	for {
-		changed := s.roster.change()
+		changed := s.view.change()
 		s.look(ctx)
 		// A change of the cluster view leads to a decision at once, but not until a
 		// moment after the last one: reports alone change it often.
-		if !pause(ctx, stewardEvery/10) {
+		if !pause(ctx, balanceEvery/10) {
 			return nil
 		}
 		select {
@@ -84,10 +84,10 @@ func (s *steward) run(ctx context.Context) error {
 	}
 }
 
-func (s *steward) look(ctx context.Context) {
+func (s *balancer) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	leads, _, err := s.roster.cluster.Elect(ctx, s.work())
+	leads, _, err := s.view.cluster.Elect(ctx, s.work())
 	if err != nil || !leads {
 		s.leads = false
 		return
@@ -96,15 +96,15 @@ func (s *steward) look(ctx context.Context) {
 		s.leads, s.began = true, time.Now()
 		clear(s.since)
 		clear(s.moves)
-		s.log.Info("this server decides who owns what", "group", s.roster.group)
+		s.log.Info("this server decides who owns what", "group", s.view.group)
 	}
-	v := s.roster.look()
+	v := s.view.look()
 	now := time.Now()
-	if !v.heard || len(v.wants) == 0 && now.Sub(s.began) < stewardGathers {
+	if !v.heard || len(v.wants) == 0 && now.Sub(s.began) < balanceGathers {
 		return
 	}
 	for unit, to := range s.decide(v, now) {
-		if err := s.roster.cluster.Note(ctx, s.roster.group, rowWant+unit, to, false); err != nil {
+		if err := s.view.cluster.Note(ctx, s.view.group, rowWant+unit, to, false); err != nil {
 			s.log.Warn("a decision could not be written", "unit", unit, "to", to, "error", err)
 			return
 		}
@@ -114,11 +114,11 @@ func (s *steward) look(ctx context.Context) {
 }
 
 // decide returns the new desired owners, by partition.
-func (s *steward) decide(v view, now time.Time) map[string]string {
+func (s *balancer) decide(v view, now time.Time) map[string]string {
 	v.draining = v.withheld()
 	wants := map[string]string{}
 	state := balance.State{Subs: s.subs(v, now, wants)}
-	state.Servers = seats(v)
+	state.Servers = serversOf(v)
 	d := balance.Decide(s.cfg, state, now)
 	for _, m := range d.Moves {
 		if m.From == "" {
@@ -144,7 +144,7 @@ const tripNoise = 10 * time.Millisecond
 // not report its capacity, as those of older versions, all have the same. Only the time
 // that a round trip takes longer than the quickest one counts: the time of etcd itself is
 // in all of them.
-func seats(v view) (all []balance.Server) {
+func serversOf(v view) (all []balance.Server) {
 	told, quickest := true, int64(math.MaxInt64)
 	for _, p := range v.servers {
 		told = told && p.Capacity > 0
@@ -207,7 +207,7 @@ func fit(v view, unit, chosen string) string {
 // subs returns the partitions as the balancer's algorithm takes them. It writes into
 // wants the decisions that are independent of it: an owner keeps its partition if the
 // server that should take it was lost, is drained or does not come.
-func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
+func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
 	zone := hostsZone(v)
 	for _, unit := range v.units {
 		owner := v.owners[unit].Server
@@ -239,7 +239,7 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 				p = passage{want, now}
 				s.moves[unit] = p
 			}
-			patience := stewardPatience
+			patience := balancePatience
 			if owner == "" {
 				patience = orphanPatience
 			}
@@ -263,8 +263,8 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 }
 
 // leader returns the id of the server whose balancer decides now; "": there is none.
-func (s *steward) leader(ctx context.Context) (string, error) {
-	o, ok, err := s.roster.cluster.Elected(ctx, s.work())
+func (s *balancer) leader(ctx context.Context) (string, error) {
+	o, ok, err := s.view.cluster.Elected(ctx, s.work())
 	if err != nil || !ok {
 		return "", err
 	}
