@@ -15,13 +15,13 @@ func TestWorks(t *testing.T) {
 	all := []string{"u0", "u1", "u2", "u3"}
 	homes := map[string]string{"one": "u1", "two": "u2", "wide": "u0", "hot": "u3"}
 	c := Cluster{Units: all, Home: func(app string) (string, bool) { u, ok := homes[app]; return u, ok }}
-	works := func(host string, apps ...string) (units []string) {
+	works := func(host string, apps ...string) (partitions []string) {
 		for _, u := range all {
 			if c.Works(host, apps, u) {
-				units = append(units, u)
+				partitions = append(partitions, u)
 			}
 		}
-		return units
+		return partitions
 	}
 	if got := works("h", "one"); len(got) != 4 {
 		t.Errorf("without a host assignment: %v", got)

@@ -42,12 +42,12 @@ type Nameserver struct {
 	apiv1.UnimplementedNameserverServer
 	cfg Config
 
-	mu      sync.Mutex
-	servers map[string]*server
-	alone   string // id of the standalone server that joined last; "": the servers form a cluster
-	units   units  // partitions of the cluster
-	epoch   uint64
-	changed chan struct{} // closed and replaced when any assignment changes
+	mu         sync.Mutex
+	servers    map[string]*server
+	alone      string     // id of the standalone server that joined last; "": the servers form a cluster
+	partitions partitions // partitions of the cluster
+	epoch      uint64
+	changed    chan struct{} // closed and replaced when any assignment changes
 }
 
 type server struct {
@@ -64,7 +64,7 @@ func New(cfg Config) *Nameserver {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Nameserver{cfg: cfg, servers: map[string]*server{}, units: newUnits(), changed: make(chan struct{})}
+	return &Nameserver{cfg: cfg, servers: map[string]*server{}, partitions: newPartitions(), changed: make(chan struct{})}
 }
 
 // Register registers the service on r.
@@ -122,7 +122,7 @@ func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	n.servers[r.Server] = s
 	if clustered(r) {
 		n.alone = ""
-		n.units.hear(r)
+		n.partitions.hear(r)
 	} else {
 		n.alone = r.Server
 	}
@@ -157,7 +157,7 @@ func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error 
 
 // hearLocked merges a report of a server. n.mu must be held.
 func (n *Nameserver) hearLocked(s *server) {
-	if clustered(s.report) && n.servers[s.report.Server] == s && n.units.hear(s.report) {
+	if clustered(s.report) && n.servers[s.report.Server] == s && n.partitions.hear(s.report) {
 		n.notifyLocked()
 	}
 }
@@ -191,21 +191,21 @@ func (n *Nameserver) aliveLocked(s *server, now time.Time) bool {
 }
 
 // assignLocked returns the server of an app or of a partition. n.mu must be held.
-func (n *Nameserver) assignLocked(app, unit string, now time.Time) *apiv1.Assignment {
+func (n *Nameserver) assignLocked(app, partition string, now time.Time) *apiv1.Assignment {
 	switch s := n.servers[n.alone]; {
-	case s != nil && unit == "" && n.aliveLocked(s, now):
+	case s != nil && partition == "" && n.aliveLocked(s, now):
 		return &apiv1.Assignment{Server: n.alone, Address: s.report.Address, Epoch: s.epoch}
-	case s != nil || len(n.units.all) == 0:
+	case s != nil || len(n.partitions.all) == 0:
 		return &apiv1.Assignment{}
 	}
-	return n.ofUnitLocked(app, unit, now)
+	return n.ofPartitionLocked(app, partition, now)
 }
 
-// ofUnitLocked returns the owner of a partition or, if unit is "", of the partition of an
+// ofPartitionLocked returns the owner of a partition or, if unit is "", of the partition of an
 // app. n.mu must be held.
-func (n *Nameserver) ofUnitLocked(app, unit string, now time.Time) *apiv1.Assignment {
-	a := &apiv1.Assignment{Unit: cmp.Or(unit, n.units.of(app)), Units: n.units.all}
-	o := n.units.owner[a.Unit]
+func (n *Nameserver) ofPartitionLocked(app, partition string, now time.Time) *apiv1.Assignment {
+	a := &apiv1.Assignment{Unit: cmp.Or(partition, n.partitions.of(app)), Units: n.partitions.all}
+	o := n.partitions.owner[a.Unit]
 	if s := n.servers[o.server]; n.aliveLocked(s, now) {
 		a.Server, a.Address, a.Epoch = o.server, s.report.Address, o.epoch
 	}
@@ -214,17 +214,17 @@ func (n *Nameserver) ofUnitLocked(app, unit string, now time.Time) *apiv1.Assign
 
 // assign returns the assignment of an app or of a partition, and a channel that is closed
 // when it may have changed.
-func (n *Nameserver) assign(app, unit string) (*apiv1.Assignment, <-chan struct{}) {
+func (n *Nameserver) assign(app, partition string) (*apiv1.Assignment, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.assignLocked(app, unit, time.Now()), n.changed
+	return n.assignLocked(app, partition, time.Now()), n.changed
 }
 
 // works reports whether a host should have a session with the owner of a partition.
 func (n *Nameserver) works(req *apiv1.WatchRequest) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.units.works(req.HostId, req.Apps, req.Unit)
+	return n.partitions.works(req.HostId, req.Apps, req.Unit)
 }
 
 // defaultApp is the app in the requests of hosts that serve every app.

@@ -50,12 +50,12 @@ const (
 	secretKeyFile = "secret.key"
 	placementFile = "placement.json"
 	splitFile     = "split"
-	unitsDir      = "units"
+	partitionsDir = "units"
 )
 
 // placement describes all partitions of a backup that has several.
 type placement struct {
-	Units []placedUnit `json:"units"`
+	Units []placedPartition `json:"units"`
 	// Rows are the rows of the cluster's table in etcd that outlive servers. The backup
 	// of a stopped data directory has none: there the owner of a partition knows what the
 	// partition holds.
@@ -72,7 +72,7 @@ func (p *placement) splits() bool {
 	return false
 }
 
-type placedUnit struct {
+type placedPartition struct {
 	Name    string `json:"name"`
 	Applied uint64 `json:"applied"`
 }
@@ -90,10 +90,10 @@ type state struct {
 
 // part is one store, with the modules of its apps.
 type part struct {
-	unit    string         // the partition; "" if the store has no name
-	dir     string         // the prefix of its files in the backup: "", or units/NAME/
-	modules *modules.Store // nil: copy writes them, or the backup has none
-	copy    copyFunc
+	partition string         // the partition; "" if the store has no name
+	dir       string         // the prefix of its files in the backup: "", or units/NAME/
+	modules   *modules.Store // nil: copy writes them, or the backup has none
+	copy      copyFunc
 }
 
 // copyFunc copies a store as store.Copy does, at a moment at which the store holds
@@ -130,7 +130,7 @@ func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err
 	}
 	for _, p := range s.parts {
 		begin := func(c store.Copied) (err error) {
-			placed.Units = append(placed.Units, placedUnit{p.unit, c.Applied})
+			placed.Units = append(placed.Units, placedPartition{p.partition, c.Applied})
 			if b != nil {
 				return nil
 			}
@@ -352,11 +352,11 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	s := &state{id: o.id, dir: o.data, queue: o.queue, parts: []part{{
-		unit: o.id, modules: o.modules, copy: copyOf(o.store, func(context.Context) error { return o.settle() }),
+		partition: o.id, modules: o.modules, copy: copyOf(o.store, func(context.Context) error { return o.settle() }),
 	}}}
-	for _, u := range o.units { // their journals are not in the directory
+	for _, u := range o.partitions { // their journals are not in the directory
 		s.parts = append(s.parts, part{
-			unit: u.name, dir: unitsDir + "/" + u.name + "/", modules: u.modules,
+			partition: u.name, dir: partitionsDir + "/" + u.name + "/", modules: u.modules,
 			copy: copyOf(u.store, func(context.Context) error { return nil }),
 		})
 	}
@@ -366,39 +366,39 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 // stopped is the open data directory of a server that does not run.
 type stopped struct {
 	closers
-	data    *dataDir
-	id      string
-	journal *mq.Log
-	store   *store.Store
-	modules *modules.Store
-	queue   *queue.Queue
-	units   []stoppedUnit // further partitions, of a cluster
-	log     *slog.Logger
+	data       *dataDir
+	id         string
+	journal    *mq.Log
+	store      *store.Store
+	modules    *modules.Store
+	queue      *queue.Queue
+	partitions []stoppedPartition // further partitions, of a cluster
+	log        *slog.Logger
 }
 
-type stoppedUnit struct {
+type stoppedPartition struct {
 	name    string
 	store   *store.Store
 	modules *modules.Store
 }
 
-func (o *stopped) openUnits() error {
+func (o *stopped) openPartitions() error {
 	cfg := store.Config{Logger: o.log}
 	if ofCluster(o.data.path, spanOf(o.journal)) {
 		cfg.Journal = journalElsewhere
 	}
-	names, err := unitsIn(o.data.path)
+	names, err := partitionsIn(o.data.path)
 	for _, name := range names {
-		u := stoppedUnit{name: name}
-		cfg.Dir = o.data.join(unitsDir, name, "store")
+		u := stoppedPartition{name: name}
+		cfg.Dir = o.data.join(partitionsDir, name, "store")
 		if u.store, err = store.Open(cfg); err != nil {
 			return fmt.Errorf("open the store of the unit %s: %w", name, err)
 		}
 		o.add(u.store)
-		if u.modules, err = modules.Open(o.data.join(unitsDir, name, "modules")); err != nil {
+		if u.modules, err = modules.Open(o.data.join(partitionsDir, name, "modules")); err != nil {
 			return err
 		}
-		o.units = append(o.units, u)
+		o.partitions = append(o.partitions, u)
 	}
 	return err
 }
@@ -436,7 +436,7 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 		return nil, fmt.Errorf("open the ingress: %w", err)
 	}
 	o.add(o.queue)
-	return o, o.openUnits()
+	return o, o.openPartitions()
 }
 
 // settle applies the journal in the directory to the store. A directory whose journal is
@@ -467,10 +467,10 @@ func (o *stopped) settle() error {
 const restoring = "restoring"
 
 var (
-	storeFile   = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|keys|logs)/[0-9]{20}\.seg)$`)
-	moduleFile  = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
-	unitFile    = regexp.MustCompile(`^(units/[^/]+/)(.+)$`)
-	ingressFile = regexp.MustCompile(`^ingress/([0-9]{20})$`)
+	storeFile     = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|keys|logs)/[0-9]{20}\.seg)$`)
+	moduleFile    = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
+	partitionFile = regexp.MustCompile(`^(units/[^/]+/)(.+)$`)
+	ingressFile   = regexp.MustCompile(`^ingress/([0-9]{20})$`)
 )
 
 // Restored describes a backup, or the result of a restore.
@@ -565,13 +565,13 @@ func syncTree(dir string) error {
 
 // restore reads a backup. Without a directory it only checks the backup.
 type restore struct {
-	dir      string
-	bare     bool // only the files of a store, in dir itself
-	progress func(done, total int64)
-	res      Restored
-	seen     bool            // the ingress was read
-	units    map[string]bool // partitions of which a file was read
-	placed   *placement
+	dir        string
+	bare       bool // only the files of a store, in dir itself
+	progress   func(done, total int64)
+	res        Restored
+	seen       bool            // the ingress was read
+	partitions map[string]bool // partitions of which a file was read
+	placed     *placement
 }
 
 func (x *restore) read(ctx context.Context, r io.Reader) (Restored, error) {
@@ -616,12 +616,12 @@ func (w *watched) Read(p []byte) (int, error) {
 
 func (x *restore) file(name string, r io.Reader) error {
 	in, plain := "", name // in is the prefix of a partition, plain the name without it
-	if found := unitFile.FindStringSubmatch(name); found != nil && !x.bare {
+	if found := partitionFile.FindStringSubmatch(name); found != nil && !x.bare {
 		in, plain = found[1], found[2]
-		if x.units == nil {
-			x.units = map[string]bool{}
+		if x.partitions == nil {
+			x.partitions = map[string]bool{}
 		}
-		x.units[path.Base(in)] = true
+		x.partitions[path.Base(in)] = true
 	}
 	switch {
 	case storeFile.MatchString(plain):
@@ -682,12 +682,12 @@ func (x *restore) placement(r io.Reader) error {
 // maxPlacement is in bytes, more than the apps of the largest cluster need.
 const maxPlacement = 256 << 20
 
-// checkUnits compares the partitions that the backup names with those of which it has
+// checkPartitions compares the partitions that the backup names with those of which it has
 // files.
-func (x *restore) checkUnits() error {
+func (x *restore) checkPartitions() error {
 	want := max(x.res.Units, 1)
 	if x.placed == nil {
-		if want > 1 || len(x.units) > 0 {
+		if want > 1 || len(x.partitions) > 0 {
 			return fmt.Errorf("%w: it has several units, and does not say which", backup.ErrDamaged)
 		}
 		return nil
@@ -696,12 +696,12 @@ func (x *restore) checkUnits() error {
 		return fmt.Errorf("%w: it begins as one of %d units, and names %d", backup.ErrDamaged, want, len(x.placed.Units))
 	}
 	for _, u := range x.placed.Units[1:] {
-		if !x.units[u.Name] {
+		if !x.partitions[u.Name] {
 			return fmt.Errorf("%w: there is nothing of the unit %.80q in it, or it is named twice", backup.ErrDamaged, u.Name)
 		}
-		delete(x.units, u.Name)
+		delete(x.partitions, u.Name)
 	}
-	for name := range x.units {
+	for name := range x.partitions {
 		return fmt.Errorf("%w: it has the unit %.80q and does not name it", backup.ErrDamaged, name)
 	}
 	return nil
@@ -723,7 +723,7 @@ func opens(dir string, want uint64) error {
 	return nil
 }
 
-func (x *restore) module(unit, hex string, r io.Reader) error {
+func (x *restore) module(partition, hex string, r io.Reader) error {
 	code, err := io.ReadAll(io.LimitReader(r, modules.MaxBytes+1))
 	if err != nil {
 		return err
@@ -735,7 +735,7 @@ func (x *restore) module(unit, hex string, r io.Reader) error {
 	if x.dir == "" {
 		return nil
 	}
-	to, err := modules.Open(filepath.Join(x.dir, filepath.FromSlash(unit), "modules"))
+	to, err := modules.Open(filepath.Join(x.dir, filepath.FromSlash(partition), "modules"))
 	if err == nil {
 		_, err = to.Put(code)
 	}
@@ -784,7 +784,7 @@ func (x *restore) ingress(first string, r io.Reader) (err error) {
 // finish checks the partitions, proves that the restored stores and the ingress open, and
 // makes an empty journal that begins behind the store's last record.
 func (x *restore) finish() error {
-	if err := x.checkUnits(); err != nil || x.dir == "" {
+	if err := x.checkPartitions(); err != nil || x.dir == "" {
 		return err
 	}
 	at := x.dir
@@ -796,7 +796,7 @@ func (x *restore) finish() error {
 	}
 	if x.placed != nil {
 		for _, u := range x.placed.Units[1:] {
-			if err := opens(filepath.Join(x.dir, unitsDir, u.Name, "store"), u.Applied); err != nil {
+			if err := opens(filepath.Join(x.dir, partitionsDir, u.Name, "store"), u.Applied); err != nil {
 				return fmt.Errorf("the unit %s: %w", u.Name, err)
 			}
 		}

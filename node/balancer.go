@@ -22,8 +22,8 @@ const (
 	// take it, orphanPatience how long if it has no owner meanwhile.
 	balancePatience = 30 * time.Second
 	orphanPatience  = 3 * time.Second
-	// unitSettles is the default of the minimum dwell time.
-	unitSettles = 10 * time.Second
+	// partitionSettles is the default of the minimum dwell time.
+	partitionSettles = 10 * time.Second
 )
 
 // balancer is the balancer: it spreads the ownership of partitions evenly. Every server
@@ -103,9 +103,9 @@ func (s *balancer) look(ctx context.Context) {
 	if !v.heard || len(v.wants) == 0 && now.Sub(s.began) < balanceGathers {
 		return
 	}
-	for unit, to := range s.decide(v, now) {
-		if err := s.view.cluster.Note(ctx, s.view.group, rowWant+unit, to, false); err != nil {
-			s.log.Warn("a decision could not be written", "unit", unit, "to", to, "error", err)
+	for partition, to := range s.decide(v, now) {
+		if err := s.view.cluster.Note(ctx, s.view.group, rowWant+partition, to, false); err != nil {
+			s.log.Warn("a decision could not be written", "unit", partition, "to", to, "error", err)
 			return
 		}
 	}
@@ -129,9 +129,9 @@ func (s *balancer) decide(v view, now time.Time) map[string]string {
 			s.log.Info("a unit is to move", "unit", m.Sub, "from", m.From, "to", m.To)
 		}
 	}
-	for unit, to := range wants {
-		if v.wants[unit] == to {
-			delete(wants, unit)
+	for partition, to := range wants {
+		if v.wants[partition] == to {
+			delete(wants, partition)
 		}
 	}
 	return wants
@@ -168,16 +168,16 @@ func serversOf(v view) (all []balance.Server) {
 // hostsZone returns the zone in which most partitions have most of their hosts. It is
 // used for a partition without an owner: hosts serve all partitions.
 func hostsZone(v view) string {
-	units, best := map[string]int{}, ""
+	partitions, best := map[string]int{}, ""
 	for _, p := range v.servers {
 		for _, r := range p.Owns {
 			if r.Zone != "" {
-				units[r.Zone]++
+				partitions[r.Zone]++
 			}
 		}
 	}
-	for _, zone := range slices.Sorted(maps.Keys(units)) {
-		if best == "" || units[zone] > units[best] {
+	for _, zone := range slices.Sorted(maps.Keys(partitions)) {
+		if best == "" || partitions[zone] > partitions[best] {
 			best = zone
 		}
 	}
@@ -187,17 +187,17 @@ func hostsZone(v view) string {
 // fit returns the new owner of a partition that has none: the chosen server, unless it
 // lacks the state; then the one that has applied most of the journal. If none can take
 // it, it stays with the first choice until a server comes that has the state.
-func fit(v view, unit, chosen string) string {
-	if !v.servers[chosen].Follows[unit].Behind {
+func fit(v view, partition, chosen string) string {
+	if !v.servers[chosen].Follows[partition].Behind {
 		return chosen
 	}
 	best := chosen
 	for _, id := range slices.Sorted(maps.Keys(v.servers)) {
-		f, follows := v.servers[id].Follows[unit]
+		f, follows := v.servers[id].Follows[partition]
 		if !follows || f.Behind || v.draining[id] {
 			continue
 		}
-		if best == chosen || f.Applied > v.servers[best].Follows[unit].Applied {
+		if best == chosen || f.Applied > v.servers[best].Follows[partition].Applied {
 			best = id
 		}
 	}
@@ -209,35 +209,35 @@ func fit(v view, unit, chosen string) string {
 // server that should take it was lost, is drained or does not come.
 func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
 	zone := hostsZone(v)
-	for _, unit := range v.units {
-		owner := v.owners[unit].Server
+	for _, partition := range v.partitions {
+		owner := v.owners[partition].Server
 		if _, here := v.servers[owner]; !here {
 			owner = "" // its lease has ended, or is about to
 		}
-		t, seen := s.since[unit]
+		t, seen := s.since[partition]
 		if !seen || t.owner != owner {
 			t = tenure{owner: owner}
 			if seen {
 				t.at = now
 			}
-			s.since[unit] = t
+			s.since[partition] = t
 		}
-		sub := balance.SubApp{App: unit, ID: unit, Slots: 1, Owner: owner, At: now, Since: t.at}
-		report := v.servers[owner].Owns[unit]
+		sub := balance.SubApp{App: partition, ID: partition, Slots: 1, Owner: owner, At: now, Since: t.at}
+		report := v.servers[owner].Owns[partition]
 		sub.Rates[0], sub.Zone = report.Rate, cmp.Or(report.Zone, zone)
-		want := v.wants[unit]
+		want := v.wants[partition]
 		_, alive := v.servers[want]
 		switch {
 		case want == owner && owner != "", owner == "" && !alive:
-			delete(s.moves, unit)
+			delete(s.moves, partition)
 		case !alive:
-			wants[unit] = owner
-			delete(s.moves, unit)
+			wants[partition] = owner
+			delete(s.moves, partition)
 		default: // moving, or about to be taken by a live server
-			p := s.moves[unit]
+			p := s.moves[partition]
 			if p.to != want {
 				p = passage{want, now}
-				s.moves[unit] = p
+				s.moves[partition] = p
 			}
 			patience := balancePatience
 			if owner == "" {
@@ -246,15 +246,15 @@ func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []
 			if sub.To = want; now.Sub(p.at) > patience {
 				sub.To = ""
 				if owner != "" {
-					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", unit, "owner", owner, "to", want)
-					wants[unit] = owner
+					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", partition, "owner", owner, "to", want)
+					wants[partition] = owner
 					t.at = now // so that it is not sent there again at once
-					s.since[unit], sub.Since = t, now
+					s.since[partition], sub.Since = t, now
 				}
-				delete(s.moves, unit)
+				delete(s.moves, partition)
 			}
 			if v.draining[want] && !v.draining[owner] && owner != "" {
-				sub.To, wants[unit] = "", owner // it was moving to a server that is drained now
+				sub.To, wants[partition] = "", owner // it was moving to a server that is drained now
 			}
 		}
 		subs = append(subs, sub)

@@ -24,11 +24,11 @@ type sight struct {
 	s   *balancer
 }
 
-func newSight(units int, servers ...string) *sight {
+func newSight(partitions int, servers ...string) *sight {
 	s := &sight{now: time.Unix(1_800_000_000, 0), s: newBalancer(&clusterView{}, 10*time.Second, slog.New(slog.DiscardHandler))}
 	s.servers, s.owners, s.wants, s.draining = map[string]presence{}, map[string]etcd.Owner{}, map[string]string{}, map[string]bool{}
-	for i := range units {
-		s.units = append(s.units, fmt.Sprint("u", i))
+	for i := range partitions {
+		s.partitions = append(s.partitions, fmt.Sprint("u", i))
 	}
 	for _, id := range servers {
 		s.join(id)
@@ -36,19 +36,19 @@ func newSight(units int, servers ...string) *sight {
 	return s
 }
 
-func (s *sight) join(id string) { s.servers[id] = presence{Owns: map[string]unitReport{}} }
+func (s *sight) join(id string) { s.servers[id] = presence{Owns: map[string]partitionReport{}} }
 
 func (s *sight) lose(id string) {
 	delete(s.servers, id)
-	for unit, o := range s.owners {
+	for partition, o := range s.owners {
 		if o.Server == id {
-			delete(s.owners, unit)
+			delete(s.owners, partition)
 		}
 	}
 }
 
-func (s *sight) rate(unit string, rate float64) {
-	s.servers[s.owners[unit].Server].Owns[unit] = unitReport{Rate: rate}
+func (s *sight) rate(partition string, rate float64) {
+	s.servers[s.owners[partition].Server].Owns[partition] = partitionReport{Rate: rate}
 }
 
 // decide makes one decision of the balancer and records the desired owners.
@@ -60,13 +60,13 @@ func (s *sight) decide() map[string]string {
 
 // obey moves every partition to its desired owner.
 func (s *sight) obey() {
-	for unit, to := range s.wants {
-		if p, ok := s.servers[to]; ok && s.owners[unit].Server != to {
-			p.Owns[unit] = s.servers[s.owners[unit].Server].Owns[unit]
-			if from, ok := s.servers[s.owners[unit].Server]; ok {
-				delete(from.Owns, unit)
+	for partition, to := range s.wants {
+		if p, ok := s.servers[to]; ok && s.owners[partition].Server != to {
+			p.Owns[partition] = s.servers[s.owners[partition].Server].Owns[partition]
+			if from, ok := s.servers[s.owners[partition].Server]; ok {
+				delete(from.Owns, partition)
 			}
-			s.owners[unit] = etcd.Owner{Server: to, Epoch: s.owners[unit].Epoch + 1}
+			s.owners[partition] = etcd.Owner{Server: to, Epoch: s.owners[partition].Epoch + 1}
 		}
 	}
 }
@@ -119,11 +119,11 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 	s := newSight(4, "a", "b")
 	s.settle(30 * time.Second)
 	hot := ""
-	for unit, o := range s.owners {
+	for partition, o := range s.owners {
 		if o.Server == "a" {
-			hot = unit
+			hot = partition
 		}
-		s.rate(unit, 10)
+		s.rate(partition, 10)
 	}
 	s.rate(hot, 1000)
 	s.settle(time.Minute)
@@ -131,12 +131,12 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 		t.Errorf("the hot unit %s is not alone: %v", hot, s.owners)
 	}
 	for i := range 300 { // the rates vary by a tenth
-		for unit := range s.owners {
+		for partition := range s.owners {
 			rate := 10.0
-			if unit == hot {
+			if partition == hot {
 				rate = 1000
 			}
-			s.rate(unit, rate*(1+0.1*float64((i+len(unit))%3-1)))
+			s.rate(partition, rate*(1+0.1*float64((i+len(partition))%3-1)))
 		}
 		if moves := s.settle(time.Second); moves != 0 {
 			t.Fatalf("noise moved %d units in second %d", moves, i)
@@ -170,27 +170,27 @@ func TestBalancerDrains(t *testing.T) {
 // not take it stays, or goes to another one. If that server is lost or drained meanwhile,
 // the partition stays at once.
 func TestBalancerAndServersThatDoNotTake(t *testing.T) {
-	begin := func() (s *sight, unit, to string) {
+	begin := func() (s *sight, partition, to string) {
 		s = newSight(2, "a", "b")
 		s.settle(30 * time.Second)
-		unit, to = "u0", "a"
-		if s.owners[unit].Server == "a" {
+		partition, to = "u0", "a"
+		if s.owners[partition].Server == "a" {
 			to = "b"
 		}
-		s.wants[unit] = to // as an operator requested
-		return s, unit, to
+		s.wants[partition] = to // as an operator requested
+		return s, partition, to
 	}
-	s, unit, _ := begin()
-	owner := s.owners[unit].Server
+	s, partition, _ := begin()
+	owner := s.owners[partition].Server
 	for range int(balancePatience / time.Second) {
-		if to, ok := s.decide()[unit]; ok {
+		if to, ok := s.decide()[partition]; ok {
 			t.Fatalf("it is to go to %s while it is on its way", to)
 		}
 		s.wants["u1"] = s.owners["u1"].Server // other decisions of the balancer do not matter here
 		s.now = s.now.Add(time.Second)
 	}
 	s.now = s.now.Add(time.Second)
-	if d := s.decide(); d[unit] != owner {
+	if d := s.decide(); d[partition] != owner {
 		t.Errorf("after %v: %v, want it to stay with %s", balancePatience, d, owner)
 	}
 
@@ -203,39 +203,39 @@ func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 		t.Fatalf("an idle server is given %v", moved)
 	}
 	s.now = s.now.Add(balancePatience + time.Second)
-	for unit := range moved {
+	for partition := range moved {
 		s.decide()
 		s.now = s.now.Add(balancePatience + time.Second)
-		if d := s.decide(); d[unit] != "a" {
+		if d := s.decide(); d[partition] != "a" {
 			t.Errorf("after %v: %v, want it to stay with its owner", balancePatience, d)
 		}
 	}
 
-	s, unit, to := begin()
-	owner = s.owners[unit].Server
+	s, partition, to := begin()
+	owner = s.owners[partition].Server
 	s.decide()
 	s.lose(to)
-	if d := s.decide(); d[unit] != owner {
+	if d := s.decide(); d[partition] != owner {
 		t.Errorf("its taker is lost: %v", d)
 	}
 
-	s, unit, to = begin()
-	owner = s.owners[unit].Server
+	s, partition, to = begin()
+	owner = s.owners[partition].Server
 	s.decide()
 	s.draining[to] = true
-	if d := s.decide(); d[unit] != owner {
+	if d := s.decide(); d[partition] != owner {
 		t.Errorf("its taker is drained: %v", d)
 	}
 
-	s, unit, _ = begin()
-	owner = s.owners[unit].Server
-	s.rate("u1", 1000)     // the taker has the other partition
-	delete(s.owners, unit) // its owner gave it up, and the taker does not come
-	if to, ok := s.decide()[unit]; ok {
+	s, partition, _ = begin()
+	owner = s.owners[partition].Server
+	s.rate("u1", 1000)          // the taker has the other partition
+	delete(s.owners, partition) // its owner gave it up, and the taker does not come
+	if to, ok := s.decide()[partition]; ok {
 		t.Errorf("it is given to %s before its taker had time", to)
 	}
 	s.now = s.now.Add(orphanPatience + time.Second)
-	if d := s.decide(); d[unit] != owner {
+	if d := s.decide(); d[partition] != owner {
 		t.Errorf("an orphan is given away as %v, want it to go to %s, who has time", d, owner)
 	}
 }
@@ -356,8 +356,8 @@ func TestBalancerWeighs(t *testing.T) {
 		s.servers[id] = p
 	}
 	rates := func(s *sight) {
-		for unit := range s.owners {
-			s.rate(unit, 10)
+		for partition := range s.owners {
+			s.rate(partition, 10)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -389,8 +389,8 @@ func TestBalancerWeighs(t *testing.T) {
 		}
 		s.owners["u0"], s.owners["u1"] = etcd.Owner{Server: "c", Epoch: 1}, etcd.Owner{Server: "d", Epoch: 1}
 		s.wants["u0"], s.wants["u1"] = "c", "d"
-		s.servers["c"].Owns["u0"] = unitReport{Rate: 10, Zone: zone}
-		s.servers["d"].Owns["u1"] = unitReport{Rate: 10, Zone: zone}
+		s.servers["c"].Owns["u0"] = partitionReport{Rate: 10, Zone: zone}
+		s.servers["d"].Owns["u1"] = partitionReport{Rate: 10, Zone: zone}
 		s.decide()
 		s.lose("c")
 		if d := s.decide(); d["u0"] != to {

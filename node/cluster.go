@@ -56,29 +56,29 @@ type EtcdConfig struct {
 	member *etcd.Member // the etcd member in this process; nil: there is none
 }
 
-// defaultUnits can be shared evenly by two servers and by three. A cluster may begin with
+// defaultPartitions can be shared evenly by two servers and by three. A cluster may begin with
 // one server and grow, and the number of partitions is fixed.
-const defaultUnits = 6
+const defaultPartitions = 6
 
-// maxUnits bounds the number of partitions: one transaction of etcd has room for so many
+// maxPartitions bounds the number of partitions: one transaction of etcd has room for so many
 // journals.
-const maxUnits = 24
+const maxPartitions = 24
 
 // memberParts are the open parts of a server that is in a cluster.
 type memberParts struct {
 	closers
-	data     *dataDir
-	queue    *queue.Queue // the ingress
-	id       string
-	address  string
-	view     *clusterView
-	units    []*unit
-	router   *router
-	balancer *balancer
-	zone     string
-	power    float64 // what this server can do, relative to the other servers
-	trips    trips
-	log      *slog.Logger
+	data       *dataDir
+	queue      *queue.Queue // the ingress
+	id         string
+	address    string
+	view       *clusterView
+	partitions []*partition
+	router     *router
+	balancer   *balancer
+	zone       string
+	power      float64 // what this server can do, relative to the other servers
+	trips      trips
+	log        *slog.Logger
 }
 
 // trips are the durations of the last writes to etcd.
@@ -146,8 +146,8 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	if cfg.Etcd.Units < 0 || cfg.Etcd.Units > maxUnits {
-		return nil, fmt.Errorf("--units %d: a cluster has 1 to %d", cfg.Etcd.Units, maxUnits)
+	if cfg.Etcd.Units < 0 || cfg.Etcd.Units > maxPartitions {
+		return nil, fmt.Errorf("--units %d: a cluster has 1 to %d", cfg.Etcd.Units, maxPartitions)
 	}
 	c, address, err := joinCluster(ctx, cfg, conf.ID, log)
 	if err != nil {
@@ -156,7 +156,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	m.add(c)
 	m.address = address
 	m.view = newClusterView(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
-	if err := m.view.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
+	if err := m.view.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultPartitions)); err != nil {
 		return nil, err
 	}
 	key, err := c.First(ctx, m.view.group, rowKey, newToken("ws_"))
@@ -165,9 +165,9 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	}
 	p := &peers{token: cmp.Or(tokens.own(), key), key: key, caCert: cfg.CACert, log: log}
 	m.add(p)
-	m.router = &router{view: m.view, units: map[string]*unit{}, peers: p}
-	for i, name := range m.view.units {
-		u := &unit{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
+	m.router = &router{view: m.view, partitions: map[string]*partition{}, peers: p}
+	for i, name := range m.view.partitions {
+		u := &partition{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
 		if i > 0 { // the first one is where a standalone server has its store
 			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
 		}
@@ -177,19 +177,19 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		if err := u.openStore(ctx); err != nil {
 			return nil, err
 		}
-		if len(m.view.units) > 1 {
+		if len(m.view.partitions) > 1 {
 			u.conf.Remote = &remote{m.router, name}
 			u.conf.Gathered = func(app string, have int) bool { return m.view.gathered(name, app, have) }
 		}
 		u.router = m.router
-		m.units = append(m.units, u)
-		m.router.units[name] = u
+		m.partitions = append(m.partitions, u)
+		m.router.partitions[name] = u
 	}
 	m.zone, m.power = cfg.Zone, cfg.Capacity
 	if m.power == 0 {
 		m.power = float64(runtime.GOMAXPROCS(0))
 	}
-	m.balancer = newBalancer(m.view, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
+	m.balancer = newBalancer(m.view, cmp.Or(cfg.Etcd.Settle, partitionSettles), log)
 	m.balancer.splits = newSplits(cfg.Etcd.SplitRate, cfg.Etcd.MaxHosts, m.balancer.cfg.Settle)
 	return m, nil
 }
@@ -209,7 +209,7 @@ func (m *memberParts) run(ctx context.Context) error {
 	m.tell(ctx) // before it can own anything
 	g.Go(func() error { return m.present(ctx) })
 	g.Go(func() error { return m.balancer.run(ctx) })
-	for _, u := range m.units {
+	for _, u := range m.partitions {
 		g.Go(func() error { return u.live(ctx) })
 	}
 	return g.Wait()
@@ -237,10 +237,10 @@ func (m *memberParts) tell(ctx context.Context) {
 	defer cancel()
 	begin := time.Now()
 	p := presence{
-		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]unitReport{}, Follows: map[string]followState{},
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]partitionReport{}, Follows: map[string]followState{},
 		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
 	}
-	for _, u := range m.units {
+	for _, u := range m.partitions {
 		if r := u.reports.Load(); r != nil {
 			p.Owns[u.name] = *r
 		} else {
@@ -263,7 +263,7 @@ func (m *memberParts) tell(ctx context.Context) {
 // number of the host assignment. Hosts must learn a change of these at once.
 func (m *memberParts) owns() string {
 	var b strings.Builder
-	for _, u := range m.units {
+	for _, u := range m.partitions {
 		if services := u.services.Load(); services != nil {
 			fmt.Fprintf(&b, "%s=%d ", u.name, services.sched.Epoch())
 		}
@@ -276,8 +276,8 @@ func (m *memberParts) owns() string {
 
 // load returns this server's report to a nameserver.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
-	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.units, HostAssignment: m.view.divided()}
-	for _, u := range m.units {
+	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.partitions, HostAssignment: m.view.divided()}
+	for _, u := range m.partitions {
 		services := u.services.Load()
 		if services == nil || !services.enter() {
 			continue
@@ -304,12 +304,12 @@ type clusterNames struct {
 	m *memberParts
 }
 
-func (n *clusterNames) unitFor(unit, app string) string {
-	if unit != "" {
-		return unit
+func (n *clusterNames) partitionFor(partition, app string) string {
+	if partition != "" {
+		return partition
 	}
-	if unit, ok := n.m.view.unitOf(cmp.Or(app, "default")); ok {
-		return unit
+	if partition, ok := n.m.view.partitionOf(cmp.Or(app, "default")); ok {
+		return partition
 	}
 	return n.m.view.fallback()
 }
@@ -321,7 +321,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 	defer cancel()
 	for {
 		changed := n.m.view.change()
-		a := n.m.view.assignment(n.unitFor("", req.App))
+		a := n.m.view.assignment(n.partitionFor("", req.App))
 		if a.Server != "" {
 			return a, nil
 		}
@@ -335,7 +335,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 
 // Watch sends a host its assignment, now and at every change.
 func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
-	if req.Unit != "" && n.m.router.units[req.Unit] == nil {
+	if req.Unit != "" && n.m.router.partitions[req.Unit] == nil {
 		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Unit)
 	}
 	app := ""
@@ -345,7 +345,7 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	var last *apiv1.Assignment
 	for {
 		changed := n.m.view.reroute()
-		a := n.m.view.assignment(n.unitFor(req.Unit, app))
+		a := n.m.view.assignment(n.partitionFor(req.Unit, app))
 		a.Leave = req.Unit != "" && !n.m.view.works(req)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
@@ -369,7 +369,7 @@ func (n *clusterNames) Join(stream apiv1.Nameserver_JoinServer) error {
 		return err
 	}
 	if len(report.AllUnits) == 0 {
-		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.view.units})
+		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.view.partitions})
 	}
 	return status.Error(codes.FailedPrecondition, "this server is of a cluster on etcd, and nameserver of that alone: start the other server with the same --etcd-endpoints")
 }
@@ -387,9 +387,9 @@ func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (
 			s.ScheduleRate += u.Rate
 			s.Hosts = max(s.Hosts, int32(u.Hosts))
 		}
-		for unit, o := range v.owners {
+		for partition, o := range v.owners {
 			if o.Server == id {
-				s.Apps = append(s.Apps, n.m.view.appsOf(unit)...)
+				s.Apps = append(s.Apps, n.m.view.appsOf(partition)...)
 			}
 		}
 		slices.Sort(s.Apps)
@@ -431,7 +431,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 			servers[id].State = "draining"
 		}
 	}
-	for _, name := range v.units {
+	for _, name := range v.partitions {
 		o := v.owners[name]
 		u := &apiv1.Unit{Name: name, State: "owned", Owner: o.Server, Address: o.Address, Epoch: o.Epoch}
 		p, alive := v.servers[o.Server]
@@ -522,8 +522,8 @@ func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServer
 // MoveUnit assigns a partition to a server. It does not wait for the move.
 func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
 	v := s.m.view.look()
-	if !slices.Contains(v.units, req.Unit) {
-		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.units, ", "))
+	if !slices.Contains(v.partitions, req.Unit) {
+		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.partitions, ", "))
 	}
 	id, err := v.find(req.Server)
 	if err != nil {

@@ -34,15 +34,15 @@ import (
 
 // several is a cluster of servers in this process, with an etcd of its own.
 type several struct {
-	t     *testing.T
-	dir   string
-	token string // the file with the token that members share
-	etcd  *etcd.Member
-	units int
-	most  int                 // up to how many hosts each works for all partitions; 0: the default
-	split float64             // the rate, in schedules a second, from which an app is split; 0: the default
-	all   map[string]*process // by name
-	at    map[string]string   // by name
+	t          *testing.T
+	dir        string
+	token      string // the file with the token that members share
+	etcd       *etcd.Member
+	partitions int
+	most       int                 // up to how many hosts each works for all partitions; 0: the default
+	split      float64             // the rate, in schedules a second, from which an app is split; 0: the default
+	all        map[string]*process // by name
+	at         map[string]string   // by name
 }
 
 const (
@@ -65,9 +65,9 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-func newSeveral(t *testing.T, units int, names ...string) *several {
+func newSeveral(t *testing.T, partitions int, names ...string) *several {
 	t.Helper()
-	w := &several{t: t, dir: t.TempDir(), units: units, all: map[string]*process{}, at: map[string]string{}}
+	w := &several{t: t, dir: t.TempDir(), partitions: partitions, all: map[string]*process{}, at: map[string]string{}}
 	w.token = filepath.Join(w.dir, "token")
 	if err := os.WriteFile(w.token, []byte(memberToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func (w *several) start(name string) *process {
 	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
-			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
 			Zone: "zone-" + name, Capacity: 3,
 		})
 	})
@@ -171,7 +171,7 @@ func owned(s *sdk.Cluster) map[string]int {
 	return n
 }
 
-func unitOf(s *sdk.Cluster, name string) *sdk.Unit {
+func partitionOf(s *sdk.Cluster, name string) *sdk.Unit {
 	for _, u := range s.GetUnits() {
 		if u.GetName() == name {
 			return u
@@ -249,7 +249,7 @@ func TestUnitsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
-		u := unitOf(s, u.Name)
+		u := partitionOf(s, u.Name)
 		return u.GetAddress() == to && u.GetState() == "owned"
 	})
 	t.Logf("a planned move took %v from the command", time.Since(began).Round(time.Millisecond))
@@ -297,9 +297,9 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit, other := s.Units[0], ""
+	partition, other := s.Units[0], ""
 	for _, m := range s.Servers {
-		if m.Address != unit.Address {
+		if m.Address != partition.Address {
 			other = m.Id
 		}
 	}
@@ -311,10 +311,10 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 	defer behind.Close() //nolint:errcheck // a test's
 	var j *etcd.Journal
 	for j == nil { // the owner takes it back when it can
-		if err := behind.Depose(t.Context(), unit.Name); err != nil {
+		if err := behind.Depose(t.Context(), partition.Name); err != nil {
 			t.Fatal(err)
 		}
-		if j, err = behind.Own(t.Context(), unit.Name); err != nil {
+		if j, err = behind.Own(t.Context(), partition.Name); err != nil {
 			var held *etcd.OwnedError
 			if !errors.As(err, &held) && !errors.Is(err, journal.ErrFenced) {
 				t.Fatal(err)
@@ -322,8 +322,8 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 		}
 	}
 	w.until(c, "the unit to be served where it was", func(s *sdk.Cluster) bool {
-		u := unitOf(s, unit.Name)
-		return u.GetAddress() == unit.Address && u.GetState() == "owned" && u.GetEpoch() > j.Epoch()
+		u := partitionOf(s, partition.Name)
+		return u.GetAddress() == partition.Address && u.GetState() == "owned" && u.GetEpoch() > j.Epoch()
 	})
 }
 
@@ -338,14 +338,14 @@ func (w *several) untilBothOwn(c *sdk.Client) {
 func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
 	w.t.Helper()
 	conn, ctx := dial(w.t, w.all[servers[0]], adminToken)
-	for i := range w.units {
+	for i := range w.partitions {
 		app := fmt.Sprint("placed", i)
 		if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	apps := map[string]string{}
-	for i := range w.units {
+	for i := range w.partitions {
 		app := fmt.Sprint("placed", i)
 		a, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: app})
 		if err != nil {
@@ -673,7 +673,7 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 	if err := <-moving; err != nil {
 		t.Fatal(err)
 	}
-	w.until(c, "the unit is elsewhere", func(s *sdk.Cluster) bool { return unitOf(s, where.Unit).GetAddress() == w.at[to] })
+	w.until(c, "the unit is elsewhere", func(s *sdk.Cluster) bool { return partitionOf(s, where.Unit).GetAddress() == w.at[to] })
 	if _, err := c.Apply(t.Context(), &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func LightHost(ctx context.Context, nameserver, token, id string) error {
 	defer names.Close() //nolint:errcheck // a test's
 	c := viaNames(names, id, HostConfig{Name: id}, token, slog.New(slog.DiscardHandler))
 	w, err := session.New(session.Config{
-		ID: id, Slots: 1, Connect: c.server, Units: c.units, ConnectUnit: c.unit,
+		ID: id, Slots: 1, Connect: c.server, Units: c.partitions, ConnectUnit: c.partition,
 		Run: func(context.Context, *session.Attempt) *apiv1.TaskResult {
 			return &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}
 		},

@@ -143,12 +143,12 @@ func settled(err error) error {
 
 // later returns an error that goes away by itself. It names the partition that will have
 // another owner then, and no address.
-func later(unit, format string, args ...any) error {
+func later(partition, format string, args ...any) error {
 	s := status.New(codes.Unavailable, fmt.Sprintf(format, args...))
-	if unit == "" {
+	if partition == "" {
 		return s.Err()
 	}
-	if with, err := s.WithDetails(&apiv1.Assignment{Unit: unit}); err == nil {
+	if with, err := s.WithDetails(&apiv1.Assignment{Unit: partition}); err == nil {
 		s = with
 	}
 	return s.Err()

@@ -68,7 +68,7 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 		g.Applied, g.Again = o.store.Applied(), true
 		return g, nil
 	}
-	for i, u := range o.units {
+	for i, u := range o.partitions {
 		if want := fmt.Sprintf("%s.%d", g.Group, i+1); u.name != want {
 			return g, fmt.Errorf("%s holds the unit %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.data.path, u.name, g.Group, want)
 		}
@@ -121,12 +121,12 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	err = c.Seed(ctx, g.Group, g.Applied+1)
-	for _, u := range o.units {
+	for _, u := range o.partitions {
 		if err == nil {
 			err = c.Seed(ctx, u.name, u.store.Applied()+1)
 		}
 	}
-	if err == nil && len(o.units) > 0 {
+	if err == nil && len(o.partitions) > 0 {
 		err = o.place(connecting, newClusterView(c, g.Group, g.Server, "", log))
 	}
 	if errors.Is(err, etcd.ErrHasRecords) {
@@ -138,11 +138,11 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 // place creates as many partitions as the directory has, and gives the apps the placement
 // that they had. Rows that an earlier attempt has written stay.
 func (o *stopped) place(ctx context.Context, r *clusterView) error {
-	if err := r.begin(ctx, len(o.units)+1); err != nil {
+	if err := r.begin(ctx, len(o.partitions)+1); err != nil {
 		return err
 	}
-	if want := len(o.units) + 1; len(r.units) != want {
-		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.group, len(r.units), o.data.path, want)
+	if want := len(o.partitions) + 1; len(r.partitions) != want {
+		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.group, len(r.partitions), o.data.path, want)
 	}
 	text, err := os.ReadFile(o.data.join(placementFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -89,9 +89,9 @@ func (d *hostAssignment) hear(value string, deleted bool) error {
 // clusterLocked returns the state that decides which hosts work for which partitions. The
 // caller holds r.mu as long as it uses the result.
 func (r *clusterView) clusterLocked() *nameserver.Cluster {
-	return &nameserver.Cluster{Units: r.units, HostAssignment: r.dividedLocked(), Home: func(app string) (string, bool) {
-		unit, ok := r.apps[app]
-		return unit, ok
+	return &nameserver.Cluster{Units: r.partitions, HostAssignment: r.dividedLocked(), Home: func(app string) (string, bool) {
+		partition, ok := r.apps[app]
+		return partition, ok
 	}}
 }
 
@@ -134,13 +134,13 @@ func (r *clusterView) noteDividesLocked() {
 
 // gathered reports whether all hosts that a partition borrows for an app have a session
 // with its owner; have is how many do. After gatherPatience it reports true in any case.
-func (r *clusterView) gathered(unit, app string, have int) bool {
+func (r *clusterView) gathered(partition, app string, have int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dividedLocked().GetUnitsPerHost() == 0 {
 		return true
 	}
-	since, called := r.hostAssignment.calls[[2]string{unit, app}]
+	since, called := r.hostAssignment.calls[[2]string{partition, app}]
 	if !called {
 		return false
 	}
@@ -148,7 +148,7 @@ func (r *clusterView) gathered(unit, app string, have int) bool {
 		return true
 	}
 	want := 0
-	for _, u := range r.units {
+	for _, u := range r.partitions {
 		p := r.servers[r.owners[u].Server]
 		if p == nil || !p.Owns[u].Counted || len(p.Owns[u].Serve) >= maxServed {
 			return false // hosts that count there may still be connecting
@@ -160,8 +160,8 @@ func (r *clusterView) gathered(unit, app string, have int) bool {
 
 // demand returns what the owner of a partition reports of its hosts. The report is empty
 // while there are so few hosts that the balancer does not need it.
-func (u *unit) demand(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r demandReport) {
-	if len(u.view.units) < 2 || u.view.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
+func (u *partition) demand(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r demandReport) {
+	if len(u.view.partitions) < 2 || u.view.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
 		return r
 	}
 	c, err := s.HostDemand(ctx)
@@ -172,13 +172,13 @@ func (u *unit) demand(ctx context.Context, s *sched.Server, hosts int, since tim
 }
 
 // count makes the report of a partition's hosts from its host demand.
-func (r *clusterView) count(unit string, c sched.HostDemand, settled bool) demandReport {
+func (r *clusterView) count(partition string, c sched.HostDemand, settled bool) demandReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cluster := r.clusterLocked()
 	rep := demandReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
 	for _, h := range c.Hosts {
-		if cluster.Anchor(h.ID, h.Apps) != unit {
+		if cluster.Anchor(h.ID, h.Apps) != partition {
 			continue
 		}
 		rep.Here++
@@ -209,8 +209,8 @@ type assignmentHistory struct {
 // false while a partition does not report its hosts.
 func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 	byApp, known = map[string]int{}, true
-	for _, unit := range v.units {
-		r := v.servers[v.owners[unit].Server].Owns[unit]
+	for _, partition := range v.partitions {
+		r := v.servers[v.owners[partition].Server].Owns[partition]
 		known = known && r.Counted
 		all += r.Here
 		for app, n := range r.Serve {
@@ -225,7 +225,7 @@ func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 func (s *splits) divide(v *view, now time.Time) *apiv1.HostAssignment {
 	was := v.hostAssignment
 	is := &apiv1.HostAssignment{}
-	if !s.neverHosts && len(v.units) > 1 && v.mayDivide() {
+	if !s.neverHosts && len(v.partitions) > 1 && v.mayDivide() {
 		s.attend(v, was, is, now)
 	}
 	if is.UnitsPerHost > 0 {
@@ -241,13 +241,13 @@ func (s *splits) divide(v *view, now time.Time) *apiv1.HostAssignment {
 
 // attend sets for how many partitions a host works.
 func (s *splits) attend(v *view, was, is *apiv1.HostAssignment, now time.Time) {
-	units := len(v.units)
+	partitions := len(v.partitions)
 	all, _, known := v.hostsOf()
 	if !known { // a partition is moving, so the number of hosts is not known
 		is.UnitsPerHost = was.GetUnitsPerHost()
 		return
 	}
-	n, more := s.cfg.Attend(int(was.GetUnitsPerHost()), all, units, s.assignments.more, now)
+	n, more := s.cfg.Attend(int(was.GetUnitsPerHost()), all, partitions, s.assignments.more, now)
 	is.UnitsPerHost, s.assignments.more = int32(n), more
 }
 
@@ -270,21 +270,21 @@ func (s *splits) dividedApps(v *view, was *apiv1.HostAssignment) (apps []*apiv1.
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
 		at, w := v.partitionsOf(app), v.placements.wishes[app]
-		units := distinct(slices.Concat(at, w.Units))
-		if len(units) < 2 {
+		partitions := distinct(slices.Concat(at, w.Units))
+		if len(partitions) < 2 {
 			continue
 		}
 		// The primary partition comes first: hosts that are not divided count in it.
 		home := v.homes[app]
-		units = append([]string{home}, slices.DeleteFunc(units, func(u string) bool { return u == home })...)
-		d := &apiv1.DividedApp{App: app, Units: units, Divided: before[app]}
+		partitions = append([]string{home}, slices.DeleteFunc(partitions, func(u string) bool { return u == home })...)
+		d := &apiv1.DividedApp{App: app, Units: partitions, Divided: before[app]}
 		if known {
 			d.Divided = s.cfg.Divided(hosts[app], before[app])
 		}
-		for _, unit := range units {
+		for _, partition := range partitions {
 			n := 0
 			for slot := range job.Slots {
-				if len(w.Units) == job.Slots && w.Units[slot] == unit || len(w.Units) != job.Slots && at[slot] == unit {
+				if len(w.Units) == job.Slots && w.Units[slot] == partition || len(w.Units) != job.Slots && at[slot] == partition {
 					n++
 				}
 			}
@@ -303,16 +303,16 @@ func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls
 			d.needed[k] = now // written by an earlier balancer
 		}
 	}
-	for _, unit := range v.units {
-		for app, hopeless := range v.servers[v.owners[unit].Server].Owns[unit].Calls {
-			k := [2]string{unit, app}
-			if hopeless || !d.needed[k].IsZero() || v.roomBeside(unit) {
+	for _, partition := range v.partitions {
+		for app, hopeless := range v.servers[v.owners[partition].Server].Owns[partition].Calls {
+			k := [2]string{partition, app}
+			if hopeless || !d.needed[k].IsZero() || v.roomBeside(partition) {
 				d.needed[k] = now
 			}
 		}
 	}
 	for k, at := range d.needed {
-		if now.Sub(at) >= d.lasts || !slices.Contains(v.units, k[0]) {
+		if now.Sub(at) >= d.lasts || !slices.Contains(v.partitions, k[0]) {
 			delete(d.needed, k)
 			continue
 		}
@@ -326,10 +326,10 @@ func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls
 
 // roomBeside reports whether the hosts that count in other partitions have enough slots
 // free. If not, borrowing them would not help.
-func (v *view) roomBeside(unit string) bool {
+func (v *view) roomBeside(partition string) bool {
 	slots, free := 0, 0
-	for _, other := range v.units {
-		if other != unit {
+	for _, other := range v.partitions {
+		if other != partition {
 			r := v.servers[v.owners[other].Server].Owns[other]
 			slots, free = slots+r.Slots, free+r.Free
 		}

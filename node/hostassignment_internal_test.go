@@ -23,7 +23,7 @@ func manyHosts(hosts int) *sight {
 		p := s.servers[id]
 		p.Divides, p.Splits = true, true
 		s.servers[id] = p
-		s.owners[s.units[i]] = etcd.Owner{Server: id, Epoch: 1}
+		s.owners[s.partitions[i]] = etcd.Owner{Server: id, Epoch: 1}
 	}
 	s.demand(hosts)
 	return s
@@ -31,18 +31,18 @@ func manyHosts(hosts int) *sight {
 
 // demand sets the number of hosts that count in each partition.
 func (s *sight) demand(hosts int) {
-	for _, unit := range s.units {
-		s.tell(unit, func(r *demandReport) {
+	for _, partition := range s.partitions {
+		s.tell(partition, func(r *demandReport) {
 			*r = demandReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
 		})
 	}
 }
 
-func (s *sight) tell(unit string, f func(*demandReport)) {
-	owns := s.servers[s.owners[unit].Server].Owns
-	r := owns[unit]
+func (s *sight) tell(partition string, f func(*demandReport)) {
+	owns := s.servers[s.owners[partition].Server].Owns
+	r := owns[partition]
 	f(&r.demandReport)
-	owns[unit] = r
+	owns[partition] = r
 }
 
 // divide makes one decision of the balancer and applies it. It reports whether there was
@@ -111,8 +111,8 @@ func TestBalancerCallsHosts(t *testing.T) {
 		}
 		s.now = s.now.Add(time.Second)
 	}
-	needs := func(unit string, calls map[string]bool) {
-		s.tell(unit, func(r *demandReport) { r.Calls = calls })
+	needs := func(partition string, calls map[string]bool) {
+		s.tell(partition, func(r *demandReport) { r.Calls = calls })
 	}
 	want("nobody needs any")
 	needs("u1", map[string]bool{"x": true})
@@ -122,8 +122,8 @@ func TestBalancerCallsHosts(t *testing.T) {
 	s.now = s.now.Add(58 * time.Second)
 	want("it ended a while ago")
 
-	for _, unit := range s.units {
-		s.tell(unit, func(r *demandReport) { r.Free = 0 })
+	for _, partition := range s.partitions {
+		s.tell(partition, func(r *demandReport) { r.Free = 0 })
 	}
 	needs("u2", map[string]bool{"x": false, "y": true})
 	want("hosts are busy everywhere", "u2/y")
@@ -198,9 +198,9 @@ func TestBalancerDividesAnApp(t *testing.T) {
 }
 
 // slotsIn assigns the slots to units in turn.
-func slotsIn(units ...string) (at []string) {
+func slotsIn(partitions ...string) (at []string) {
 	for i := range job.Slots {
-		at = append(at, units[i%len(units)])
+		at = append(at, partitions[i%len(partitions)])
 	}
 	return at
 }
@@ -309,7 +309,7 @@ func TestCount(t *testing.T) {
 		c.Hosts = append(c.Hosts, h)
 	}
 	here, x, all, free := 0, 0, 0, 0
-	for _, u := range r.units {
+	for _, u := range r.partitions {
 		rep := r.count(u, c, true)
 		here, x, all, free = here+rep.Here, x+rep.Serve["x"], all+rep.Serve[""], free+rep.Free
 		if u == "u1" && rep.Serve["x"] != 30 {

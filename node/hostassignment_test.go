@@ -101,21 +101,21 @@ func TestHostsAreDivided(t *testing.T) {
 	w.until(c, "each host works for one unit", func(s *sdk.Cluster) bool {
 		return s.UnitsPerHost == 1 && s.Hosts == hosts && sessions(s) == hosts
 	})
-	var units []string
-	for unit, app := range apps {
-		units = append(units, unit)
+	var partitions []string
+	for partition, app := range apps {
+		partitions = append(partitions, partition)
 		w.greets(c, &sdk.Job{App: app, Name: "hello"})
 		w.greets(c, &sdk.Job{App: app, Name: "everywhere", Fanout: &sdk.Fanout{Mode: "broadcast"}})
 	}
-	slices.Sort(units)
-	for _, unit := range units {
+	slices.Sort(partitions)
+	for _, partition := range partitions {
 		for i := range 5 {
-			if r := w.ends(c, apps[unit], "hello", fmt.Sprint(i)); !once(r) {
+			if r := w.ends(c, apps[partition], "hello", fmt.Sprint(i)); !once(r) {
 				t.Errorf("run %s after the attempts %v", r.Id, r.Attempts)
 			}
 		}
 	}
-	if r := w.ends(c, apps[units[0]], "everywhere", "all"); r.Parts != hosts || r.PartsSucceeded != hosts {
+	if r := w.ends(c, apps[partitions[0]], "everywhere", "all"); r.Parts != hosts || r.PartsSucceeded != hosts {
 		t.Errorf("a broadcast to %d hosts has %d parts, of which %d succeeded", hosts, r.Parts, r.PartsSucceeded)
 	}
 	// A run for a host that works for another partition.
@@ -123,10 +123,10 @@ func TestHostsAreDivided(t *testing.T) {
 	if err != nil || len(known) != hosts {
 		t.Fatalf("%d hosts, %v", len(known), err)
 	}
-	at := slices.IndexFunc(known, func(h *sdk.Host) bool { return balance.Assign(h.Id, units, nil) != units[1] })
+	at := slices.IndexFunc(known, func(h *sdk.Host) bool { return balance.Assign(h.Id, partitions, nil) != partitions[1] })
 	far := known[at]
-	w.greets(c, &sdk.Job{App: apps[units[1]], Name: "there", Routing: &sdk.Routing{Hosts: []string{far.Name}}})
-	if r := w.ends(c, apps[units[1]], "there", "1"); r.Host != far.Id {
+	w.greets(c, &sdk.Job{App: apps[partitions[1]], Name: "there", Routing: &sdk.Routing{Hosts: []string{far.Name}}})
+	if r := w.ends(c, apps[partitions[1]], "there", "1"); r.Host != far.Id {
 		t.Errorf("a run that is for host %s was executed by %s", far.Id, r.Host)
 	}
 	w.until(c, "hosts that were called leave again", func(s *sdk.Cluster) bool {
@@ -134,18 +134,18 @@ func TestHostsAreDivided(t *testing.T) {
 	})
 	// A run for a host that does not exist reports why it waits: all hosts were borrowed,
 	// and it is none of them.
-	w.greets(c, &sdk.Job{App: apps[units[2]], Name: "nowhere", Routing: &sdk.Routing{Hosts: []string{"nobody"}}})
-	lost, err := c.Trigger(t.Context(), sdk.Trigger{App: apps[units[2]], Job: "nowhere"})
+	w.greets(c, &sdk.Job{App: apps[partitions[2]], Name: "nowhere", Routing: &sdk.Routing{Hosts: []string{"nobody"}}})
+	lost, err := c.Trigger(t.Context(), sdk.Trigger{App: apps[partitions[2]], Job: "nowhere"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.until(c, "all hosts are called", func(s *sdk.Cluster) bool {
-		return int(unitOf(s, units[2]).Hosts) == hosts && slices.Contains(unitOf(s, units[2]).Calls, apps[units[2]])
+		return int(partitionOf(s, partitions[2]).Hosts) == hosts && slices.Contains(partitionOf(s, partitions[2]).Calls, apps[partitions[2]])
 	})
-	if why, err := c.ExplainRun(t.Context(), apps[units[2]], lost.RunID); err != nil || len(why.Hosts) != hosts {
+	if why, err := c.ExplainRun(t.Context(), apps[partitions[2]], lost.RunID); err != nil || len(why.Hosts) != hosts {
 		t.Errorf("%v, %v", why, err)
 	}
-	if _, err := c.Cancel(t.Context(), apps[units[2]], lost.RunID); err != nil {
+	if _, err := c.Cancel(t.Context(), apps[partitions[2]], lost.RunID); err != nil {
 		t.Fatal(err)
 	}
 	// A host goes away and comes back; a server goes away.
@@ -157,10 +157,10 @@ func TestHostsAreDivided(t *testing.T) {
 		t.Error(err)
 	}
 	w.until(c, "one server owns all", func(s *sdk.Cluster) bool { return owned(s)[w.at["a"]] == 3 })
-	for _, unit := range units {
-		w.ends(c, apps[unit], "hello", "after")
+	for _, partition := range partitions {
+		w.ends(c, apps[partition], "hello", "after")
 	}
-	if r := w.ends(c, apps[units[1]], "everywhere", "after"); r.Parts != hosts {
+	if r := w.ends(c, apps[partitions[1]], "everywhere", "after"); r.Parts != hosts {
 		t.Errorf("after a server went away a broadcast to %d hosts has %d parts", hosts, r.Parts)
 	}
 	w.until(c, "each host works for one unit again", func(s *sdk.Cluster) bool { return s.Hosts == hosts && sessions(s) == hosts })
@@ -203,7 +203,7 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 	}
 	home := splitOf(s, app).GetHome()
 	w.until(c, "the app and its hosts are in one unit", func(s *sdk.Cluster) bool {
-		return arrived(s, app, 1) && int(unitOf(s, home).Hosts) == hosts
+		return arrived(s, app, 1) && int(partitionOf(s, home).Hosts) == hosts
 	})
 	for i := range jobs {
 		w.ends(c, app, fmt.Sprint("job-", i), "merged")

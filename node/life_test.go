@@ -300,12 +300,12 @@ func ports(t *testing.T, n int) (all []string) {
 
 // clustered is a nameserver, a host, and servers with a member of etcd in each.
 type clustered struct {
-	t     *testing.T
-	dir   string
-	names *process
-	key   string // the file that seals secrets
-	etcd  string // an etcd outside the servers; "": each has a member in it
-	units int    // of the cluster; 0: the default
+	t          *testing.T
+	dir        string
+	names      *process
+	key        string // the file that seals secrets
+	etcd       string // an etcd outside the servers; "": each has a member in it
+	partitions int    // of the cluster; 0: the default
 	// settle is the minimum dwell time of partitions; 0: the default.
 	settle time.Duration
 	at     []string // client and peer of each member
@@ -343,7 +343,7 @@ func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 		SecretKey: w.key,
 	}
 	if w.etcd != "" {
-		cfg.Etcd.Endpoints, cfg.Etcd.Units, cfg.Etcd.Settle = []string{w.etcd}, w.units, w.settle
+		cfg.Etcd.Endpoints, cfg.Etcd.Units, cfg.Etcd.Settle = []string{w.etcd}, w.partitions, w.settle
 	} else {
 		cfg.Cluster = w.member(i)
 	}

@@ -16,20 +16,20 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// unitRuns are the runs of partitions, by partition. ask lists them in pages as the owner
+// partitionRuns are the runs of partitions, by partition. ask lists them in pages as the owner
 // of a partition does.
-type unitRuns map[string][]*apiv1.Run
+type partitionRuns map[string][]*apiv1.Run
 
-func (u unitRuns) ask(unit, token string, size int) (*apiv1.ListRunsResponse, error) {
+func (u partitionRuns) ask(partition, token string, size int) (*apiv1.ListRunsResponse, error) {
 	from := 0
 	if token != "" {
 		from, _ = strconv.Atoi(token)
 	}
-	rest, resp, page := u[unit][from:], &apiv1.ListRunsResponse{}, sched.Page{}
+	rest, resp, page := u[partition][from:], &apiv1.ListRunsResponse{}, sched.Page{}
 	for len(resp.Runs) < min(size, len(rest)) && page.Fits(rest[len(resp.Runs)]) {
 		resp.Runs = append(resp.Runs, rest[len(resp.Runs)])
 	}
-	if n := from + len(resp.Runs); n < len(u[unit]) {
+	if n := from + len(resp.Runs); n < len(u[partition]) {
 		resp.NextPageToken = strconv.Itoa(n)
 	}
 	return resp, nil
@@ -39,7 +39,7 @@ func (u unitRuns) ask(unit, token string, size int) (*apiv1.ListRunsResponse, er
 // as large as one partition's page, and following the pages shows each run once.
 func TestMergedRunsAreBounded(t *testing.T) {
 	const mostBytes = 3<<20 + 4<<10 // a page, and what its messages and tokens add
-	for name, c := range map[string]struct{ units, runs, errorBytes, size, pages int }{
+	for name, c := range map[string]struct{ partitions, runs, errorBytes, size, pages int }{
 		"small runs":                      {6, 100, 10, 60, 10},
 		"fewer runs asked for than units": {6, 3, 10, 1, 3},
 		"long errors":                     {6, 40, 60 << 10, 1000, 6},
@@ -48,24 +48,24 @@ func TestMergedRunsAreBounded(t *testing.T) {
 		"each is a page of its own":       {3, 2, 4 << 20, 1000, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			of := unitRuns{}
-			for i := range c.units {
-				unit := fmt.Sprint("u", i)
+			of := partitionRuns{}
+			for i := range c.partitions {
+				partition := fmt.Sprint("u", i)
 				for k := range c.runs {
-					of[unit] = append(of[unit], &apiv1.Run{
-						Id: fmt.Sprintf("%s-%d", unit, k), State: "failed", Error: strings.Repeat("e", c.errorBytes),
+					of[partition] = append(of[partition], &apiv1.Run{
+						Id: fmt.Sprintf("%s-%d", partition, k), State: "failed", Error: strings.Repeat("e", c.errorBytes),
 						PlannedAt: timestamppb.New(time.Unix(int64(1_000_000-k), 0)),
 					})
 				}
 			}
-			units := slices.Sorted(maps.Keys(of))
+			partitions := slices.Sorted(maps.Keys(of))
 			seen, pages := map[string]int{}, 0
 			for token := ""; pages == 0 || token != ""; pages++ {
-				from, err := parseUnitTokens(token, units)
+				from, err := parsePartitionTokens(token, partitions)
 				if err != nil {
 					t.Fatal(err)
 				}
-				page, err := mergeRuns(units, from, c.size, of.ask)
+				page, err := mergeRuns(partitions, from, c.size, of.ask)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,8 +80,8 @@ func TestMergedRunsAreBounded(t *testing.T) {
 				}
 				token = page.NextPageToken
 			}
-			if len(seen) != c.units*c.runs {
-				t.Errorf("%d runs were shown of %d", len(seen), c.units*c.runs)
+			if len(seen) != c.partitions*c.runs {
+				t.Errorf("%d runs were shown of %d", len(seen), c.partitions*c.runs)
 			}
 			for id, n := range seen {
 				if n > 1 {

@@ -89,9 +89,9 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.Wa
 	}
 }
 
-// unitsOf asks the nameserver for the partitions of its cluster, until it answers. There
+// partitionsOf asks the nameserver for the partitions of its cluster, until it answers. There
 // are none where servers do not share their journals.
-func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
+func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
 	for {
 		a, err := assigned(ctx, names, &apiv1.WatchRequest{Host: name, Apps: apps})
 		if err == nil {

@@ -76,16 +76,16 @@ func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id 
 		left = d
 	}
 	app := appOfRequest(req)
-	home, err := r.unitOf(ctx, app, false)
+	home, err := r.partitionOf(ctx, app, false)
 	if err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(left); ; {
-		unit, err := r.unitOfSlot(app, id.Slot(), home)
+		partition, err := r.partitionOfSlot(app, id.Slot(), home)
 		if err != nil {
 			return nil, err
 		}
-		found, err := r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
+		found, err := r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
 		switch {
 		case err != nil:
 			return nil, err

@@ -184,8 +184,8 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
-	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
-		return nil, errors.Join(err, errHasUnits)
+	if names, err := partitionsIn(d.path); err != nil || len(names) > 0 {
+		return nil, errors.Join(err, errHasPartitions)
 	}
 	if conf.Store, err = openStore(d, l, log); err != nil {
 		return nil, err
@@ -227,9 +227,9 @@ const snapshotTimes = 4
 
 // connect finds the servers with which a host has sessions.
 type connect struct {
-	server func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
-	units  func(ctx context.Context) ([]string, error) // partitions of the cluster; nil: there is one server
-	unit   func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
+	server     func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+	partitions func(ctx context.Context) ([]string, error) // partitions of the cluster; nil: there is one server
+	partition  func(ctx context.Context, partition string) (grpc.ClientConnInterface, io.Closer, error)
 }
 
 // hostParts are the open parts of a host.
@@ -289,7 +289,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping,
-		Connect: c.server, Units: c.units, ConnectUnit: c.unit, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c.server, Units: c.partitions, ConnectUnit: c.partition, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

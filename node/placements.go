@@ -35,8 +35,8 @@ const (
 
 // slotPlacement is the placement of one slot.
 type slotPlacement struct {
-	unit string
-	move uint64
+	partition string
+	move      uint64
 }
 
 // wish is the desired placement of the slots of an app.
@@ -63,7 +63,7 @@ func (p *placements) hear(kind, rest, value string, deleted bool) bool {
 	switch kind {
 	case rowSlot:
 		n, nerr := strconv.ParseUint(last, 10, 8)
-		unit, number, _ := strings.Cut(value, " ")
+		partition, number, _ := strings.Cut(value, " ")
 		move, merr := strconv.ParseUint(number, 10, 64)
 		if err != nil || nerr != nil || n >= job.Slots || merr != nil && !deleted {
 			return true
@@ -71,7 +71,7 @@ func (p *placements) hear(kind, rest, value string, deleted bool) bool {
 		if p.slots[app] == nil {
 			p.slots[app] = &[job.Slots]slotPlacement{}
 		}
-		if p.slots[app][n] = (slotPlacement{unit, move}); deleted {
+		if p.slots[app][n] = (slotPlacement{partition, move}); deleted {
 			p.slots[app][n] = slotPlacement{}
 		}
 	case rowHad:
@@ -104,34 +104,34 @@ func (r *clusterView) isSplit(app string) bool {
 	return len(r.placements.had[app]) > 0
 }
 
-// unitOfSlot returns the partition that has a slot of an app; ok is false when the app
+// partitionOfSlot returns the partition that has a slot of an app; ok is false when the app
 // has no partition yet.
-func (r *clusterView) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
+func (r *clusterView) partitionOfSlot(app string, slot uint8) (partition string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.placements.slots[app]; s != nil && s[slot].unit != "" {
-		return s[slot].unit, true
+	if s := r.placements.slots[app]; s != nil && s[slot].partition != "" {
+		return s[slot].partition, true
 	}
-	unit, ok = r.apps[app]
-	return unit, ok
+	partition, ok = r.apps[app]
+	return partition, ok
 }
 
-// unitsOfApp returns the partitions that have had a slot of an app, the primary one
+// partitionsOfApp returns the partitions that have had a slot of an app, the primary one
 // first; none when the app has no partition.
-func (r *clusterView) unitsOfApp(app string) []string {
+func (r *clusterView) partitionsOfApp(app string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	home, ok := r.apps[app]
 	if !ok {
 		return nil
 	}
-	units := []string{home}
-	for _, unit := range slices.Sorted(maps.Keys(r.placements.had[app])) {
-		if unit != home {
-			units = append(units, unit)
+	partitions := []string{home}
+	for _, partition := range slices.Sorted(maps.Keys(r.placements.had[app])) {
+		if partition != home {
+			partitions = append(partitions, partition)
 		}
 	}
-	return units
+	return partitions
 }
 
 // placementOf returns the placement of a slot that is in the table; zero: there is none.
@@ -162,40 +162,40 @@ func (r *clusterView) wished() []string {
 // wishing returns the partitions that should have slots of an app, and those that have
 // had some.
 func (r *clusterView) wishing(app string) []string {
-	units := r.unitsOfApp(app)
+	partitions := r.partitionsOfApp(app)
 	w, _ := r.wishOf(app)
-	for _, unit := range w.Units {
-		if !slices.Contains(units, unit) {
-			units = append(units, unit)
+	for _, partition := range w.Units {
+		if !slices.Contains(partitions, partition) {
+			partitions = append(partitions, partition)
 		}
 	}
-	return units
+	return partitions
 }
 
 // settleIn writes the placement of a slot that a partition has, unless the table has it,
 // or a later one.
-func (r *clusterView) settleIn(ctx context.Context, app string, slot uint8, unit string, move uint64) error {
-	if at := r.placementOf(app, slot); at.unit == unit && at.move == move || at.move > move {
+func (r *clusterView) settleIn(ctx context.Context, app string, slot uint8, partition string, move uint64) error {
+	if at := r.placementOf(app, slot); at.partition == partition && at.move == move || at.move > move {
 		return nil
 	}
 	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // not raised yet if the directory was restored
 		return err
 	}
 	escaped := url.PathEscape(app)
-	if home, ok := r.unitOf(app); !ok || home != unit {
-		if _, err := r.cluster.First(ctx, r.group, rowHad+escaped+"/"+unit, "1"); err != nil {
+	if home, ok := r.partitionOf(app); !ok || home != partition {
+		if _, err := r.cluster.First(ctx, r.group, rowHad+escaped+"/"+partition, "1"); err != nil {
 			return err
 		}
 	}
-	return r.cluster.Note(ctx, r.group, fmt.Sprintf("%s%s/%d", rowSlot, escaped, slot), fmt.Sprintf("%s %d", unit, move), false)
+	return r.cluster.Note(ctx, r.group, fmt.Sprintf("%s%s/%d", rowSlot, escaped, slot), fmt.Sprintf("%s %d", partition, move), false)
 }
 
 // settleAll is settleIn for all slots that have moved to a partition.
-func (r *clusterView) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
+func (r *clusterView) settleAll(ctx context.Context, partition string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
 		for slot, p := range sh.Slots {
 			if p.State == job.Here && p.Move > 0 {
-				if err := r.settleIn(ctx, app, uint8(slot), unit, p.Move); err != nil {
+				if err := r.settleIn(ctx, app, uint8(slot), partition, p.Move); err != nil {
 					return err
 				}
 			}
@@ -231,16 +231,16 @@ func (r *clusterView) splits(ctx context.Context) error {
 }
 
 // seatsOf returns, by slot, the partitions that have the slots of an app.
-func (v *view) partitionsOf(app string) (units []string) {
+func (v *view) partitionsOf(app string) (partitions []string) {
 	home := v.homes[app]
 	for slot := range job.Slots {
-		unit := home
-		if s, ok := v.placements.slots[app]; ok && s[slot].unit != "" {
-			unit = s[slot].unit
+		partition := home
+		if s, ok := v.placements.slots[app]; ok && s[slot].partition != "" {
+			partition = s[slot].partition
 		}
-		units = append(units, unit)
+		partitions = append(partitions, partition)
 	}
-	return units
+	return partitions
 }
 
 // clone returns a copy that does not change.

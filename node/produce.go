@@ -43,16 +43,16 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 	desc := apiv1.Producer_ServiceDesc.Streams[0]
 	var ahead *readingAhead // set at the first message for an app that is split
 	for m != nil {
-		units, split, err := r.unitsOf(stream.Context(), m)
+		partitions, split, err := r.partitionsOf(stream.Context(), m)
 		if err != nil {
 			return err
 		}
-		if len(units) < 2 && !split {
-			unit, app := r.view.fallback(), "default"
+		if len(partitions) < 2 && !split {
+			partition, app := r.view.fallback(), "default"
 			if len(m.Commands) > 0 {
-				unit, app = units[0], appOfCommand(m.Commands[0])
+				partition, app = partitions[0], appOfCommand(m.Commands[0])
 			}
-			if m, err = r.pass(apiv1.Producer_ServiceDesc.ServiceName, desc, unit, app, stream, m); err != nil {
+			if m, err = r.pass(apiv1.Producer_ServiceDesc.ServiceName, desc, partition, app, stream, m); err != nil {
 				return err
 			}
 			continue
@@ -152,7 +152,7 @@ func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*
 				return all, nil
 			}
 			n += len(m.Commands)
-			_, split, err := r.unitsOf(ahead.Context(), m)
+			_, split, err := r.partitionsOf(ahead.Context(), m)
 			if err != nil || !split || n > maxCommands || m.Ack != all[0].Ack {
 				return all, m
 			}
@@ -186,10 +186,10 @@ func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest
 	return nil
 }
 
-// unitsOf returns the partitions of a message's commands, each once. split reports that
+// partitionsOf returns the partitions of a message's commands, each once. split reports that
 // the message must be applied and that the jobs of one of its apps are in several
 // partitions.
-func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, split bool, err error) {
+func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (partitions []string, split bool, err error) {
 	last := ""
 	for _, c := range m.GetCommands() {
 		app := appOfCommand(c)
@@ -197,16 +197,16 @@ func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []
 			continue
 		}
 		last = app
-		unit, err := r.unitOf(ctx, app, true)
+		partition, err := r.partitionOf(ctx, app, true)
 		if err != nil {
 			return nil, false, err
 		}
 		split = split || m.Ack != "accepted" && r.view.isSplit(app)
-		if !slices.Contains(units, unit) {
-			units = append(units, unit)
+		if !slices.Contains(partitions, partition) {
+			partitions = append(partitions, partition)
 		}
 	}
-	return units, split, nil
+	return partitions, split, nil
 }
 
 const maxCommands = 256 // in a message, as everywhere
@@ -225,11 +225,11 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 		if split {
 			break
 		}
-		unit, err := r.unitOf(ctx, appOfCommand(c), true)
+		partition, err := r.partitionOf(ctx, appOfCommand(c), true)
 		if err != nil {
 			return nil, err
 		}
-		services, err := r.enter(ctx, unit, appOfCommand(c))
+		services, err := r.enter(ctx, partition, appOfCommand(c))
 		if err != nil {
 			return nil, err
 		}
@@ -295,27 +295,27 @@ func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 	of := map[string][]int{}
 	var order []string
 	for i, a := range accepted {
-		unit, err := r.unitOfCommand(ctx, a.Command, "applied")
+		partition, err := r.partitionOfCommand(ctx, a.Command, "applied")
 		if err != nil {
 			results[i] = refusal(err)
 			continue
 		}
-		if of[unit] == nil {
-			order = append(order, unit)
+		if of[partition] == nil {
+			order = append(order, partition)
 		}
-		of[unit] = append(of[unit], i)
+		of[partition] = append(of[partition], i)
 	}
-	var units sync.WaitGroup // concurrently: each needs an append
-	for _, unit := range order {
-		units.Go(func() {
-			if err := r.applyTo(ctx, unit, of[unit], accepted, again, results); err != nil {
-				for _, i := range of[unit] {
+	var partitions sync.WaitGroup // concurrently: each needs an append
+	for _, partition := range order {
+		partitions.Go(func() {
+			if err := r.applyTo(ctx, partition, of[partition], accepted, again, results); err != nil {
+				for _, i := range of[partition] {
 					results[i] = refusal(err)
 				}
 			}
 		})
 	}
-	units.Wait()
+	partitions.Wait()
 	return results, ctx.Err()
 }
 
@@ -328,13 +328,13 @@ func refusal(err error) *apiv1.CommandResult {
 	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
 }
 
-func (r *router) applyTo(ctx context.Context, unit string, of []int, accepted []*apiv1.Ingress, again bool, results []*apiv1.CommandResult) error {
+func (r *router) applyTo(ctx context.Context, partition string, of []int, accepted []*apiv1.Ingress, again bool, results []*apiv1.CommandResult) error {
 	var mine []*apiv1.Ingress
 	for _, i := range of {
 		mine = append(mine, accepted[i])
 	}
 	var done []*apiv1.CommandResult
-	services, err := r.enter(ctx, unit, appOfCommand(mine[0].Command))
+	services, err := r.enter(ctx, partition, appOfCommand(mine[0].Command))
 	address := named(err)
 	switch {
 	case err == nil:

@@ -110,7 +110,7 @@ func ofCluster(data string, own store.Journal) bool {
 	if _, err := os.Stat(filepath.Join(data, wasMember)); err == nil {
 		return true
 	}
-	names, err := unitsIn(data)
+	names, err := partitionsIn(data)
 	return err == nil && len(names) > 0
 }
 

@@ -12,17 +12,17 @@ import (
 type routing int
 
 const (
-	unrouted   routing = iota
-	byHome             // the primary partition, for state that the whole app shares
-	byHomeCopy         // likewise, and the other partitions get a copy before the call is answered
-	byJob              // the partition of the job
-	byRun              // the partition of the run's job
-	byCaller           // the partition of the run for which a host asks
-	byUnits            // all that ever had a job of the app; their answers are merged
-	byServer           // this server, whatever it owns
-	byAny              // any partition with a copy of the shared state
-	byCommand          // for each command the partition of its job
-	byStream           // the partition that the stream names
+	unrouted     routing = iota
+	byHome               // the primary partition, for state that the whole app shares
+	byHomeCopy           // likewise, and the other partitions get a copy before the call is answered
+	byJob                // the partition of the job
+	byRun                // the partition of the run's job
+	byCaller             // the partition of the run for which a host asks
+	byPartitions         // all that ever had a job of the app; their answers are merged
+	byServer             // this server, whatever it owns
+	byAny                // any partition with a copy of the shared state
+	byCommand            // for each command the partition of its job
+	byStream             // the partition that the stream names
 )
 
 // routings holds the routing of every method of the routed services. A method that is
@@ -30,25 +30,25 @@ const (
 var routings = map[string]routing{
 	"/wheelwork.v1.Jobs/ApplyJob":    byJob,
 	"/wheelwork.v1.Jobs/GetJob":      byJob,
-	"/wheelwork.v1.Jobs/ListJobs":    byUnits,
+	"/wheelwork.v1.Jobs/ListJobs":    byPartitions,
 	"/wheelwork.v1.Jobs/DeleteJob":   byJob,
 	"/wheelwork.v1.Jobs/PauseJob":    byJob,
 	"/wheelwork.v1.Jobs/ResumeJob":   byJob,
 	"/wheelwork.v1.Jobs/TriggerJob":  byJob,
 	"/wheelwork.v1.Jobs/SkipNext":    byJob,
 	"/wheelwork.v1.Jobs/BackfillJob": byJob,
-	"/wheelwork.v1.Jobs/BulkJobs":    byUnits,
+	"/wheelwork.v1.Jobs/BulkJobs":    byPartitions,
 
 	"/wheelwork.v1.Runs/GetRun":     byRun,
-	"/wheelwork.v1.Runs/ListRuns":   byUnits,
+	"/wheelwork.v1.Runs/ListRuns":   byPartitions,
 	"/wheelwork.v1.Runs/CancelRun":  byRun,
 	"/wheelwork.v1.Runs/RetryRun":   byRun,
 	"/wheelwork.v1.Runs/ExplainRun": byRun,
 	"/wheelwork.v1.Runs/WatchRun":   byRun,
 	"/wheelwork.v1.Runs/ReadLog":    byRun,
 
-	"/wheelwork.v1.Apps/ListApps": byUnits,
-	"/wheelwork.v1.Apps/GetApp":   byUnits,
+	"/wheelwork.v1.Apps/ListApps": byPartitions,
+	"/wheelwork.v1.Apps/GetApp":   byPartitions,
 	"/wheelwork.v1.Apps/PutApp":   byHomeCopy,
 
 	"/wheelwork.v1.Calendars/PutCalendar":    byHomeCopy,
@@ -100,8 +100,8 @@ var routings = map[string]routing{
 	"/wheelwork.v1.Guest/Map":           byCaller,
 	"/wheelwork.v1.Guest/GetSecret":     byCaller,
 
-	"/wheelwork.v1.Cluster/ListHosts":   byUnits,
-	"/wheelwork.v1.Cluster/GetOverview": byUnits,
+	"/wheelwork.v1.Cluster/ListHosts":   byPartitions,
+	"/wheelwork.v1.Cluster/GetOverview": byPartitions,
 	"/wheelwork.v1.Cluster/GetVersion":  byServer,
 }
 

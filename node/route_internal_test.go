@@ -54,7 +54,7 @@ func TestEveryMethodIsRouted(t *testing.T) {
 				if _, ok := req.(interface{ GetCaller() *apiv1.Caller }); !ok {
 					t.Errorf("%s is routed by its caller, and its request has none", method)
 				}
-			case byUnits:
+			case byPartitions:
 				if _, err := (&router{view: newClusterView(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
 					name != "ListApps" && name != "ListHosts" { // these are about the whole cluster
 					t.Errorf("%s: %v", method, err)
@@ -96,18 +96,18 @@ func TestSlotOf(t *testing.T) {
 // TestPagesOfUnits: merged pages name each job once and in order, whatever the pages of
 // the partitions are, and a job that moved meanwhile once.
 func TestPagesOfUnits(t *testing.T) {
-	units := [3][]string{}
+	partitions := [3][]string{}
 	var all []string
 	for i := range 100 {
 		name := fmt.Sprintf("job-%03d", i)
-		units[2-i%7%3] = append(units[2-i%7%3], name)
+		partitions[2-i%7%3] = append(partitions[2-i%7%3], name)
 		all = append(all, name)
 	}
-	units[0] = append(units[0], "job-050") // it is in two partitions
-	units[1] = append(units[1], "job-050")
-	for i := range units {
-		slices.Sort(units[i])
-		units[i] = slices.Compact(units[i])
+	partitions[0] = append(partitions[0], "job-050") // it is in two partitions
+	partitions[1] = append(partitions[1], "job-050")
+	for i := range partitions {
+		slices.Sort(partitions[i])
+		partitions[i] = slices.Compact(partitions[i])
 	}
 	for _, size := range []int{1, 2, 7, 50, 1000} {
 		var got []string
@@ -118,7 +118,7 @@ func TestPagesOfUnits(t *testing.T) {
 				t.Fatal(err)
 			}
 			var pages []*apiv1.ListJobsResponse
-			for _, names := range units {
+			for _, names := range partitions {
 				p := &apiv1.ListJobsResponse{}
 				for i, name := range names {
 					if name <= string(after) {
@@ -163,23 +163,23 @@ func TestPagesOfUnits(t *testing.T) {
 }
 
 func TestUnitTokens(t *testing.T) {
-	units := []string{"main", "main.1"}
-	if got, err := parseUnitTokens("", units); err != nil || len(got) != 2 {
+	partitions := []string{"main", "main.1"}
+	if got, err := parsePartitionTokens("", partitions); err != nil || len(got) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := parseUnitTokens("live.5", units); err != nil || got["main"] != "live.5" || len(got) != 1 {
+	if got, err := parsePartitionTokens("live.5", partitions); err != nil || got["main"] != "live.5" || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	want := unitTokens{"main.1": "live.7"}
-	if got, err := parseUnitTokens(want.String(), units); err != nil || got["main.1"] != "live.7" || len(got) != 1 {
+	want := partitionTokens{"main.1": "live.7"}
+	if got, err := parsePartitionTokens(want.String(), partitions); err != nil || got["main.1"] != "live.7" || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, s := range []string{unitsToken, unitsToken + "!", unitsToken + "e30", (unitTokens{"other": "x"}).String()} {
-		if got, err := parseUnitTokens(s, units); err == nil {
+	for _, s := range []string{partitionsToken, partitionsToken + "!", partitionsToken + "e30", (partitionTokens{"other": "x"}).String()} {
+		if got, err := parsePartitionTokens(s, partitions); err == nil {
 			t.Errorf("%q is %v", s, got)
 		}
 	}
-	if s := (unitTokens{}).String(); s != "" {
+	if s := (partitionTokens{}).String(); s != "" {
 		t.Errorf("no token is %q", s)
 	}
 }
@@ -208,12 +208,12 @@ func FuzzPlaces(f *testing.F) {
 
 // TestMergedPagesAreBounded merges full pages of several partitions.
 func TestMergedPagesAreBounded(t *testing.T) {
-	const units, jobs = 4, 40
+	const partitions, jobs = 4, 40
 	var pages []*apiv1.ListJobsResponse
-	for u := range units {
+	for u := range partitions {
 		p := &apiv1.ListJobsResponse{}
 		for i := range jobs {
-			p.Jobs = append(p.Jobs, &apiv1.Job{Name: fmt.Sprintf("job-%03d", i*units+u), Input: strings.Repeat("x", 60_000)})
+			p.Jobs = append(p.Jobs, &apiv1.Job{Name: fmt.Sprintf("job-%03d", i*partitions+u), Input: strings.Repeat("x", 60_000)})
 		}
 		pages = append(pages, p)
 	}

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// unitHeader names the partition to which a host's stream belongs, and its requests
+	// partitionHeader names the partition to which a host's stream belongs, and its requests
 	// on behalf of its runs.
-	unitHeader = "wheelwork-unit"
+	partitionHeader = "wheelwork-unit"
 	// localHeader names the partitions for which a server asks another one.
 	localHeader = "wheelwork-local"
 	// routePatience is how long a call waits for a partition that is moving from one
@@ -55,9 +55,9 @@ func routed() []*grpc.ServiceDesc {
 // Assignment, which clients follow. If none does, the call waits for routePatience at
 // most.
 type router struct {
-	view  *clusterView
-	units map[string]*unit
-	peers *peers
+	view       *clusterView
+	partitions map[string]*partition
+	peers      *peers
 	// writes reports whether a method may create an app.
 	writes func(method string) bool
 }
@@ -146,10 +146,10 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 	}
 	app := appOfRequest(req)
-	if by == byUnits && r.view.isSplit(app) {
+	if by == byPartitions && r.view.isSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
-	if _, ok := slotOf(by, req); !ok || by == byCaller || len(r.units) < 2 {
+	if _, ok := slotOf(by, req); !ok || by == byCaller || len(r.partitions) < 2 {
 		resp, err := r.callHere(ctx, service, m, method, req)
 		if err == nil && by == byHomeCopy {
 			err = r.copied(ctx, app)
@@ -175,7 +175,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 
 // callHere calls the partition of a request, if this server owns it.
 func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
-	name, app, err := r.unitFor(ctx, method, req)
+	name, app, err := r.partitionFor(ctx, method, req)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 		if moved(err) {
 			return nil, err
 		}
-		if status.Code(err) != codes.Unavailable || r.units[name].services.Load() == services {
+		if status.Code(err) != codes.Unavailable || r.partitions[name].services.Load() == services {
 			return resp, err
 		}
 		// The partition left this server during the call. Its next owner answers, or is
@@ -214,15 +214,15 @@ func answer(ctx context.Context, r *partitionServices, service string, m grpc.Me
 	}, nil)
 }
 
-// unitFor returns the partition of a request, and the app that decided it.
-func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app string, err error) {
+// partitionFor returns the partition of a request, and the app that decided it.
+func (r *router) partitionFor(ctx context.Context, method string, req any) (partition, app string, err error) {
 	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
 		app = c.GetCaller().GetApp()
 	} else if apps := appsOf(req); len(apps) > 0 {
 		app = apps[0]
 	} else if up, ok := req.(*apiv1.WorkUp); ok {
-		if named := metadata.ValueFromIncomingContext(ctx, unitHeader); len(named) == 1 && named[0] != "" {
-			if r.units[named[0]] == nil {
+		if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 && named[0] != "" {
+			if r.partitions[named[0]] == nil {
 				return "", "", status.Errorf(codes.NotFound, "the cluster has no unit %q", named[0])
 			}
 			return named[0], "", nil
@@ -234,44 +234,44 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 	if app == "" {
 		app = "default"
 	}
-	if unit, err = r.unitOf(ctx, app, r.writes(method)); err != nil {
+	if partition, err = r.partitionOf(ctx, app, r.writes(method)); err != nil {
 		return "", app, err
 	}
 	if slot, ok := slotOf(routings[method], req); ok {
-		unit, err = r.unitOfSlot(app, slot, unit)
+		partition, err = r.partitionOfSlot(app, slot, partition)
 	} else if routings[method] == byAny && r.view.isSplit(app) {
-		for _, other := range r.view.unitsOfApp(app) {
-			if u := r.units[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
+		for _, other := range r.view.partitionsOfApp(app) {
+			if u := r.partitions[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
 				return other, app, nil
 			}
 		}
 	}
-	return unit, app, err
+	return partition, app, err
 }
 
-// unitOfSlot returns the partition of a slot of an app. A slot that never moved is in
+// partitionOfSlot returns the partition of a slot of an app. A slot that never moved is in
 // home, the primary partition.
-func (r *router) unitOfSlot(app string, slot uint8, home string) (string, error) {
-	unit, ok := r.view.unitOfSlot(app, slot)
+func (r *router) partitionOfSlot(app string, slot uint8, home string) (string, error) {
+	partition, ok := r.view.partitionOfSlot(app, slot)
 	switch {
 	case !ok:
 		return home, nil
-	case r.units[unit] == nil:
-		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the unit %s, which this server does not know", slot, app, unit)
+	case r.partitions[partition] == nil:
+		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the unit %s, which this server does not know", slot, app, partition)
 	}
-	return unit, nil
+	return partition, nil
 }
 
-// unitOfCommand returns the partition that applies a command. A command that is only to
+// partitionOfCommand returns the partition that applies a command. A command that is only to
 // be accepted waits in the primary partition: where its job is then matters when it is
 // applied.
-func (r *router) unitOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
+func (r *router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
 	app := appOfCommand(c)
-	home, err := r.unitOf(ctx, app, true)
+	home, err := r.partitionOf(ctx, app, true)
 	if err != nil || ack == "accepted" {
 		return home, err
 	}
-	return r.unitOfSlot(app, slotOfCommand(c), home)
+	return r.partitionOfSlot(app, slotOfCommand(c), home)
 }
 
 // appOfRequest returns the app that a request is about.
@@ -285,17 +285,17 @@ func appOfRequest(req any) string {
 	return cmp.Or(app, "default")
 }
 
-// unitOf returns the primary partition of an app. An app without one gets one if write is
+// partitionOf returns the primary partition of an app. An app without one gets one if write is
 // set.
-func (r *router) unitOf(ctx context.Context, app string, write bool) (string, error) {
+func (r *router) partitionOf(ctx context.Context, app string, write bool) (string, error) {
 	if err := r.untilHeard(ctx); err != nil {
 		return "", err
 	}
-	if unit, ok := r.view.unitOf(app); ok {
-		if r.units[unit] == nil {
-			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, unit)
+	if partition, ok := r.view.partitionOf(app); ok {
+		if r.partitions[partition] == nil {
+			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, partition)
 		}
-		return unit, nil
+		return partition, nil
 	}
 	if !write {
 		return r.view.fallback(), nil
@@ -304,9 +304,9 @@ func (r *router) unitOf(ctx context.Context, app string, write bool) (string, er
 	defer cancel()
 	for {
 		changed := r.view.change()
-		unit, err := r.view.place(ctx, app)
+		partition, err := r.view.place(ctx, app)
 		if err == nil {
-			return unit, nil
+			return partition, nil
 		}
 		select {
 		case <-changed:
@@ -337,7 +337,7 @@ func (r *router) untilHeard(ctx context.Context) error {
 // enter returns the services of a partition, once this server owns it. The caller must
 // call leave.
 func (r *router) enter(ctx context.Context, name, app string) (*partitionServices, error) {
-	u := r.units[name]
+	u := r.partitions[name]
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
@@ -347,7 +347,7 @@ func (r *router) enter(ctx context.Context, name, app string) (*partitionService
 		}
 		a := r.view.assignment(name)
 		if a.Server != "" && a.Server != r.view.self {
-			return nil, elsewhereUnit(app, a)
+			return nil, elsewherePartition(app, a)
 		}
 		select {
 		case <-changed:
@@ -360,7 +360,7 @@ func (r *router) enter(ctx context.Context, name, app string) (*partitionService
 	}
 }
 
-func elsewhereUnit(app string, a *apiv1.Assignment) error {
+func elsewherePartition(app string, a *apiv1.Assignment) error {
 	if app == "" {
 		app = "of the unit " + a.Unit
 	}
@@ -387,15 +387,15 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		if by == unrouted {
 			return status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 		}
-		name, app, err := r.unitFor(stream.Context(), method, first)
+		name, app, err := r.partitionFor(stream.Context(), method, first)
 		if err != nil {
 			return err
 		}
 		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.view.isSplit(app) {
-			if name, err = r.unitOfLog(stream.Context(), app, name, q); err != nil {
+			if name, err = r.partitionOfLog(stream.Context(), app, name, q); err != nil {
 				return err
 			}
-		} else if slot, ok := slotOf(by, first); ok && len(r.units) > 1 {
+		} else if slot, ok := slotOf(by, first); ok && len(r.partitions) > 1 {
 			stream = &claiming{stream, sched.OnSlot(stream.Context(), app, slot)}
 		}
 		if by == byHomeCopy {
@@ -450,7 +450,7 @@ func (r *router) pass(service string, m grpc.StreamDesc, name, app string, strea
 	if err != nil {
 		return nil, err
 	}
-	p := &passed{ServerStream: stream, first: first, r: r, unit: name, app: app}
+	p := &passed{ServerStream: stream, first: first, r: r, partition: name, app: app}
 	ended := make(chan error, 1)
 	go func() {
 		defer services.leave()
@@ -479,10 +479,10 @@ const cutAfter = 50 * time.Millisecond
 // partition was known.
 type passed struct {
 	grpc.ServerStream
-	r     *router
-	first proto.Message // nil after it was delivered
-	unit  string
-	app   string // of the last commands; this partition has it
+	r         *router
+	first     proto.Message // nil after it was delivered
+	partition string
+	app       string // of the last commands; this partition has it
 	// mixed was received, and is for another partition; this one was told that the stream
 	// ended.
 	mixed *apiv1.ProduceRequest
@@ -532,7 +532,7 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 		if app == p.app {
 			continue
 		}
-		if unit, ok := p.r.view.unitOf(app); !ok || unit != p.unit {
+		if partition, ok := p.r.view.partitionOf(app); !ok || partition != p.partition {
 			return false
 		}
 		p.app = app
@@ -544,8 +544,8 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 // owns that: a digest names the same bytes everywhere.
 func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
 	const chunk = 1 << 20
-	for _, name := range r.view.units {
-		code, err := r.units[name].conf.Modules.Get(req.Digest)
+	for _, name := range r.view.partitions {
+		code, err := r.partitions[name].conf.Modules.Get(req.Digest)
 		if err != nil {
 			continue
 		}
@@ -591,7 +591,7 @@ type gathering[Q, A proto.Message] struct {
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
-	names := g.r.view.units
+	names := g.r.view.partitions
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
@@ -599,7 +599,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	elsewhere := map[string][]string{} // partitions by the address of their owner
 	var addresses []string
 	for _, name := range names {
-		u := g.r.units[name]
+		u := g.r.partitions[name]
 		if u == nil {
 			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
 		}
@@ -633,17 +633,17 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
-func (g *gathering[Q, A]) peer(ctx context.Context, address string, units []string) (resp A, err error) {
+func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
 	conn, err := transport.Dial(address, g.r.peers.token, g.r.peers.caCert)
 	if err != nil {
 		return resp, err
 	}
 	defer conn.Close() //nolint:errcheck // the answer has come
-	for _, name := range units {
+	for _, name := range partitions {
 		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
 	}
 	if resp, err = g.ask(ctx, conn); err != nil {
-		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the units %s, does not answer: %s", address, strings.Join(units, ", "), status.Convert(err).Message())
+		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the units %s, does not answer: %s", address, strings.Join(partitions, ", "), status.Convert(err).Message())
 	}
 	return resp, nil
 }

@@ -15,27 +15,27 @@ import (
 // fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &router{view: newClusterView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), units: map[string]*unit{"main": nil, "main.1": {}}}
-		r.view.units = []string{"main", "main.1"}
-		if unit, err := r.unitOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
-			t.Errorf("without the table the app is in %q: %v", unit, err)
+		r := &router{view: newClusterView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), partitions: map[string]*partition{"main": nil, "main.1": {}}}
+		r.view.partitions = []string{"main", "main.1"}
+		if partition, err := r.partitionOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
+			t.Errorf("without the table the app is in %q: %v", partition, err)
 		}
 		type answer struct {
-			unit string
-			err  error
+			partition string
+			err       error
 		}
 		got := make(chan answer, 1)
 		go func() {
-			unit, err := r.unitOf(t.Context(), "a", false)
-			got <- answer{unit, err}
+			partition, err := r.partitionOf(t.Context(), "a", false)
+			got <- answer{partition, err}
 		}()
 		synctest.Wait()
 		r.view.hear([]etcd.Fact{{Key: rowApp + "a", Value: "main.1"}}, true)
 		if a := <-got; a != (answer{"main.1", nil}) {
-			t.Errorf("with the table the app is in %q: %v", a.unit, a.err)
+			t.Errorf("with the table the app is in %q: %v", a.partition, a.err)
 		}
-		if unit, err := r.unitOf(t.Context(), "nowhere", false); unit != "main" || err != nil {
-			t.Errorf("an app that is nowhere is in %q: %v", unit, err)
+		if partition, err := r.partitionOf(t.Context(), "nowhere", false); partition != "main" || err != nil {
+			t.Errorf("an app that is nowhere is in %q: %v", partition, err)
 		}
 	})
 }

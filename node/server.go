@@ -189,7 +189,7 @@ func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens processTo
 	s.parts.ingress.Register(s.server.GRPC)
 	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
 	if m != nil {
-		kept = &unitBackups{m: m, log: s.log}
+		kept = &partitionBackups{m: m, log: s.log}
 	}
 	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
 	if s.self, err = s.dial(inner); err != nil {

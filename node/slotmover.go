@@ -26,7 +26,7 @@ import (
 // from the current state, so a server that takes the partition over continues what the
 // owner before it began.
 type slotMover struct {
-	u     *unit
+	u     *partition
 	s     *sched.Server
 	epoch uint64 // of this server's ownership of the partition
 
@@ -61,7 +61,7 @@ const (
 	handAgain = 100 * time.Millisecond
 )
 
-func newSlotMover(u *unit, s *sched.Server, epoch uint64) *slotMover {
+func newSlotMover(u *partition, s *sched.Server, epoch uint64) *slotMover {
 	return &slotMover{u: u, s: s, epoch: epoch, copying: make(chan struct{}, 1), why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
 }
 
@@ -145,7 +145,7 @@ func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) erro
 		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != h.u.name:
 			to = wish.Units[slot]
 		}
-		if to == "" || h.u.router.units[to] == nil {
+		if to == "" || h.u.router.partitions[to] == nil {
 			continue
 		}
 		stays = false
@@ -280,13 +280,13 @@ func takeSlot(ctx context.Context, r *clusterView, services *partitionServices, 
 // that have slots of it, or should have some, and to the others that are named.
 func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.view
-	units := r.wishing(app)
-	for _, unit := range others {
-		if !slices.Contains(units, unit) {
-			units = append(units, unit)
+	partitions := r.wishing(app)
+	for _, partition := range others {
+		if !slices.Contains(partitions, partition) {
+			partitions = append(partitions, partition)
 		}
 	}
-	if len(units) < 2 {
+	if len(partitions) < 2 {
 		return nil
 	}
 	select {
@@ -311,20 +311,20 @@ func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) e
 	had := h.copies[app]
 	h.mu.Unlock()
 	is := copied{state: body, to: map[string]uint64{}}
-	for _, unit := range units {
-		epoch := r.assignment(unit).GetEpoch()
-		if unit == h.u.name {
+	for _, partition := range partitions {
+		epoch := r.assignment(partition).GetEpoch()
+		if partition == h.u.name {
 			continue
 		}
-		if slices.Equal(had.state, body) && had.to[unit] == epoch && epoch != 0 {
-			is.to[unit] = epoch
+		if slices.Equal(had.state, body) && had.to[partition] == epoch && epoch != 0 {
+			is.to[partition] = epoch
 			continue
 		}
-		if e := h.copyTo(ctx, unit, st); e != nil {
+		if e := h.copyTo(ctx, partition, st); e != nil {
 			err = cmp.Or(err, e)
 			continue
 		}
-		is.to[unit] = epoch
+		is.to[partition] = epoch
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -332,13 +332,13 @@ func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) e
 	return err
 }
 
-func (h *slotMover) copyTo(ctx context.Context, unit string, st *apiv1.AppState) error {
-	services, err := h.u.router.enter(ctx, unit, st.App)
+func (h *slotMover) copyTo(ctx context.Context, partition string, st *apiv1.AppState) error {
+	services, err := h.u.router.enter(ctx, partition, st.App)
 	address := named(err)
 	switch {
 	case err == nil:
 		defer services.leave()
-		return copyApp(ctx, h.u.router, unit, services, st)
+		return copyApp(ctx, h.u.router, partition, services, st)
 	case address == "":
 		return err
 	}
@@ -346,13 +346,13 @@ func (h *slotMover) copyTo(ctx context.Context, unit string, st *apiv1.AppState)
 	if err != nil {
 		return err
 	}
-	_, err = apiv1.NewMembershipClient(conn).CopyApp(ctx, &apiv1.CopyAppRequest{Unit: unit, State: st})
+	_, err = apiv1.NewMembershipClient(conn).CopyApp(ctx, &apiv1.CopyAppRequest{Unit: partition, State: st})
 	return err
 }
 
 // copyApp takes a copy into a partition of this server, with the code of the modules.
-func copyApp(ctx context.Context, r *router, unit string, services *partitionServices, st *apiv1.AppState) error {
-	u := r.units[unit]
+func copyApp(ctx context.Context, r *router, partition string, services *partitionServices, st *apiv1.AppState) error {
+	u := r.partitions[partition]
 	var missing []string
 	for _, m := range st.GetModules() {
 		if m.CollectedAt == nil && !u.conf.Modules.Has(m.Digest) && !slices.Contains(missing, m.Digest) {
@@ -360,7 +360,7 @@ func copyApp(ctx context.Context, r *router, unit string, services *partitionSer
 		}
 	}
 	missing = slices.DeleteFunc(missing, func(digest string) bool {
-		for _, other := range r.units { // the other partitions of this server have most of them
+		for _, other := range r.partitions { // the other partitions of this server have most of them
 			if code, err := other.conf.Modules.Get(digest); err == nil {
 				_, err := u.conf.Modules.Put(code)
 				return err == nil
@@ -380,7 +380,7 @@ func (r *router) copied(ctx context.Context, app string) error {
 	if len(r.view.wishing(app)) < 2 {
 		return nil
 	}
-	home, ok := r.view.unitOf(app)
+	home, ok := r.view.partitionOf(app)
 	if !ok {
 		return nil
 	}
@@ -425,7 +425,7 @@ func (r *router) copyOut(ctx context.Context, home, app string) error {
 		return err
 	}
 	services.leave()
-	h := r.units[home].mover.Load()
+	h := r.partitions[home].mover.Load()
 	if h == nil {
 		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
 	}

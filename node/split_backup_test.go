@@ -48,7 +48,7 @@ func newSplittable(t *testing.T) *clustered {
 	}
 	t.Parallel()
 	w := newClustered(t)
-	w.etcd, w.units, w.settle = beside(t), 3, time.Second
+	w.etcd, w.partitions, w.settle = beside(t), 3, time.Second
 	return w
 }
 
@@ -100,11 +100,11 @@ func TestBackupOfSplitApp(t *testing.T) {
 			}
 		}
 	}
-	split := func(c *sdk.Client, units int) {
+	split := func(c *sdk.Client, partitions int) {
 		t.Helper()
 		var err error
-		if units > 1 {
-			_, err = c.SplitApp(within(t), app, units)
+		if partitions > 1 {
+			_, err = c.SplitApp(within(t), app, partitions)
 		} else {
 			_, err = c.MergeApp(within(t), app)
 		}
@@ -167,7 +167,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 		if _, err := node.Restore(within(t), bytes.NewReader(made), w.data(n), nil); err != nil {
 			t.Fatal(err)
 		}
-		w.etcd, w.units = beside(t), 0
+		w.etcd, w.partitions = beside(t), 0
 		if _, err := node.Grow(within(t), w.grow(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ type nobody struct{ sched.Remote }
 
 // freeze freezes a slot of an app for a move, in the directory of a stopped server. It
 // calls no method of its sched.Remote.
-func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
+func freeze(t *testing.T, dir, app string, slot uint8, partition string) {
 	t.Helper()
 	log, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "journal")})
 	if err != nil {
@@ -259,7 +259,7 @@ func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	_, err = s.Leave(ctx, app, slot, unit, 30*time.Second)
+	_, err = s.Leave(ctx, app, slot, partition, 30*time.Second)
 	end()
 	if err := errors.Join(err, <-ended, st.Close(), log.Close()); err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	freeze(t, w.data(1), app, job.SlotOf(name), "main.2")
-	w.etcd, w.units = beside(t), 0
+	w.etcd, w.partitions = beside(t), 0
 	if _, err := node.Grow(within(t), w.grow(1)); err != nil {
 		t.Fatal(err)
 	}

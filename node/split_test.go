@@ -32,10 +32,10 @@ func splitOf(s *sdk.Cluster, app string) *sdk.SplitApp {
 
 // arrived reports whether the slots of an app have their desired placement, in so many
 // partitions.
-func arrived(s *sdk.Cluster, app string, units int) bool {
+func arrived(s *sdk.Cluster, app string, partitions int) bool {
 	x := splitOf(s, app)
 	if x == nil {
-		return units == 1
+		return partitions == 1
 	}
 	with := 0
 	for _, sh := range x.Shares {
@@ -46,7 +46,7 @@ func arrived(s *sdk.Cluster, app string, units int) bool {
 			with++
 		}
 	}
-	return with == units
+	return with == partitions
 }
 
 // TestAppIsSplit: an app is spread over three partitions of two servers and merged again,
@@ -234,14 +234,14 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 		for _, u := range s.Units {
 			s = w.until(c, "nothing moves", func(s *sdk.Cluster) bool { return owned(s) != nil })
 			to := w.at["a"]
-			if unitOf(s, u.Name).Address == to {
+			if partitionOf(s, u.Name).Address == to {
 				to = w.at["b"]
 			}
 			if _, err := c.MoveUnit(t.Context(), u.Name, to); err != nil {
 				t.Fatal(err)
 			}
 			w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
-				is := unitOf(s, u.Name)
+				is := partitionOf(s, u.Name)
 				return is.GetAddress() == to && is.GetState() == "owned"
 			})
 		}
@@ -324,7 +324,7 @@ func TestHotAppSpreads(t *testing.T) {
 	servers := func(s *sdk.Cluster) int {
 		at := map[string]bool{}
 		for _, sh := range splitOf(s, "hot").GetShares() {
-			if u := unitOf(s, sh.Unit); sh.Slots > 0 && u.GetState() == "owned" {
+			if u := partitionOf(s, sh.Unit); sh.Slots > 0 && u.GetState() == "owned" {
 				at[u.GetAddress()] = true
 			}
 		}

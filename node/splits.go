@@ -23,18 +23,18 @@ import (
 // This file decides over which partitions an app is spread: by request of an operator, or
 // by its rate and its hosts.
 
-// unitLoads returns the partitions as the balancer's algorithm takes them.
-func (v *view) unitLoads() (units []balance.Unit) {
-	for _, name := range v.units {
+// partitionLoads returns the partitions as the balancer's algorithm takes them.
+func (v *view) partitionLoads() (partitions []balance.Unit) {
+	for _, name := range v.partitions {
 		u := balance.Unit{Name: name, Server: v.owners[name].Server}
 		p, alive := v.servers[u.Server]
 		if !alive {
 			u.Server = ""
 		}
 		u.Rate, u.Hosts, u.Draining = p.Owns[name].Rate, p.Owns[name].Here, v.draining[u.Server]
-		units = append(units, u)
+		partitions = append(partitions, u)
 	}
-	return units
+	return partitions
 }
 
 // appLoads returns the apps that have a rate, many hosts or a desired placement, as the
@@ -144,18 +144,18 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 
 // decide returns the desired placements to write, by app.
 func (s *splits) decide(v *view, home func(app string) (string, bool), now time.Time) map[string]wish {
-	if s.never && (s.neverHosts || v.hostAssignment.GetUnitsPerHost() == 0) || len(v.units) < 2 || v.maySplit() != nil {
+	if s.never && (s.neverHosts || v.hostAssignment.GetUnitsPerHost() == 0) || len(v.partitions) < 2 || v.maySplit() != nil {
 		return nil
 	}
-	units, apps := v.unitLoads(), v.appLoads(home, s.cfg.MaxHosts)
+	partitions, apps := v.partitionLoads(), v.appLoads(home, s.cfg.MaxHosts)
 	for i := range apps {
 		a := &apps[i]
 		a.Since = s.since[a.Name]
-		a.Hot = sinceWhen(s.hot, a.Name, s.cfg.Hot(a, units), now)
-		a.Small = sinceWhen(s.small, a.Name, s.cfg.Small(a, units), now)
+		a.Hot = sinceWhen(s.hot, a.Name, s.cfg.Hot(a, partitions), now)
+		a.Small = sinceWhen(s.small, a.Name, s.cfg.Small(a, partitions), now)
 	}
 	out := map[string]wish{}
-	for app, at := range balance.Spread(s.cfg, apps, units, now) {
+	for app, at := range balance.Spread(s.cfg, apps, partitions, now) {
 		out[app] = wish{Units: at}
 		s.since[app] = now
 	}
@@ -181,7 +181,7 @@ func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) tim
 
 // spread decides over which partitions apps are spread. Only the balancer calls it.
 func (s *balancer) spread(ctx context.Context, v *view, now time.Time) {
-	for app, w := range s.splits.decide(v, s.view.unitOf, now) {
+	for app, w := range s.splits.decide(v, s.view.partitionOf, now) {
 		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", distinct(w.Units))
 		if err := s.view.wishFor(ctx, app, w); err != nil {
 			s.log.Warn("a decision could not be written", "app", app, "error", err)
@@ -204,18 +204,18 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 		if req.Auto {
 			return wish{Units: v.partitionsOf(app)}, nil
 		}
-		units := v.unitLoads()
+		partitions := v.partitionLoads()
 		n := int(req.Units)
 		switch {
-		case n < 0 || n == 1 || n > len(units):
-			return wish{}, status.Errorf(codes.InvalidArgument, "units is %d: the cluster has %d, and an app is split over 2 of them at least; 0 means all", n, len(units))
+		case n < 0 || n == 1 || n > len(partitions):
+			return wish{}, status.Errorf(codes.InvalidArgument, "units is %d: the cluster has %d, and an app is split over 2 of them at least; 0 means all", n, len(partitions))
 		case n == 0:
-			n = len(units)
+			n = len(partitions)
 		}
-		to := balance.Choose(a.Home, units, n)
+		to := balance.Choose(a.Home, partitions, n)
 		if len(to) < n {
 			err := status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
-			if slices.ContainsFunc(units, func(u balance.Unit) bool { return u.Server == "" }) {
+			if slices.ContainsFunc(partitions, func(u balance.Unit) bool { return u.Server == "" }) {
 				err = unowned{err}
 			}
 			return wish{}, err
@@ -261,18 +261,18 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *bal
 	}
 	r := s.m.view
 	v := r.look()
-	if len(v.units) < 2 {
+	if len(v.partitions) < 2 {
 		return nil, status.Error(codes.FailedPrecondition, "the cluster has one unit, so there is nothing that an app could be split over: the number of units is that with which a cluster begins (--units)")
 	}
 	if err := v.maySplit(); err != nil {
 		return nil, err
 	}
-	home, ok := r.unitOf(app)
+	home, ok := r.partitionOf(app)
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", app)
 	}
 	a := balance.App{Name: app, Home: home}
-	for _, x := range v.appLoads(r.unitOf, math.MaxInt) {
+	for _, x := range v.appLoads(r.partitionOf, math.MaxInt) {
 		if x.Name == app {
 			a = x
 		}
@@ -334,11 +334,11 @@ const maxSlotBytes = 1 << 30
 
 // own returns the services of a partition of this server. The name comes from a caller,
 // which may know earlier than this server that the partition moves here; own then waits.
-func (s *membership) own(ctx context.Context, unit string) (*partitionServices, error) {
-	if s.m.router.units[unit] == nil {
-		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", unit)
+func (s *membership) own(ctx context.Context, partition string) (*partitionServices, error) {
+	if s.m.router.partitions[partition] == nil {
+		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", partition)
 	}
-	return s.m.router.enter(ctx, unit, "")
+	return s.m.router.enter(ctx, partition, "")
 }
 
 // CopyApp takes a copy of an app's shared state into a partition of this server.
@@ -378,25 +378,25 @@ func splitsOf(v *view) (all []*apiv1.SplitApp) {
 	_, hosts, _ := v.hostsOf()
 	why := map[string][]string{}
 	for _, p := range v.servers {
-		for unit, u := range p.Owns {
+		for partition, u := range p.Owns {
 			for app, by := range u.Rates {
 				if rates[app] == nil {
 					rates[app] = map[string]float64{}
 				}
 				for _, r := range by {
-					rates[app][unit] += r
+					rates[app][partition] += r
 				}
 			}
 			for app, text := range u.Stuck {
-				why[app] = append(why[app], unit+": "+text)
+				why[app] = append(why[app], partition+": "+text)
 			}
 		}
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
 		at, w := v.partitionsOf(app), v.placements.wishes[app]
 		s := &apiv1.SplitApp{App: app, Home: v.homes[app], ByHand: w.ByHand}
-		units := distinct(slices.Concat(at, w.Units))
-		if len(units) < 2 {
+		partitions := distinct(slices.Concat(at, w.Units))
+		if len(partitions) < 2 {
 			continue
 		}
 		if i := slices.IndexFunc(v.hostAssignment.GetApps(), func(d *apiv1.DividedApp) bool { return d.App == app }); i >= 0 && v.hostAssignment.GetUnitsPerHost() > 0 {
@@ -404,13 +404,13 @@ func splitsOf(v *view) (all []*apiv1.SplitApp) {
 		}
 		slices.Sort(why[app])
 		s.Trouble = strings.Join(why[app], "; ")
-		for _, unit := range units {
-			share := &apiv1.AppShare{Unit: unit, ScheduleRate: rates[app][unit]}
+		for _, partition := range partitions {
+			share := &apiv1.AppShare{Unit: partition, ScheduleRate: rates[app][partition]}
 			for slot := range at {
-				if at[slot] == unit {
+				if at[slot] == partition {
 					share.Slots++
 				}
-				if len(w.Units) == job.Slots && w.Units[slot] == unit || len(w.Units) == 0 && at[slot] == unit {
+				if len(w.Units) == job.Slots && w.Units[slot] == partition || len(w.Units) == 0 && at[slot] == partition {
 					share.Wanted++
 				}
 			}

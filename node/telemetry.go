@@ -71,13 +71,13 @@ func newTelemetry(ctx context.Context, role string) (*telemetry, error) {
 	return t, nil
 }
 
-// unitMeter returns a meter for one partition of a cluster: its metrics have the
+// partitionMeter returns a meter for one partition of a cluster: its metrics have the
 // partition as the label unit, and end with unregister.
-func (t *telemetry) unitMeter(unit string) (_ metric.Meter, unregister func(), err error) {
-	labelled := &revocable{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"unit": unit}, t.registry)}
+func (t *telemetry) partitionMeter(partition string) (_ metric.Meter, unregister func(), err error) {
+	labelled := &revocable{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"unit": partition}, t.registry)}
 	reader, err := promexport.New(promexport.WithRegisterer(labelled), promexport.WithoutScopeInfo(), promexport.WithoutTargetInfo())
 	if err != nil {
-		return nil, nil, fmt.Errorf("set up the metrics of the unit %s: %w", unit, err)
+		return nil, nil, fmt.Errorf("set up the metrics of the unit %s: %w", partition, err)
 	}
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	return meters.Meter("github.com/wheelworkhq/wheelwork"), func() {

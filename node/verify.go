@@ -30,12 +30,12 @@ func Stores(data string) *ClosedStores {
 	if _, err := os.Stat(filepath.Join(data, "store")); err == nil {
 		c.names = append(c.names, "")
 	}
-	units, err := unitsIn(data)
+	partitions, err := partitionsIn(data)
 	if err != nil {
 		return c
 	}
-	for _, unit := range units {
-		c.names = append(c.names, path.Join(unitsDir, unit))
+	for _, partition := range partitions {
+		c.names = append(c.names, path.Join(partitionsDir, partition))
 	}
 	return c
 }

@@ -44,7 +44,7 @@ type clusterView struct {
 
 	mu             sync.Mutex
 	heard          [2]bool // whether the table, and the owners, were received
-	units          []string
+	partitions     []string
 	apps           map[string]string
 	known          map[string]bool
 	servers        map[string]*presence
@@ -68,18 +68,18 @@ type presence struct {
 	At      int64  `json:"at"` // Unix milliseconds, by the server's clock
 	// For the balancer: its zone, its capacity relative to the other servers, and its
 	// round trip to etcd in microseconds, without which nothing becomes durable.
-	Zone     string                 `json:"zone,omitempty"`
-	Capacity float64                `json:"capacity,omitempty"`
-	TripUs   int64                  `json:"trip_us,omitempty"`
-	Splits   bool                   `json:"splits,omitempty"`  // it knows apps that are split
-	Divides  bool                   `json:"divides,omitempty"` // it knows host assignments
-	Passes   bool                   `json:"passes,omitempty"`  // it takes calls that servers pass on, see [forwarder]
-	Owns     map[string]unitReport  `json:"owns"`              // by partition
-	Follows  map[string]followState `json:"follows"`
+	Zone     string                     `json:"zone,omitempty"`
+	Capacity float64                    `json:"capacity,omitempty"`
+	TripUs   int64                      `json:"trip_us,omitempty"`
+	Splits   bool                       `json:"splits,omitempty"`  // it knows apps that are split
+	Divides  bool                       `json:"divides,omitempty"` // it knows host assignments
+	Passes   bool                       `json:"passes,omitempty"`  // it takes calls that servers pass on, see [forwarder]
+	Owns     map[string]partitionReport `json:"owns"`              // by partition
+	Follows  map[string]followState     `json:"follows"`
 }
 
-// unitReport is what the owner of a partition reports of it.
-type unitReport struct {
+// partitionReport is what the owner of a partition reports of it.
+type partitionReport struct {
 	Rate  float64 `json:"rate"` // schedules a second
 	Hosts int     `json:"hosts"`
 	Apps  int     `json:"apps"`
@@ -100,7 +100,7 @@ type followState struct {
 }
 
 const (
-	rowUnits      = "units"
+	rowPartitions = "units"
 	rowApp        = "app/"
 	rowKnown      = "known/"
 	rowHere       = "server/"
@@ -126,24 +126,24 @@ func (r *clusterView) reset() {
 
 // begin sets the partitions of the cluster, unless an earlier server did, and reads which
 // there are.
-func (r *clusterView) begin(ctx context.Context, units int) error {
+func (r *clusterView) begin(ctx context.Context, partitions int) error {
 	names := []string{r.group}
-	for i := 1; i < units; i++ {
+	for i := 1; i < partitions; i++ {
 		names = append(names, fmt.Sprintf("%s.%d", r.group, i))
 	}
 	row, err := json.Marshal(names)
 	if err != nil {
 		return err
 	}
-	stands, err := r.cluster.First(ctx, r.group, rowUnits, string(row))
+	stands, err := r.cluster.First(ctx, r.group, rowPartitions, string(row))
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(stands), &r.units); err != nil || len(r.units) == 0 {
+	if err := json.Unmarshal([]byte(stands), &r.partitions); err != nil || len(r.partitions) == 0 {
 		return fmt.Errorf("etcd says that %q are the units of the group %s, which names none", stands, r.group)
 	}
-	if units > 0 && len(r.units) != units {
-		r.log.Info("the number of units is that with which the cluster began", "units", len(r.units), "asked", units)
+	if partitions > 0 && len(r.partitions) != partitions {
+		r.log.Info("the number of units is that with which the cluster began", "units", len(r.partitions), "asked", partitions)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (r *clusterView) change() <-chan struct{} {
 // view is a copy of the cluster view at one moment.
 type view struct {
 	heard          bool // the table and the owners were received
-	units          []string
+	partitions     []string
 	apps           int
 	known          map[string]bool
 	servers        map[string]presence
@@ -288,7 +288,7 @@ func (r *clusterView) look() view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := view{
-		heard: r.heard[0] && r.heard[1], units: r.units, apps: len(r.apps),
+		heard: r.heard[0] && r.heard[1], partitions: r.partitions, apps: len(r.apps),
 		known: maps.Clone(r.known), servers: map[string]presence{}, wants: maps.Clone(r.wants),
 		ready: maps.Clone(r.ready), draining: maps.Clone(r.draining), owners: maps.Clone(r.owners),
 	}
@@ -318,7 +318,7 @@ func (r *clusterView) lasting(ctx context.Context) (map[string]string, error) {
 		rows = map[string]string{}
 		for _, f := range facts {
 			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
-			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain, rowAssignment + "/":
+			case rowPartitions + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain, rowAssignment + "/":
 			default:
 				rows[f.Key] = f.Value
 			}
@@ -338,23 +338,23 @@ type standing struct {
 	ready bool       // the desired owner can take over from this owner
 }
 
-func (r *clusterView) standing(unit string) standing {
+func (r *clusterView) standing(partition string) standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := standing{owner: r.owners[unit]}
-	if want := r.wants[unit]; r.servers[want] != nil || want == r.self {
+	s := standing{owner: r.owners[partition]}
+	if want := r.wants[partition]; r.servers[want] != nil || want == r.self {
 		s.want = want
-		s.ready = s.owner.Server != "" && r.ready[unit+"/"+want] == s.owner.Epoch
+		s.ready = s.owner.Server != "" && r.ready[partition+"/"+want] == s.owner.Epoch
 	}
 	return s
 }
 
-// unitOf returns the primary partition of an app; ok is false when it has none yet.
-func (r *clusterView) unitOf(app string) (unit string, ok bool) {
+// partitionOf returns the primary partition of an app; ok is false when it has none yet.
+func (r *clusterView) partitionOf(app string) (partition string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	unit, ok = r.apps[app]
-	return unit, ok
+	partition, ok = r.apps[app]
+	return partition, ok
 }
 
 // hasHeard reports whether the cluster's table was ever received.
@@ -366,19 +366,19 @@ func (r *clusterView) hasHeard() bool {
 
 // fallback returns the partition that answers for apps without a partition: like all
 // others, it holds nothing of them.
-func (r *clusterView) fallback() string { return r.units[0] }
+func (r *clusterView) fallback() string { return r.partitions[0] }
 
 // assignment returns the owner of a partition. It names no server if there is none, or if
 // it is an earlier one at this server's address: that one is gone, although etcd names it
 // until its lease ends, and a call sent there would come back here.
-func (r *clusterView) assignment(unit string) *apiv1.Assignment {
+func (r *clusterView) assignment(partition string) *apiv1.Assignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := r.owners[unit]
+	o := r.owners[partition]
 	if o.Server != r.self && o.Address == r.address {
 		o.Server, o.Address = "", ""
 	}
-	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: unit, Units: r.units}
+	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: partition, Units: r.partitions}
 }
 
 // passable reports whether the server of an assignment takes calls that other servers
@@ -394,18 +394,18 @@ func (r *clusterView) passable(a *apiv1.Assignment) bool {
 // fails while a partition has not reported which apps it holds, because the app may be
 // one of them.
 func (r *clusterView) place(ctx context.Context, app string) (string, error) {
-	unit, err := r.emptiest()
+	partition, err := r.emptiest()
 	if err != nil {
 		return "", err
 	}
-	unit, err = r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), unit)
+	partition, err = r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), partition)
 	if err != nil {
 		return "", fmt.Errorf("give the app %s a place: %w", app, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.apps[app] = unit
-	return unit, nil
+	r.apps[app] = partition
+	return partition, nil
 }
 
 // emptiest returns the partition for a new app: the one with the smallest rate, as its
@@ -415,20 +415,20 @@ func (r *clusterView) emptiest() (string, error) {
 	defer r.mu.Unlock()
 	rates, apps := map[string]float64{}, map[string]int{}
 	for _, p := range r.servers {
-		for unit, u := range p.Owns {
-			rates[unit] += u.Rate
+		for partition, u := range p.Owns {
+			rates[partition] += u.Rate
 		}
 	}
-	for _, unit := range r.apps {
-		apps[unit]++
+	for _, partition := range r.apps {
+		apps[partition]++
 	}
 	best := ""
-	for _, unit := range r.units {
-		if !r.known[unit] {
-			return "", fmt.Errorf("the unit %s has had no owner yet, so nobody knows which apps it holds", unit)
+	for _, partition := range r.partitions {
+		if !r.known[partition] {
+			return "", fmt.Errorf("the unit %s has had no owner yet, so nobody knows which apps it holds", partition)
 		}
-		if best == "" || rates[unit]+placeCost*float64(apps[unit]) < rates[best]+placeCost*float64(apps[best]) {
-			best = unit
+		if best == "" || rates[partition]+placeCost*float64(apps[partition]) < rates[best]+placeCost*float64(apps[best]) {
+			best = partition
 		}
 	}
 	return best, nil
@@ -440,20 +440,20 @@ const placeCost = 0.2
 
 // declare writes the apps that a partition holds. Its owner calls it before it serves the
 // partition.
-func (r *clusterView) declare(ctx context.Context, unit string, apps []string) error {
+func (r *clusterView) declare(ctx context.Context, partition string, apps []string) error {
 	for _, app := range slices.Sorted(slices.Values(apps)) {
-		if at, ok := r.unitOf(app); ok && at == unit {
+		if at, ok := r.partitionOf(app); ok && at == partition {
 			continue
 		}
-		at, err := r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), unit)
+		at, err := r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), partition)
 		if err != nil {
 			return err
 		}
-		if at != unit {
-			r.log.Error("an app is in two units: what one of them holds of it is not seen", "app", app, "unit", unit, "other", at)
+		if at != partition {
+			r.log.Error("an app is in two units: what one of them holds of it is not seen", "app", app, "unit", partition, "other", at)
 		}
 	}
-	_, err := r.cluster.First(ctx, r.group, rowKnown+unit, "1")
+	_, err := r.cluster.First(ctx, r.group, rowKnown+partition, "1")
 	return err
 }
 
@@ -478,11 +478,11 @@ func (r *clusterView) wake() {
 }
 
 // appsOf returns the apps whose primary partition this is.
-func (r *clusterView) appsOf(unit string) (apps []string) {
+func (r *clusterView) appsOf(partition string) (apps []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for app, at := range r.apps {
-		if at == unit {
+		if at == partition {
 			apps = append(apps, app)
 		}
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-func quietView(units ...string) *clusterView {
+func quietView(partitions ...string) *clusterView {
 	r := newClusterView(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
-	r.units = units
+	r.partitions = partitions
 	return r
 }
 
@@ -53,7 +53,7 @@ func TestAssignmentToWhoWasHereBefore(t *testing.T) {
 
 func TestViewHears(t *testing.T) {
 	r := quietView("main", "main.1")
-	here, err := json.Marshal(presence{Address: "h:1", Owns: map[string]unitReport{"main": {Rate: 3}}})
+	here, err := json.Marshal(presence{Address: "h:1", Owns: map[string]partitionReport{"main": {Rate: 3}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func TestViewHears(t *testing.T) {
 		t.Error("nobody is told of the change")
 	}
 	r.hearOwners(map[string]etcd.Owner{"main": {Server: "you", Epoch: 3}, "main.1": {Server: "me", Epoch: 7}})
-	if unit, ok := r.unitOf("a/b"); unit != "main.1" || !ok {
-		t.Errorf("the app is in %q", unit)
+	if partition, ok := r.partitionOf("a/b"); partition != "main.1" || !ok {
+		t.Errorf("the app is in %q", partition)
 	}
 	if s := r.standing("main.1"); s.want != "you" || !s.ready || s.owner.Server != "me" {
 		t.Errorf("%+v", s)
@@ -92,17 +92,17 @@ func TestViewHears(t *testing.T) {
 func TestViewPlaces(t *testing.T) {
 	r := quietView("main", "main.1", "main.2")
 	r.hear(facts("known/main", "1", "known/main.1", "1"), true)
-	if unit, err := r.emptiest(); err == nil {
-		t.Errorf("placed in %s while nobody knows what main.2 holds", unit)
+	if partition, err := r.emptiest(); err == nil {
+		t.Errorf("placed in %s while nobody knows what main.2 holds", partition)
 	}
 	busy := `{"owns":{"main":{"rate":50},"main.1":{"rate":0.1}}}`
 	r.hear(facts("known/main.2", "1", "server/x", busy), false)
 	for i, want := range []string{"main.2", "main.1", "main.2", "main.1", "main.2"} {
-		unit, err := r.emptiest()
-		if unit != want || err != nil {
-			t.Errorf("app %d goes to %s, %v, want %s", i, unit, err, want)
+		partition, err := r.emptiest()
+		if partition != want || err != nil {
+			t.Errorf("app %d goes to %s, %v, want %s", i, partition, err, want)
 		}
-		r.hear(facts(fmt.Sprint("app/", i), unit), false)
+		r.hear(facts(fmt.Sprint("app/", i), partition), false)
 	}
 }
 
@@ -120,10 +120,10 @@ func TestFindsServers(t *testing.T) {
 
 func TestClusterStatus(t *testing.T) {
 	v := view{
-		units: []string{"main", "main.1", "main.2", "main.3"},
+		partitions: []string{"main", "main.1", "main.2", "main.3"},
 		servers: map[string]presence{
-			"a": {Address: "h:1", Owns: map[string]unitReport{"main": {Rate: 2, Hosts: 3, Apps: 4}}, Follows: map[string]followState{"main.1": {}}},
-			"b": {Address: "h:2", Owns: map[string]unitReport{"main.1": {Rate: 5}}, Follows: map[string]followState{"main": {}}},
+			"a": {Address: "h:1", Owns: map[string]partitionReport{"main": {Rate: 2, Hosts: 3, Apps: 4}}, Follows: map[string]followState{"main.1": {}}},
+			"b": {Address: "h:2", Owns: map[string]partitionReport{"main.1": {Rate: 5}}, Follows: map[string]followState{"main": {}}},
 		},
 		wants:    map[string]string{"main": "b", "main.1": "b"},
 		draining: map[string]bool{"b": true, "c": true},
@@ -154,7 +154,7 @@ func TestClusterStatus(t *testing.T) {
 // partition has an owner.
 func TestRouterWaitsForAnOwner(t *testing.T) {
 	r := quietView("main")
-	x := &router{view: r, units: map[string]*unit{"main": {name: "main"}}, writes: func(string) bool { return false }}
+	x := &router{view: r, partitions: map[string]*partition{"main": {name: "main"}}, writes: func(string) bool { return false }}
 	done := make(chan error, 1)
 	go func() {
 		_, err := x.enter(t.Context(), "main", "pay")
@@ -213,8 +213,8 @@ func FuzzRoster(f *testing.F) {
 func TestTellsOfUnitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quietView("main", "main.1")
-		u := &unit{name: "main.1"}
-		p := &serverParts{member: &memberParts{view: r, units: []*unit{{name: "main"}, u}}}
+		u := &partition{name: "main.1"}
+		p := &serverParts{member: &memberParts{view: r, partitions: []*partition{{name: "main"}, u}}}
 		told := make(chan string)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {

@@ -144,8 +144,8 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 
 // viaNames connects a host to the servers that the nameserver names. id is the host's.
 func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token string, log *slog.Logger) connect {
-	owner := func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
-		req := &apiv1.WatchRequest{Host: cfg.Name, HostId: id, Apps: cfg.Apps, Unit: unit}
+	owner := func(ctx context.Context, partition string) (grpc.ClientConnInterface, io.Closer, error) {
+		req := &apiv1.WatchRequest{Host: cfg.Name, HostId: id, Apps: cfg.Apps, Unit: partition}
 		a, err := assigned(ctx, names, req)
 		if err != nil {
 			return nil, nil, err
@@ -155,30 +155,30 @@ func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token s
 			return nil, nil, err
 		}
 		kept := follow(names, req, a, conn)
-		if unit == "" {
+		if partition == "" {
 			return conn, kept, nil
 		}
-		return ofUnit{conn, unit}, kept, nil
+		return ofPartition{conn, partition}, kept, nil
 	}
 	return connect{
-		server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) { return owner(ctx, "") },
-		units:  func(ctx context.Context) ([]string, error) { return unitsOf(ctx, names, cfg.Name, cfg.Apps, log) },
-		unit:   owner,
+		server:     func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) { return owner(ctx, "") },
+		partitions: func(ctx context.Context) ([]string, error) { return partitionsOf(ctx, names, cfg.Name, cfg.Apps, log) },
+		partition:  owner,
 	}
 }
 
-// ofUnit is a connection on which all calls are about one partition.
-type ofUnit struct {
+// ofPartition is a connection on which all calls are about one partition.
+type ofPartition struct {
 	grpc.ClientConnInterface
-	unit string
+	partition string
 }
 
 // Invoke implements [grpc.ClientConnInterface].
-func (c ofUnit) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), method, args, reply, opts...)
+func (c ofPartition) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, partitionHeader, c.partition), method, args, reply, opts...)
 }
 
 // NewStream implements [grpc.ClientConnInterface].
-func (c ofUnit) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), desc, method, opts...)
+func (c ofPartition) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, partitionHeader, c.partition), desc, method, opts...)
 }

@@ -180,7 +180,7 @@ func (e *BusyError) Error() string { return e.why }
 // the move. A frozen slot remains frozen. Up to patience, Leave dispatches no run of the
 // slot and waits for the runs that hosts have. After a [BusyError] the slot has not
 // moved, and the caller may try again later.
-func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string, patience time.Duration) (move uint64, err error) {
+func (s *Server) Leave(ctx context.Context, app string, slot uint8, partition string, patience time.Duration) (move uint64, err error) {
 	over := time.Now().Add(patience)
 	defer s.loop.do(func(l *loop) {
 		if a := l.apps[app]; a != nil {
@@ -189,7 +189,7 @@ func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string,
 	})
 	for {
 		move, err = askDurable(ctx, s.loop, func(l *loop, answer func(uint64, error)) {
-			move, err := l.leaveTo(app, slot, unit)
+			move, err := l.leaveTo(app, slot, partition)
 			if err != nil {
 				answer(0, err)
 				return
@@ -208,7 +208,7 @@ func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string,
 	}
 }
 
-func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
+func (l *loop) leaveTo(app string, slot uint8, partition string) (uint64, error) {
 	a := l.apps[app]
 	switch {
 	case a == nil || slot >= job.Slots || slot == job.ModuleSlot:
@@ -237,7 +237,7 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	if l.recovering { // a host may execute a run whose start was never recorded
 		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
 	}
-	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Ownership.Move + 1, Unit: unit}}})
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Ownership.Move + 1, Unit: partition}}})
 	if s.Ownership.State != job.Leaving {
 		return 0, fmt.Errorf("slot %d of app %s could not be frozen", slot, app) // never: it is not busy
 	}

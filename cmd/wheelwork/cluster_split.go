@@ -11,7 +11,7 @@ import (
 )
 
 func (c *cli) clusterSplit() *cobra.Command {
-	var units int
+	var partitions int
 	var auto, wait bool
 	cmd := &cobra.Command{
 		Use:   "split APP",
@@ -25,17 +25,17 @@ balancer leaves the app alone then, until --auto.`,
   wheelwork cluster split shop --auto`,
 		Args: arguments("APP"),
 	}
-	cmd.Flags().IntVar(&units, "units", 0, "over how many `units` (default all)")
+	cmd.Flags().IntVar(&partitions, "units", 0, "over how many `units` (default all)")
 	cmd.Flags().BoolVar(&auto, "auto", false, "leave it to the balancer again, which goes by the app's rate")
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are where they are to be")
 	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
 		switch {
-		case auto && units != 0:
+		case auto && partitions != 0:
 			return nil, usage(cmd, "--auto and --units exclude each other")
 		case auto:
 			return client.BalanceApp(ctx, app)
 		}
-		return client.SplitApp(ctx, app, units)
+		return client.SplitApp(ctx, app, partitions)
 	})
 	return cmd
 }

@@ -129,9 +129,9 @@ the load of the servers asks for it.`,
 }
 
 // moved reports whether a server owns a partition.
-func moved(s *sdk.Cluster, unit, server string) bool {
+func moved(s *sdk.Cluster, partition, server string) bool {
 	return slices.ContainsFunc(s.GetUnits(), func(u *sdk.Unit) bool {
-		return u.GetName() == unit && (u.GetOwner() == server || u.GetAddress() == server)
+		return u.GetName() == partition && (u.GetOwner() == server || u.GetAddress() == server)
 	})
 }
 
@@ -165,7 +165,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	}
 	err = c.printAll(columns, func(yield func(record, error) bool) {
 		for _, u := range s.GetUnits() {
-			if !yield(message(u, func() []cell { return unitRow(u, divided) }), nil) {
+			if !yield(message(u, func() []cell { return partitionRow(u, divided) }), nil) {
 				return
 			}
 		}
@@ -190,9 +190,9 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 }
 
 func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
-	unit, by, why := sh.GetUnit(), "balancer", ""
-	if unit == app.GetHome() {
-		unit += " *" // marks the app's primary partition
+	partition, by, why := sh.GetUnit(), "balancer", ""
+	if partition == app.GetHome() {
+		partition += " *" // marks the app's primary partition
 		why = app.GetTrouble()
 	}
 	if app.GetByHand() {
@@ -200,7 +200,7 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 	}
 	row := []cell{
 		{app.GetApp(), none},
-		{unit, none},
+		{partition, none},
 		{fmt.Sprint(sh.GetSlots()), none},
 		{fmt.Sprint(sh.GetWanted()), none},
 		{fmt.Sprintf("%.1f", sh.GetScheduleRate()), none},
@@ -244,7 +244,7 @@ func known(form string, n float64) string {
 	return fmt.Sprintf(form, n)
 }
 
-func unitRow(u *sdk.Unit, divided bool) []cell {
+func partitionRow(u *sdk.Unit, divided bool) []cell {
 	row := []cell{
 		{u.GetName(), none},
 		{u.GetState(), stateTint(u.GetState())},

@@ -43,17 +43,17 @@ type Journal struct {
 
 	known atomic.Bool // tidy, or Settle was called
 
-	mu     sync.Mutex
-	units  []unit // staged and in no batch yet, oldest first
-	staged int64  // bytes of units and of now
-	wanted int    // units that must be written without further delay
-	now    *batch // the batch that is being written; nil: none
-	next   uint64 // sequence of the next record to be staged
-	end    head   // the position after the last batch that was cut
-	mark   head   // the position up to which the journal is trimmed
-	lazy   *time.Timer
-	err    error // final; nil while the journal works
-	closed bool
+	mu      sync.Mutex
+	appends []appendGroup // staged and in no batch yet, oldest first
+	staged  int64         // bytes of appends and of now
+	wanted  int           // groups that must be written without further delay
+	now     *batch        // the batch that is being written; nil: none
+	next    uint64        // sequence of the next record to be staged
+	end     head          // the position after the last batch that was cut
+	mark    head          // the position up to which the journal is trimmed
+	lazy    *time.Timer
+	err     error // final; nil while the journal works
+	closed  bool
 
 	over    chan struct{} // closed when err is set
 	settled chan struct{} // closed when the journal is closed and nothing is staged
@@ -69,8 +69,8 @@ var (
 	_ journal.Orderly  = (*Journal)(nil)
 )
 
-// unit is the encoded records of one Append. A unit without records is a barrier.
-type unit struct {
+// appendGroup is the encoded records of one Append. A group without records is a barrier.
+type appendGroup struct {
 	n    uint64
 	b    []byte
 	done func(error)
@@ -78,12 +78,12 @@ type unit struct {
 
 // batch is written atomically: it becomes visible with its last part.
 type batch struct {
-	first uint64
-	after head
-	parts [][]byte
-	sent  int
-	units []unit
-	bytes int64
+	first   uint64
+	after   head
+	parts   [][]byte
+	sent    int
+	appends []appendGroup
+	bytes   int64
 }
 
 type settlement struct {
@@ -152,7 +152,7 @@ func (j *Journal) stage(recs []journal.Record, done func(error)) (uint64, error)
 	case len(b) > 0 && j.staged+int64(len(b)) > j.c.mayStage():
 		return 0, fmt.Errorf("%w: %d MiB wait for etcd", journal.ErrFull, j.staged>>20)
 	}
-	j.units = append(j.units, unit{uint64(len(recs)), b, done})
+	j.appends = append(j.appends, appendGroup{uint64(len(recs)), b, done})
 	j.next += uint64(len(recs))
 	j.staged += int64(len(b))
 	if done != nil {
@@ -167,7 +167,7 @@ func (j *Journal) stage(recs []journal.Record, done func(error)) (uint64, error)
 func (j *Journal) flushLazy() {
 	j.mu.Lock()
 	j.lazy = nil
-	if len(j.units) > 0 {
+	if len(j.appends) > 0 {
 		j.wanted++ // until the next batch is cut
 	}
 	j.mu.Unlock()
@@ -218,33 +218,33 @@ func (j *Journal) cut() {
 	}
 	const room = maxPart - partHeader - binary.MaxVarintLen64
 	n, size, count := 0, 0, uint64(0)
-	for _, u := range j.units {
+	for _, u := range j.appends {
 		if size > 0 && size+len(u.b) > room {
 			break
 		}
 		n, size, count = n+1, size+len(u.b), count+u.n
 	}
-	units := j.units[:n:n]
-	j.units = j.units[n:]
-	if len(j.units) == 0 {
-		j.units, j.wanted = nil, 0
+	appends := j.appends[:n:n]
+	j.appends = j.appends[n:]
+	if len(j.appends) == 0 {
+		j.appends, j.wanted = nil, 0
 	}
 	if count == 0 { // barriers only, and all records before them are durable
-		for _, u := range units {
+		for _, u := range appends {
 			j.settleLocked(u.done, nil)
 		}
 		j.tellLocked()
-		if len(j.units) > 0 {
+		if len(j.appends) > 0 {
 			j.cut()
 		}
 		return
 	}
 	body := make([]byte, 0, size+binary.MaxVarintLen64)
 	body = binary.AppendUvarint(body, count)
-	for _, u := range units {
+	for _, u := range appends {
 		body = append(body, u.b...)
 	}
-	b := &batch{first: j.end.next, units: units, bytes: int64(size)}
+	b := &batch{first: j.end.next, appends: appends, bytes: int64(size)}
 	for piece := range slices.Chunk(body, maxPart-partHeader) {
 		p := part{created: uint64(j.created), before: j.end.bytes, body: piece}
 		b.parts = append(b.parts, nil)
@@ -270,7 +270,7 @@ func (j *Journal) wrote(g pendingAppend) {
 	}
 	j.now = nil
 	j.staged -= g.b.bytes
-	for _, u := range g.b.units {
+	for _, u := range g.b.appends {
 		j.settleLocked(u.done, nil)
 	}
 	j.tellLocked()
@@ -286,7 +286,7 @@ func (j *Journal) settleLocked(done func(error), err error) {
 // tellLocked delivers the answers in order and without holding a mutex, because the
 // callbacks may append.
 func (j *Journal) tellLocked() {
-	if j.closed && j.now == nil && len(j.units) == 0 && len(j.pending) == 0 && !j.telling {
+	if j.closed && j.now == nil && len(j.appends) == 0 && len(j.pending) == 0 && !j.telling {
 		j.settleClosedLocked()
 	}
 	if j.telling || len(j.pending) == 0 {
@@ -341,14 +341,14 @@ func (j *Journal) fail(err error) {
 	close(j.over)
 	j.c.log.Error("the journal has failed", "journal", j.name, "error", err)
 	if j.now != nil {
-		for _, u := range j.now.units {
+		for _, u := range j.now.appends {
 			j.settleLocked(u.done, err)
 		}
 	}
-	for _, u := range j.units {
+	for _, u := range j.appends {
 		j.settleLocked(u.done, err)
 	}
-	j.now, j.units, j.staged = nil, nil, 0
+	j.now, j.appends, j.staged = nil, nil, 0
 	j.tellLocked()
 }
 
@@ -391,7 +391,7 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	j.closed = true
-	if len(j.units) > 0 {
+	if len(j.appends) > 0 {
 		j.wanted++
 	}
 	j.tellLocked()

@@ -12,10 +12,10 @@ import (
 // "" without any. Nil weights are equal. The result depends on the host and the
 // partitions alone, so every process computes the same. A partition that is added or gets
 // more weight takes hosts from the others; no host moves between the others.
-func Assign(host string, units []string, weights []float64) string {
+func Assign(host string, partitions []string, weights []float64) string {
 	best, most := "", math.Inf(-1)
 	of := hash(offset, host)
-	for i, u := range units {
+	for i, u := range partitions {
 		s := float64(lot(of, u))
 		if weights != nil {
 			w := weights[i]
@@ -33,9 +33,9 @@ func Assign(host string, units []string, weights []float64) string {
 
 // Seats returns the n partitions, out of several of equal weight, that a host is assigned
 // to, that of [Seat] first. A smaller n gives a prefix of the result for a larger one.
-func AssignSeveral(host string, units []string, n int) []string {
+func AssignSeveral(host string, partitions []string, n int) []string {
 	of := hash(offset, host)
-	all := slices.Clone(units)
+	all := slices.Clone(partitions)
 	slices.SortFunc(all, func(a, b string) int {
 		return cmp.Or(cmp.Compare(lot(of, b), lot(of, a)), strings.Compare(a, b))
 	})
@@ -53,8 +53,8 @@ func hash(h uint64, s string) uint64 {
 }
 
 // lot returns the pseudo-random number of a host and a partition, below 1<<53.
-func lot(host uint64, unit string) uint64 {
-	h := hash(host, unit)
+func lot(host uint64, partition string) uint64 {
+	h := hash(host, partition)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9 // the low bits of FNV-1a depend little on the last letters
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return (h ^ h>>31) >> 11
@@ -64,20 +64,20 @@ func lot(host uint64, unit string) uint64 {
 // has sessions, at least one. With that number, a partition has MaxHosts hosts or
 // slightly more. 0 means that there are few hosts and each has sessions with all
 // partitions.
-func (c Config) UnitsPerHost(hosts, units int) int {
+func (c Config) UnitsPerHost(hosts, partitions int) int {
 	c = c.withDefaults(0)
 	if hosts <= c.MaxHosts {
 		return 0
 	}
-	return min(max((units*c.MaxHosts+hosts-1)/hosts, 1), units)
+	return min(max((partitions*c.MaxHosts+hosts-1)/hosts, 1), partitions)
 }
 
 // Attend is [Config.UnitsPerHost] with hysteresis. The number falls at once and rises
 // after a rise has been due for [Config.Merge]. The caller passes the time since when a
 // rise is due, zero for none, and keeps the returned one for the next call.
-func (c Config) Attend(is, hosts, units int, since, now time.Time) (n int, again time.Time) {
-	n = c.UnitsPerHost(hosts, units)
-	all := func(n int) int { return cmp.Or(n, units+1) } // 0 means all
+func (c Config) Attend(is, hosts, partitions int, since, now time.Time) (n int, again time.Time) {
+	n = c.UnitsPerHost(hosts, partitions)
+	all := func(n int) int { return cmp.Or(n, partitions+1) } // 0 means all
 	if all(n) <= all(is) {
 		return n, time.Time{}
 	}

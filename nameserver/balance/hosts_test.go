@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-func unitNames(n int) (units []string) {
+func partitionNames(n int) (partitions []string) {
 	for i := range n {
-		units = append(units, fmt.Sprint("u", i))
+		partitions = append(partitions, fmt.Sprint("u", i))
 	}
-	return units
+	return partitions
 }
 
 // TestSeat: hosts are spread evenly over partitions, or by weight. An added partition
@@ -21,31 +21,31 @@ func unitNames(n int) (units []string) {
 // weight gets no hosts.
 func TestSeat(t *testing.T) {
 	const hosts = 20_000
-	units := unitNames(6)
-	count := func(units []string, weights []float64) map[string]int {
+	partitions := partitionNames(6)
+	count := func(partitions []string, weights []float64) map[string]int {
 		n := map[string]int{}
 		for i := range hosts {
-			n[Assign(fmt.Sprint("host-", i), units, weights)]++
+			n[Assign(fmt.Sprint("host-", i), partitions, weights)]++
 		}
 		return n
 	}
-	for u, n := range count(units, nil) {
+	for u, n := range count(partitions, nil) {
 		if even := hosts / 6; n < even*9/10 || n > even*11/10 {
 			t.Errorf("%s has %d of %d hosts", u, n, hosts)
 		}
 	}
 	weights := []float64{1, 2, 0, math.NaN(), 1, -1}
-	n := count(units, weights)
+	n := count(partitions, weights)
 	if n["u2"]+n["u3"]+n["u5"] != 0 || n["u1"] < hosts*45/100 || n["u1"] > hosts*55/100 {
 		t.Errorf("weights %v give %v", weights, n)
 	}
 	if got := Assign("h", nil, nil); got != "" {
 		t.Errorf("of no units %q", got)
 	}
-	more, moved := append(slices.Clone(units), "u6"), 0
+	more, moved := append(slices.Clone(partitions), "u6"), 0
 	for i := range hosts {
 		host := fmt.Sprint("host-", i)
-		was, is := Assign(host, units, nil), Assign(host, more, nil)
+		was, is := Assign(host, partitions, nil), Assign(host, more, nil)
 		if was == is {
 			continue
 		}
@@ -61,17 +61,17 @@ func TestSeat(t *testing.T) {
 // TestSeats: a smaller number of partitions is a subset of a larger one, whatever their
 // order, and the first is that of Seat.
 func TestSeats(t *testing.T) {
-	units := unitNames(6)
-	other := slices.Clone(units)
+	partitions := partitionNames(6)
+	other := slices.Clone(partitions)
 	slices.Reverse(other)
 	for i := range 1000 {
 		host := fmt.Sprint("host-", i)
-		last := AssignSeveral(host, units, 9)
-		if len(last) != 6 || last[0] != Assign(host, units, nil) || !slices.Equal(AssignSeveral(host, other, 6), last) || len(AssignSeveral(host, units, -1)) != 0 {
+		last := AssignSeveral(host, partitions, 9)
+		if len(last) != 6 || last[0] != Assign(host, partitions, nil) || !slices.Equal(AssignSeveral(host, other, 6), last) || len(AssignSeveral(host, partitions, -1)) != 0 {
 			t.Fatalf("%s: %v", host, last)
 		}
 		for n := range 7 {
-			if got := AssignSeveral(host, units, n); !slices.Equal(got, last[:n]) {
+			if got := AssignSeveral(host, partitions, n); !slices.Equal(got, last[:n]) {
 				t.Fatalf("%s: %d are %v, all %v", host, n, got, last)
 			}
 		}
@@ -79,7 +79,7 @@ func TestSeats(t *testing.T) {
 }
 
 func TestUnitsPerHost(t *testing.T) {
-	for _, tc := range []struct{ most, hosts, units, want int }{
+	for _, tc := range []struct{ most, hosts, partitions, want int }{
 		{100, 0, 6, 0},
 		{100, 100, 6, 0},
 		{100, 101, 6, 6},
@@ -94,11 +94,11 @@ func TestUnitsPerHost(t *testing.T) {
 		{0, 1000, 6, 1},
 		{math.MaxInt32, 1_000_000, 6, 0},
 	} {
-		got := Config{MaxHosts: tc.most}.UnitsPerHost(tc.hosts, tc.units)
+		got := Config{MaxHosts: tc.most}.UnitsPerHost(tc.hosts, tc.partitions)
 		if got != tc.want {
 			t.Errorf("%+v: %d", tc, got)
 		}
-		if of := tc.hosts * got / tc.units; got > 0 && tc.most < 1000 && of > max(tc.most, 100)+tc.hosts/tc.units {
+		if of := tc.hosts * got / tc.partitions; got > 0 && tc.most < 1000 && of > max(tc.most, 100)+tc.hosts/tc.partitions {
 			t.Errorf("%+v: a unit has %d hosts", tc, of)
 		}
 	}
@@ -163,7 +163,7 @@ func TestSpreadByHosts(t *testing.T) {
 		{hosts: 40, wish: []string{"u0", "u2"}, small: 9 * time.Minute},
 		{hosts: 40, wish: []string{"u0", "u2"}, small: 10 * time.Minute, want: 1},
 	} {
-		a, units := hot(100), threeServers()
+		a, partitions := hot(100), threeServers()
 		a.Hosts = tc.hosts
 		if tc.wish != nil {
 			a.Wish = Place(&a, tc.wish)
@@ -171,15 +171,15 @@ func TestSpreadByHosts(t *testing.T) {
 		if tc.small > 0 {
 			a.Small = now.Add(-tc.small)
 		}
-		at := Spread(cfg, []App{a}, units, now)["hot"]
+		at := Spread(cfg, []App{a}, partitions, now)["hot"]
 		used := map[string]bool{}
 		for u := range share(a, at) {
-			used[units[u[1]-'0'].Server] = true
+			used[partitions[u[1]-'0'].Server] = true
 		}
 		if len(used) != tc.want || tc.want > 0 && at[0] != "u0" {
 			t.Errorf("%+v: %v", tc, at)
 		}
-		if small := cfg.Small(&a, units); small != (tc.hosts <= 50) {
+		if small := cfg.Small(&a, partitions); small != (tc.hosts <= 50) {
 			t.Errorf("%+v: it is small: %v", tc, small)
 		}
 	}
@@ -193,10 +193,10 @@ func TestHostsSimulation(t *testing.T) {
 	const every = 4 // one host out of so many equal ones is sampled and counts for all of them
 	cfg := Config{}
 	rng := rand.New(rand.NewPCG(1, 2))
-	var units []Unit
-	names := unitNames(servers)
+	var partitions []Unit
+	names := partitionNames(servers)
 	for i, name := range names {
-		units = append(units, Unit{Name: name, Server: fmt.Sprint("s", i)})
+		partitions = append(partitions, Unit{Name: name, Server: fmt.Sprint("s", i)})
 	}
 	if n := cfg.UnitsPerHost(hosts, servers); n != 1 {
 		t.Fatalf("of %d units a host works for %d", servers, n)
@@ -214,12 +214,12 @@ func TestHostsSimulation(t *testing.T) {
 	for app := 0; left > 0; app++ {
 		of := min(left, max(10, int(8000/math.Pow(float64(app+1), 0.5)))) // an app has 16 slots, which limits its partitions
 		left -= of
-		for i := range units {
-			units[i].Hosts = n[i]
+		for i := range partitions {
+			partitions[i].Hosts = n[i]
 		}
 		a := App{Name: fmt.Sprint("app", app), Home: names[rng.IntN(servers)], Hosts: of}
-		for best := range units { // an app starts in the partition with the least load
-			if units[best].Hosts < units[at[a.Home]].Hosts {
+		for best := range partitions { // an app starts in the partition with the least load
+			if partitions[best].Hosts < partitions[at[a.Home]].Hosts {
 				a.Home = names[best]
 			}
 		}
@@ -227,7 +227,7 @@ func TestHostsSimulation(t *testing.T) {
 			a.At[i] = a.Home
 		}
 		over := []string{a.Home}
-		if wish, ok := Spread(cfg, []App{a}, units, now)[a.Name]; ok {
+		if wish, ok := Spread(cfg, []App{a}, partitions, now)[a.Name]; ok {
 			a.Wish = wish
 			over = wished(&a)
 		}

@@ -43,9 +43,9 @@ func (a *App) Rate() (sum float64) {
 // LeastRate and HotShare of the even load, and a spread helps. A spread does not help an
 // app whose work is in one or two jobs: one partition would be as busy as before, and
 // commands would go to several.
-func (c Config) Hot(a *App, units []Unit) bool {
-	servers := serversOf(units)
-	return c.hot(a, total(units), servers, 1) && busiest(a, Place(a, Choose(a.Home, units, servers))) <= mostKept*a.Rate()
+func (c Config) Hot(a *App, partitions []Unit) bool {
+	servers := serversOf(partitions)
+	return c.hot(a, total(partitions), servers, 1) && busiest(a, Place(a, Choose(a.Home, partitions, servers))) <= mostKept*a.Rate()
 }
 
 // hot reports whether an app exceeds the given part of LeastRate and of HotShare.
@@ -57,20 +57,20 @@ func (c Config) hot(a *App, total float64, servers int, part float64) bool {
 
 // Small reports whether a split app can be merged: it is below half of the limits that
 // split it.
-func (c Config) Small(a *App, units []Unit) bool {
-	return !c.hot(a, total(units), serversOf(units), 0.5) && !c.Divided(a.Hosts, true)
+func (c Config) Small(a *App, partitions []Unit) bool {
+	return !c.hot(a, total(partitions), serversOf(partitions), 0.5) && !c.Divided(a.Hosts, true)
 }
 
-func total(units []Unit) (sum float64) {
-	for _, u := range units {
+func total(partitions []Unit) (sum float64) {
+	for _, u := range partitions {
 		sum += u.Rate
 	}
 	return sum
 }
 
-func serversOf(units []Unit) int {
+func serversOf(partitions []Unit) int {
 	seen := map[string]bool{}
-	for _, u := range units {
+	for _, u := range partitions {
 		if u.Server != "" && !u.Draining {
 			seen[u.Server] = true
 		}
@@ -84,8 +84,8 @@ func serversOf(units []Unit) int {
 // different servers and on no more than exist. An app that has been small for
 // [Config].Merge returns to its primary partition. A placement stays for at least
 // [Config].Settle, and an operator's placement stays until the operator changes it.
-func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]string {
-	servers := serversOf(units)
+func Spread(cfg Config, apps []App, partitions []Unit, now time.Time) map[string][]string {
+	servers := serversOf(partitions)
 	c := cfg.withDefaults(servers)
 	out := map[string][]string{}
 	apps = slices.Clone(apps)
@@ -96,13 +96,13 @@ func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]st
 			continue
 		}
 		over := wished(a)
-		want := min(cfg.parts(a), len(units), servers)
+		want := min(cfg.parts(a), len(partitions), servers)
 		if !a.Hot.IsZero() && now.Sub(a.Hot) >= c.Lasts {
 			want = max(want, servers)
 		}
 		switch {
 		case len(over) < want:
-			to := Choose(a.Home, units, want)
+			to := Choose(a.Home, partitions, want)
 			if len(to) > len(over) {
 				out[a.Name] = Place(a, to)
 			}
@@ -131,13 +131,13 @@ func busiest(a *App, at []string) (most float64) {
 // wished returns the partitions of the desired or, without one, of the present placement,
 // each once.
 func wished(a *App) []string {
-	units := slices.Clone(a.Wish)
-	if len(units) != Slots {
-		units = a.At[:]
+	partitions := slices.Clone(a.Wish)
+	if len(partitions) != Slots {
+		partitions = a.At[:]
 	}
-	units = slices.Clone(units)
-	slices.Sort(units)
-	return slices.Compact(units)
+	partitions = slices.Clone(partitions)
+	slices.Sort(partitions)
+	return slices.Compact(partitions)
 }
 
 func (u *Unit) count() float64 { return u.Rate + Config{}.withDefaults(0).HostCost*float64(u.Hosts) }
@@ -145,18 +145,18 @@ func (u *Unit) count() float64 { return u.Rate + Config{}.withDefaults(0).HostCo
 // Choose returns up to n partitions for an app, home first. It prefers different servers
 // and takes the partition with the least load of each server. A host counts as its cost
 // in schedules.
-func Choose(home string, units []Unit, n int) []string {
+func Choose(home string, partitions []Unit, n int) []string {
 	chosen := []string{home}
-	used := map[string]int{} // units by server
-	for _, u := range units {
+	used := map[string]int{} // partitions by server
+	for _, u := range partitions {
 		if u.Name == home && u.Server != "" {
 			used[u.Server]++
 		}
 	}
 	for len(chosen) < n {
 		var best *Unit
-		for i := range units {
-			u := &units[i]
+		for i := range partitions {
+			u := &partitions[i]
 			if u.Server == "" || u.Draining || slices.Contains(chosen, u.Name) {
 				continue
 			}
@@ -176,7 +176,7 @@ func Choose(home string, units []Unit, n int) []string {
 // Place divides the slots of an app over partitions, which include the primary one: by
 // rate, then by number. The first slot stays in the primary partition. Others stay where
 // they are if that is as good.
-func Place(a *App, units []string) []string {
+func Place(a *App, partitions []string) []string {
 	at := make([]string, Slots)
 	at[0] = a.Home
 	rate, n := map[string]float64{a.Home: a.Rates[0]}, map[string]int{a.Home: 1}
@@ -187,10 +187,10 @@ func Place(a *App, units []string) []string {
 	slices.SortStableFunc(order, func(x, y int) int { return -cmp.Compare(a.Rates[x], a.Rates[y]) })
 	for _, i := range order {
 		best := ""
-		for _, u := range units {
+		for _, u := range partitions {
 			if best == "" || cmp.Or(
 				cmp.Compare(rate[u], rate[best]), cmp.Compare(n[u], n[best]), // the least loaded
-				cmp.Compare(away(a, i, u), away(a, i, best)), cmp.Compare(slices.Index(units, u), slices.Index(units, best))) < 0 {
+				cmp.Compare(away(a, i, u), away(a, i, best)), cmp.Compare(slices.Index(partitions, u), slices.Index(partitions, best))) < 0 {
 				best = u
 			}
 		}
@@ -202,8 +202,8 @@ func Place(a *App, units []string) []string {
 }
 
 // away returns 1 if a slot must move to be in a partition.
-func away(a *App, slot int, unit string) int {
-	if a.At[slot] == unit {
+func away(a *App, slot int, partition string) int {
+	if a.At[slot] == partition {
 		return 0
 	}
 	return 1

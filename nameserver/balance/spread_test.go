@@ -38,9 +38,9 @@ func TestSpread(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	cfg := Config{LeastRate: 50, Settle: 20 * time.Second, Merge: 10 * time.Minute}
 	for _, tc := range []struct {
-		name   string
-		change func(*App, *[]Unit)
-		units  []string // nil: no decision
+		name       string
+		change     func(*App, *[]Unit)
+		partitions []string // nil: no decision
 	}{
 		{"ten times hotter than the rest", func(*App, *[]Unit) {}, []string{"u0", "u2", "u4"}},
 		{"too little to be hot", func(a *App, _ *[]Unit) { *a = hot(49) }, nil},
@@ -70,21 +70,21 @@ func TestSpread(t *testing.T) {
 		}, nil},
 		{"it is at home and small", func(a *App, _ *[]Unit) { *a = hot(1); a.Small = now.Add(-time.Hour) }, nil},
 	} {
-		a, units := hot(100), threeServers()
-		tc.change(&a, &units)
-		if !cfg.Hot(&a, units) {
+		a, partitions := hot(100), threeServers()
+		tc.change(&a, &partitions)
+		if !cfg.Hot(&a, partitions) {
 			a.Hot = time.Time{}
 		} else if a.Hot.IsZero() {
 			a.Hot = now.Add(-time.Minute)
 		}
-		at := Spread(cfg, []App{a}, units, now)["hot"]
+		at := Spread(cfg, []App{a}, partitions, now)["hot"]
 		var used []string
 		for u := range share(a, at) {
 			used = append(used, u)
 		}
 		slices.Sort(used)
-		if !slices.Equal(used, tc.units) {
-			t.Errorf("%s: it is spread over %v, want %v", tc.name, used, tc.units)
+		if !slices.Equal(used, tc.partitions) {
+			t.Errorf("%s: it is spread over %v, want %v", tc.name, used, tc.partitions)
 		}
 		if at != nil && (len(at) != Slots || at[0] != "u0") {
 			t.Errorf("%s: %v", tc.name, at)
@@ -105,25 +105,25 @@ func TestSmall(t *testing.T) {
 // TestPlace: the rates of partitions are nearly even, however the rate is spread over
 // slots, and nothing moves when placements are equally good.
 func TestPlace(t *testing.T) {
-	units := []string{"u0", "u1", "u2"}
+	partitions := []string{"u0", "u1", "u2"}
 	for _, rates := range [][Slots]float64{
 		{}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {9, 8, 7, 6, 5, 4, 3, 2, 1}, {0, 30, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
 	} {
 		a := hot(0)
 		a.Rates = rates
-		at := Place(&a, units)
+		at := Place(&a, partitions)
 		n, most, least, largest := map[string]int{}, 0.0, 1e9, slices.Max(rates[:])
 		for _, u := range at {
 			n[u]++
 		}
-		for _, u := range units {
+		for _, u := range partitions {
 			most, least = max(most, share(a, at)[u]), min(least, share(a, at)[u])
 		}
 		if most-least > largest || len(n) != 3 {
 			t.Errorf("%v: %v", rates, share(a, at))
 		}
 		copy(a.At[:], at)
-		if again := Place(&a, units); !slices.Equal(again, at) {
+		if again := Place(&a, partitions); !slices.Equal(again, at) {
 			t.Errorf("%v: what is as good moves: %v, %v", rates, at, again)
 		}
 	}

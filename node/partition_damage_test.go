@@ -22,13 +22,13 @@ import (
 func (w *several) serve(ctx context.Context, data, at string, log *slog.Logger, ready func(node.Ready)) error {
 	return node.Server(ctx, node.ServerConfig{
 		Data: data, Listen: at, TokenFile: w.token, Ready: ready, Logger: log,
-		Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, Settle: time.Second},
+		Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, Settle: time.Second},
 	})
 }
 
 // damageableOfUnits are the files of a cluster's server that hold the state of its
 // partitions.
-func damageableOfUnits() (all []string) {
+func damageableOfPartitions() (all []string) {
 	for _, pattern := range damageable {
 		if strings.HasPrefix(pattern, "store/") {
 			all = append(all, pattern, "units/*/"+pattern)
@@ -37,8 +37,8 @@ func damageableOfUnits() (all []string) {
 	return append(all, "server-id", "form")
 }
 
-// shortUnitDamages are the cases that run without WHEELWORK_LONG.
-var shortUnitDamages = regexp.MustCompile(`^a/(store/view/MANIFEST remove|units/main.1/store/(view/.*sst truncate|view/MANIFEST remove|history/.*seg (flip|remove)))$`)
+// shortPartitionDamages are the cases that run without WHEELWORK_LONG.
+var shortPartitionDamages = regexp.MustCompile(`^a/(store/view/MANIFEST remove|units/main.1/store/(view/.*sst truncate|view/MANIFEST remove|history/.*seg (flip|remove)))$`)
 
 // TestDamagedFilesOfUnits is TestDamagedFiles for a cluster's server, whose journals are
 // in etcd: state that the journal has is restored, and missing state is reported.
@@ -56,7 +56,7 @@ func TestDamagedFilesOfUnits(t *testing.T) {
 	if err := errors.Join(host.stop(), w.all["a"].stop()); err != nil {
 		t.Fatal(err)
 	}
-	tried := l.damageAll(t, []string{filepath.Join(w.dir, "a")}, damageableOfUnits(), shortUnitDamages)
+	tried := l.damageAll(t, []string{filepath.Join(w.dir, "a")}, damageableOfPartitions(), shortPartitionDamages)
 	if least := 4; tried < least {
 		t.Errorf("only %d files were damaged, want at least %d: the names have changed", tried, least)
 	}
@@ -71,16 +71,16 @@ func (w *several) trimmed() {
 		w.t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // a test's
-	for _, unit := range []string{"main", "main.1"} {
-		j, err := c.Own(within(w.t), unit)
+	for _, partition := range []string{"main", "main.1"} {
+		j, err := c.Own(within(w.t), partition)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if err := errors.Join(j.Trim(j.Next()), j.Close()); err != nil {
 			w.t.Fatal(err)
 		}
-		if first, next, err := c.Span(within(w.t), unit); err != nil || first != next || next == 1 {
-			w.t.Fatalf("the journal of %s has the records from %d up to %d: %v", unit, first, next, err)
+		if first, next, err := c.Span(within(w.t), partition); err != nil || first != next || next == 1 {
+			w.t.Fatalf("the journal of %s has the records from %d up to %d: %v", partition, first, next, err)
 		}
 	}
 }
@@ -107,10 +107,10 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.trimmed()
-	storeOf := func(server, unit string) string { return filepath.Join(w.dir, server, unit, "store") }
-	reach := func(server, unit string) store.Reach {
+	storeOf := func(server, partition string) string { return filepath.Join(w.dir, server, partition, "store") }
+	reach := func(server, partition string) store.Reach {
 		t.Helper()
-		r, err := store.Look(storeOf(server, unit))
+		r, err := store.Look(storeOf(server, partition))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,9 +124,9 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	}
 
 	// A rebuild would lose all records.
-	for _, unit := range []string{"", "units/main.1"} {
-		if r := reach("a", unit); r.Snapshot > 0 || r.View == 0 {
-			t.Fatalf("the store of %q has a snapshot already: %+v", unit, r)
+	for _, partition := range []string{"", "units/main.1"} {
+		if r := reach("a", partition); r.Snapshot > 0 || r.View == 0 {
+			t.Fatalf("the store of %q has a snapshot already: %+v", partition, r)
 		}
 	}
 	r, err := node.RebuildStore(filepath.Join(w.dir, "a"), false, nil)

@@ -23,7 +23,7 @@ type aside struct {
 	next  uint64 // all records in it come before this one
 }
 
-func (u *unit) openStore(ctx context.Context) error {
+func (u *partition) openStore(ctx context.Context) error {
 	u.store = nil
 	if err := u.rebuildAsked(ctx); err != nil {
 		return fmt.Errorf("make the store of the unit %s again: %w", u.name, err)
@@ -46,7 +46,7 @@ func (u *unit) openStore(ctx context.Context) error {
 
 // span returns the range of records in the partition's journal. It waits until etcd
 // answers.
-func (u *unit) span(ctx context.Context) (store.Journal, error) {
+func (u *partition) span(ctx context.Context) (store.Journal, error) {
 	for {
 		first, next, err := u.view.cluster.Span(ctx, u.name)
 		if err == nil {
@@ -61,7 +61,7 @@ func (u *unit) span(ctx context.Context) (store.Journal, error) {
 
 // setAside puts a store that cannot be rebuilt from this disk and the journal into
 // quarantine, and lets the partition begin with an empty one.
-func (u *unit) setAside(short *store.ShortJournalError) error {
+func (u *partition) setAside(short *store.ShortJournalError) error {
 	dir := u.dir("store")
 	place, err := store.SetAside(dir, fmt.Sprintf("the view could not be used, and cannot be made again without a loss: %v", short))
 	if err != nil || place == "" { // there was no store: the server is new
@@ -76,7 +76,7 @@ func (u *unit) setAside(short *store.ShortJournalError) error {
 
 // forgetAside removes the store in quarantine once this server has all records that it
 // can have held. applied is the last one that this server has.
-func (u *unit) forgetAside(applied uint64) {
+func (u *partition) forgetAside(applied uint64) {
 	a := u.aside
 	if a.place == "" || applied+1 < a.next {
 		return
@@ -120,7 +120,7 @@ func askRebuild(data string, acceptLoss bool) (asked []string, err error) {
 // rebuildAsked rebuilds the projection of the partition's store if an operator has asked
 // for it, unless that loses records and the loss was not accepted. Then it removes the
 // request.
-func (u *unit) rebuildAsked(ctx context.Context) error {
+func (u *partition) rebuildAsked(ctx context.Context) error {
 	request := filepath.Join(u.dir("store"), rebuildRequest)
 	text, err := os.ReadFile(request)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,9 +8,9 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// units holds the owners of partitions as the servers of a cluster report them. The
+// partitions holds the owners of partitions as the servers of a cluster report them. The
 // servers decide the owners in etcd; a nameserver only passes them on.
-type units struct {
+type partitions struct {
 	all   []string
 	owner map[string]ownership // by unit
 	apps  map[string]string    // partition of an app; it never changes
@@ -25,11 +25,13 @@ type ownership struct {
 	epoch  uint64
 }
 
-func newUnits() units { return units{owner: map[string]ownership{}, apps: map[string]string{}} }
+func newPartitions() partitions {
+	return partitions{owner: map[string]ownership{}, apps: map[string]string{}}
+}
 
 // hear merges a report. It returns whether an owner, a partition or the assignment
 // changed.
-func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
+func (u *partitions) hear(r *apiv1.ServerReport) (changed bool) {
 	if !slices.Equal(u.all, r.AllUnits) {
 		u.all, changed = slices.Clone(r.AllUnits), true
 	}
@@ -49,9 +51,9 @@ func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 			}
 		}
 	}
-	for unit, o := range u.owner {
-		if o.server == r.Server && !owned[unit] {
-			u.owner[unit], changed = ownership{"", o.epoch}, true
+	for partition, o := range u.owner {
+		if o.server == r.Server && !owned[partition] {
+			u.owner[partition], changed = ownership{"", o.epoch}, true
 		}
 	}
 	return changed
@@ -59,15 +61,15 @@ func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 
 // of returns the partition of an app. For an unknown app it is the first partition, whose
 // owner handles the request.
-func (u *units) of(app string) string {
-	if unit, ok := u.apps[app]; ok {
-		return unit
+func (u *partitions) of(app string) string {
+	if partition, ok := u.apps[app]; ok {
+		return partition
 	}
 	return u.all[0]
 }
 
 // works reports whether a host should have a session with the owner of a partition.
-func (u *units) works(host string, apps []string, unit string) bool {
-	c := Cluster{Units: u.all, HostAssignment: u.assignment, Home: func(app string) (string, bool) { unit, ok := u.apps[app]; return unit, ok }}
-	return c.Works(host, apps, unit)
+func (u *partitions) works(host string, apps []string, partition string) bool {
+	c := Cluster{Units: u.all, HostAssignment: u.assignment, Home: func(app string) (string, bool) { partition, ok := u.apps[app]; return partition, ok }}
+	return c.Works(host, apps, partition)
 }

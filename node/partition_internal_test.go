@@ -54,7 +54,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
-	u := &unit{name: "main", log: log, tel: tel, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
+	u := &partition{name: "main", log: log, tel: tel, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
 	u.view = newClusterView(connect("a"), "main", "a", "a.test:1", log)
 	u.conf = sched.Config{ID: "a", Logger: log, Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 		return sched.ModuleInfo{}, errors.New("there are no modules")

@@ -19,14 +19,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// unitBackups serves backups of a cluster: of all partitions, whichever servers own them,
+// partitionBackups serves backups of a cluster: of all partitions, whichever servers own them,
 // or of one that this server owns.
 //
 // Each partition is copied at a moment of its own. That is as consistent as the cluster
 // itself: an operation on one partition never waits for another partition, and what goes
 // from one to another (an accepted command) is stored by the sender until the receiver
 // has it.
-type unitBackups struct {
+type partitionBackups struct {
 	apiv1.UnimplementedBackupsServer
 	m   *memberParts
 	log *slog.Logger
@@ -34,12 +34,12 @@ type unitBackups struct {
 
 // Backup streams all partitions of the cluster, with the ingress and the keys of this
 // server.
-func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+func (a *partitionBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
 	s := &state{id: a.m.id, group: a.m.view.group, dir: a.m.data, queue: a.m.queue, rows: a.m.view.lasting}
-	for i, u := range a.m.units {
-		p := part{unit: u.name, copy: a.copyOf(u)}
+	for i, u := range a.m.partitions {
+		p := part{partition: u.name, copy: a.copyOf(u)}
 		if i > 0 {
-			p.dir = unitsDir + "/" + u.name + "/"
+			p.dir = partitionsDir + "/" + u.name + "/"
 		}
 		s.parts = append(s.parts, p)
 	}
@@ -47,8 +47,8 @@ func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_Backup
 }
 
 // FetchState streams one partition: for the store of a standby, or as a part of a backup.
-func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
-	u := a.m.router.units[req.Group]
+func (a *partitionBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
+	u := a.m.router.partitions[req.Group]
 	if u == nil {
 		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Group)
 	}
@@ -57,7 +57,7 @@ func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Back
 		return err
 	}
 	defer r.leave()
-	p := part{unit: u.name, copy: copyOwned(u, r)}
+	p := part{partition: u.name, copy: copyOwned(u, r)}
 	if req.Modules { // for a backup
 		p.modules, p.copy = u.conf.Modules, copyTold(u, r)
 	}
@@ -67,7 +67,7 @@ func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Back
 // copyOf copies a partition with its modules, here or from its owner. While the partition
 // is moving it waits a little, as calls do. A copy that has begun cannot begin again: if
 // the partition moves, the backup fails.
-func (a *unitBackups) copyOf(u *unit) copyFunc {
+func (a *partitionBackups) copyOf(u *partition) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		begun := false
 		first := func(c store.Copied) error {
@@ -97,7 +97,7 @@ func onItsWay(err error) bool {
 	return code == codes.Unavailable || code == codes.FailedPrecondition
 }
 
-func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+func (a *partitionBackups) copyOnce(ctx, waiting context.Context, u *partition, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 	r, err := a.m.router.enter(waiting, u.name, "")
 	if err == nil {
 		defer r.leave()
@@ -123,7 +123,7 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 
 // copyOwned copies the store of a partition while this server owns it. It fails when the
 // partition leaves, so that no move waits for a copy.
-func copyOwned(u *unit, r *partitionServices) copyFunc {
+func copyOwned(u *partition, r *partitionServices) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -148,7 +148,7 @@ func copyOwned(u *unit, r *partitionServices) copyFunc {
 // placement of every slot in the copy that has moved to the partition. Otherwise the
 // table might be late, and the table shows the maker of the backup whether two copies
 // have the same slot.
-func copyTold(u *unit, r *partitionServices) copyFunc {
+func copyTold(u *partition, r *partitionServices) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
 			return err
@@ -162,10 +162,10 @@ func copyTold(u *unit, r *partitionServices) copyFunc {
 }
 
 // fetchPart copies a partition with its modules from the server that owns it.
-func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address string, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+func fetchPart(ctx context.Context, from apiv1.BackupsClient, partition, address string, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := from.FetchState(ctx, &apiv1.FetchStateRequest{Group: unit, Modules: true})
+	stream, err := from.FetchState(ctx, &apiv1.FetchStateRequest{Group: partition, Modules: true})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address stri
 		return err
 	}
 	if !b.Info().Modules {
-		return status.Errorf(codes.Unimplemented, "the server at %s, which owns the unit %s, is of a version that gives the state away without the code of modules: bring it up to date, or have the unit go to this server (`wheelwork cluster move`)", address, unit)
+		return status.Errorf(codes.Unimplemented, "the server at %s, which owns the unit %s, is of a version that gives the state away without the code of modules: bring it up to date, or have the unit go to this server (`wheelwork cluster move`)", address, partition)
 	}
 	if err := begin(store.Copied{Applied: b.Info().Applied, Bytes: b.Info().Bytes}); err != nil {
 		return err
@@ -185,7 +185,7 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address stri
 			return nil
 		}
 		if err == nil && !storeFile.MatchString(name) && !moduleFile.MatchString(name) {
-			err = fmt.Errorf("the server at %s has in the unit %s a file %s, of which this version knows nothing", address, unit, name)
+			err = fmt.Errorf("the server at %s has in the unit %s a file %s, of which this version knows nothing", address, partition, name)
 		}
 		if err != nil {
 			return err
@@ -200,10 +200,10 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address stri
 	}
 }
 
-// unitsIn returns the names of the further partitions whose stores are in a data
+// partitionsIn returns the names of the further partitions whose stores are in a data
 // directory, in the order of their numbers.
-func unitsIn(dir string) (names []string, err error) {
-	found, err := filepath.Glob(filepath.Join(dir, unitsDir, "*", "store"))
+func partitionsIn(dir string) (names []string, err error) {
+	found, err := filepath.Glob(filepath.Join(dir, partitionsDir, "*", "store"))
 	for _, f := range found {
 		names = append(names, filepath.Base(filepath.Dir(f)))
 	}
@@ -216,4 +216,4 @@ func unitsIn(dir string) (names []string, err error) {
 	return names, err
 }
 
-var errHasUnits = errors.New("the data directory holds several units of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")
+var errHasPartitions = errors.New("the data directory holds several units of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")

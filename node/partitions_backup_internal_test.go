@@ -46,8 +46,8 @@ func TestPlacesStay(t *testing.T) {
 			}
 			return maps.Clone(c.after), nil
 		}}
-		for _, u := range []placedUnit{{"main", 7}, {"main.1", 9}} {
-			p := part{unit: u.Name, copy: func(_ context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		for _, u := range []placedPartition{{"main", 7}, {"main.1", 9}} {
+			p := part{partition: u.Name, copy: func(_ context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 				if asked != 1 {
 					t.Errorf("%s: the places were read %d times before a unit", name, asked)
 				}
@@ -89,8 +89,8 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// unitDoor is a server that owns a partition, or did.
-type unitDoor struct {
+// partitionServer is a server that owns a partition, or did.
+type partitionServer struct {
 	apiv1.UnimplementedBackupsServer
 	mu    sync.Mutex
 	asked int
@@ -98,7 +98,7 @@ type unitDoor struct {
 	met   chan struct{} // closed at the first request
 }
 
-func (d *unitDoor) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
+func (d *partitionServer) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
 	d.mu.Lock()
 	if d.asked++; d.asked == 1 {
 		close(d.met)
@@ -128,7 +128,7 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		}
 	}
 	gone := func(func(*apiv1.BackupChunk) error) error {
-		return elsewhereUnit("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
+		return elsewherePartition("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
 	}
 	for name, c := range map[string]struct {
 		first, then func(func(*apiv1.BackupChunk) error) error
@@ -139,10 +139,10 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		"it goes while it is copied":  {whole(true, true), whole(true, false), codes.Unavailable, 1},
 		"without the code of modules": {whole(false, false), whole(true, false), codes.Unimplemented, 0},
 	} {
-		var doors []*unitDoor
+		var doors []*partitionServer
 		var at []string
 		for _, give := range []func(func(*apiv1.BackupChunk) error) error{c.first, c.then} {
-			d := &unitDoor{give: give, met: make(chan struct{})}
+			d := &partitionServer{give: give, met: make(chan struct{})}
 			g := grpc.NewServer()
 			apiv1.RegisterBackupsServer(g, d)
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,8 +154,8 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 			doors, at = append(doors, d), append(at, ln.Addr().String())
 		}
 		r := quietView("main")
-		u := &unit{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
-		a := &unitBackups{m: &memberParts{view: r, router: &router{view: r, units: map[string]*unit{"main": u}}}, log: slog.New(slog.DiscardHandler)}
+		u := &partition{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
+		a := &partitionBackups{m: &memberParts{view: r, router: &router{view: r, partitions: map[string]*partition{"main": u}}}, log: slog.New(slog.DiscardHandler)}
 		r.hearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met

@@ -76,7 +76,7 @@ func placementsOf(t *testing.T, p *process, apps []string) map[string]string {
 func TestBackupOfCluster(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
-	w.etcd, w.units = beside(t), 4
+	w.etcd, w.partitions = beside(t), 4
 	aged(t, w.etcd)
 	w.key = filepath.Join(w.dir, "secret.key")
 	if err := os.WriteFile(w.key, []byte("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"), 0o600); err != nil {
@@ -187,7 +187,7 @@ func TestBackupOfCluster(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cluster init") {
 		t.Errorf("a server alone on the units of a cluster: %v", err)
 	}
-	w.etcd, w.units = beside(t), 0
+	w.etcd, w.partitions = beside(t), 0
 	other := w.grow(2)
 	other.Etcd.Group = "other"
 	if _, err := node.Grow(within(t), other); err == nil || !strings.Contains(err.Error(), "--group") {
@@ -266,8 +266,8 @@ func TestBackupOfCluster(t *testing.T) {
 // codeIn counts the modules whose code is in a data directory, in all partitions.
 func codeIn(t *testing.T, dir string) (n int) {
 	t.Helper()
-	for _, unit := range []string{".", "units/main.1", "units/main.2", "units/main.3"} {
-		m, err := modules.Open(filepath.Join(dir, unit, "modules"))
+	for _, partition := range []string{".", "units/main.1", "units/main.2", "units/main.3"} {
+		m, err := modules.Open(filepath.Join(dir, partition, "modules"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,28 +297,28 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, files := filesOf(t, one.Bytes())
-	type unit struct {
+	type partition struct {
 		Name    string `json:"name"`
 		Applied uint64 `json:"applied"`
 	}
 	for what, c := range map[string]struct {
-		units  int
-		named  []unit
-		copies []string
-		want   string // "": it is accepted
+		partitions int
+		named      []partition
+		copies     []string
+		want       string // "": it is accepted
 	}{
-		"as it should be":   {2, []unit{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
+		"as it should be":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
 		"no names":          {2, nil, []string{"main.1"}, "does not say"},
-		"nothing of a unit": {2, []unit{{"main", info.Applied}, {"main.1", info.Applied}}, nil, "nothing of the unit"},
-		"a unit too many":   {2, []unit{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1", "main.2"}, "does not name"},
-		"named twice":       {3, []unit{{"main", info.Applied}, {"main.1", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "named twice"},
-		"fewer than it has": {1, []unit{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
-		"another moment":    {2, []unit{{"main", info.Applied}, {"main.1", info.Applied + 1}}, []string{"main.1"}, "main.1"},
-		"another first":     {2, []unit{{"main", info.Applied + 1}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
+		"nothing of a unit": {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, nil, "nothing of the unit"},
+		"a unit too many":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1", "main.2"}, "does not name"},
+		"named twice":       {3, []partition{{"main", info.Applied}, {"main.1", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "named twice"},
+		"fewer than it has": {1, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
+		"another moment":    {2, []partition{{"main", info.Applied}, {"main.1", info.Applied + 1}}, []string{"main.1"}, "main.1"},
+		"another first":     {2, []partition{{"main", info.Applied + 1}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
 	} {
 		var b bytes.Buffer
 		info := info
-		info.Units = c.units
+		info.Units = c.partitions
 		to, err := backup.NewWriter(&b, info)
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ const (
 	presenceEvery = time.Second
 )
 
-// unit is a partition, with one journal and one owner at a time, as this server sees it.
+// partition has one journal and one owner at a time, as this server sees it.
 // The server is either its owner, which serves it, or a standby, with its store near the
 // end of the journal and the code of modules on its disk. It changes between the two as
 // long as the process lives.
@@ -48,7 +48,7 @@ const (
 // ready, which means near the end of the journal of this very ownership. The owner then
 // takes nothing new, appends what it has taken to the journal, writes its store and gives
 // up the ownership. The other server takes it and replays the few records that are left.
-type unit struct {
+type partition struct {
 	name string
 	// maxHosts is the number of hosts up to which the partition reports nothing of them,
 	// because each works for every partition. Negative: it never reports them, unless
@@ -70,12 +70,12 @@ type unit struct {
 	store    *store.Store                      // only for the goroutine of live
 	aside    aside                             // likewise
 	standby  *sched.Standby                    // likewise; nil while there is none
-	reports  atomic.Pointer[unitReport]
+	reports  atomic.Pointer[partitionReport]
 }
 
 // live is in turn a standby and the owner, until ctx ends. An error means that the
 // process should end: the disk failed, or it holds what cannot be continued.
-func (u *unit) live(ctx context.Context) (err error) {
+func (u *partition) live(ctx context.Context) (err error) {
 	defer func() {
 		if u.store != nil { // nil: it was closed, and could not be opened again
 			err = errors.Join(err, u.store.Close())
@@ -107,7 +107,7 @@ func (u *unit) live(ctx context.Context) (err error) {
 }
 
 // standBy follows the journal until this server should take the partition.
-func (u *unit) standBy(ctx context.Context) error {
+func (u *partition) standBy(ctx context.Context) error {
 	tick := time.NewTicker(catchUpEvery)
 	defer tick.Stop()
 	var saidReady uint64 // the epoch for which this server reported that it is ready
@@ -171,7 +171,7 @@ func (u *unit) standBy(ctx context.Context) error {
 // lacks reports whether this server cannot serve the partition from its disk, because the
 // journal does not reach back to its store. The position that it reports keeps the
 // journal from being trimmed further.
-func (u *unit) lacks(ctx context.Context) bool {
+func (u *partition) lacks(ctx context.Context) bool {
 	begins, err := u.view.cluster.Begins(ctx, u.name)
 	if err != nil {
 		return true // nothing can be taken now in any case
@@ -186,7 +186,7 @@ func (u *unit) lacks(ctx context.Context) bool {
 
 // untilChange waits until there is something to do. Changes of other partitions do not
 // end the wait. It reports false when ctx has ended.
-func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was standing) bool {
+func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was standing) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -211,7 +211,7 @@ type standbyState struct {
 	said    bool     // its position is in etcd
 }
 
-func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
+func (u *partition) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
 	c := u.view.cluster
 	is := standbyState{applied: u.store.Applied(), missing: was.missing, looked: was.looked}
 	end, err := c.End(ctx, u.name)
@@ -252,7 +252,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 }
 
 // follow applies the journal to the standby, up to its end.
-func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
+func (u *partition) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 	if u.standby == nil {
 		cfg := u.conf
 		cfg.Journal = u.view.cluster.View(ctx, u.name)
@@ -270,7 +270,7 @@ func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 // refill replaces the store by the owner's: the disk is new, the store was set aside, or
 // the server was away for so long that the journal does not reach back to it. The
 // position that this server reported keeps the journal from being trimmed further.
-func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
+func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	if owner.Server == "" || owner.Server == u.conf.ID {
 		u.log.Warn("the state of a unit cannot be fetched while nobody owns it", "unit", u.name, "because", why)
 		return ctx.Err()
@@ -303,7 +303,7 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 
 // work serves the partition until ctx ends, the ownership is lost or another server
 // should own it.
-func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
+func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 	start := time.Now()
 	defer func() { err = errors.Join(err, j.Close()) }()
 	if err := u.view.cluster.Unfollow(ctx, u.name); err != nil {
@@ -311,7 +311,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	}
 	conf := u.conf
 	conf.Journal, conf.Epoch = j, j.Epoch()
-	meter, unregister, err := u.tel.unitMeter(u.name)
+	meter, unregister, err := u.tel.partitionMeter(u.name)
 	if err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
 		var fetching sync.WaitGroup
 		fetching.Go(func() { u.fetchMissing(running, s) })
-		if len(u.view.units) > 1 {
+		if len(u.view.partitions) > 1 {
 			fetching.Go(func() { sh.run(running) })
 		}
 		why = u.untilOver(ctx, j, s, ended)
@@ -382,7 +382,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 // renews its lease or writes something, which may be later: a server that was cut off
 // while it read the journal first finds the records of the next owner. When etcd does not
 // answer, owns reports false: the server becomes a standby and tries again.
-func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
+func (u *partition) owns(ctx context.Context, j *etcd.Journal) bool {
 	if j.Err() != nil {
 		return false
 	}
@@ -392,7 +392,7 @@ func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
 
 // serve returns the server of a partition that was taken. It continues from the state
 // that this server has as a standby, if it has one.
-func (u *unit) serve(conf sched.Config) (*sched.Server, error) {
+func (u *partition) serve(conf sched.Config) (*sched.Server, error) {
 	if standby := u.standby; standby != nil {
 		u.standby = nil
 		return standby.TakeOver(conf)
@@ -402,7 +402,7 @@ func (u *unit) serve(conf sched.Config) (*sched.Server, error) {
 
 // begin declares the apps that the partition holds; before that, no call may be routed to
 // it. It returns why it could not, or "".
-func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
 	for {
 		load, err := s.Load(ctx)
 		if err == nil {
@@ -429,8 +429,8 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 	}
 }
 
-func (u *unit) report(l sched.Load, c demandReport) {
-	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), demandReport: c}
+func (u *partition) report(l sched.Load, c demandReport) {
+	r := &partitionReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), demandReport: c}
 	if sh := u.mover.Load(); sh != nil {
 		r.Stuck = sh.stuck()
 	}
@@ -438,7 +438,7 @@ func (u *unit) report(l sched.Load, c demandReport) {
 }
 
 // untilOver waits until the server has to stop serving the partition, and returns why.
-func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+func (u *partition) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
 	since := time.Now()
@@ -471,7 +471,7 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 // deposed reports whether etcd has the ownership no longer, although its lease continues.
 // The server would not learn that from a write: no call is sent to a partition without an
 // owner, so it has nothing to write.
-func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
+func (u *partition) deposed(ctx context.Context, j *etcd.Journal) bool {
 	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
 	defer cancel()
 	o, ok, err := u.view.cluster.Owner(ctx, u.name)
@@ -480,7 +480,7 @@ func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
 
 // fetchMissing fetches the code of modules that were added after this server last looked,
 // from any server that has it.
-func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
+func (u *partition) fetchMissing(ctx context.Context, s *sched.Server) {
 	missing, err := s.Missing(ctx)
 	for err == nil && len(missing) > 0 {
 		var from []string

@@ -118,7 +118,7 @@ func asked(ctx context.Context, services *partitionServices, req *apiv1.AskReque
 
 // askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, services *partitionServices, q *apiv1.AskedCall) ([]byte, error) {
-	if routings[q.GetMethod()] != byUnits {
+	if routings[q.GetMethod()] != byPartitions {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
 	}
 	service, name := pathOf(q.Method)
@@ -137,13 +137,13 @@ func askedCall(ctx context.Context, services *partitionServices, q *apiv1.AskedC
 	return proto.Marshal(resp.(proto.Message))
 }
 
-// callUnit makes a call to one partition.
-func (r *router) callUnit(ctx context.Context, unit, app, method string, req, resp proto.Message) error {
+// callPartition makes a call to one partition.
+func (r *router) callPartition(ctx context.Context, partition, app, method string, req, resp proto.Message) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return err
 	}
-	a, err := r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: app, What: &apiv1.AskRequest_Call{Call: &apiv1.AskedCall{Method: method, Request: body}}})
+	a, err := r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_Call{Call: &apiv1.AskedCall{Method: method, Request: body}}})
 	if err != nil {
 		return err
 	}
@@ -152,15 +152,15 @@ func (r *router) callUnit(ctx context.Context, unit, app, method string, req, re
 
 // remote makes the requests of one partition's runs to other partitions.
 type remote struct {
-	r    *router
-	unit string
+	r         *router
+	partition string
 }
 
 // owned returns a context that ends when this server no longer owns the partition:
 // requests of its runs must not hold up the next owner.
 func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	services := x.r.units[x.unit].services.Load()
+	services := x.r.partitions[x.partition].services.Load()
 	if services == nil {
 		cancel()
 		return ctx, cancel
@@ -182,11 +182,11 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 	}
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	for _, unit := range x.r.view.unitsOfApp(app) {
-		if unit == x.unit {
+	for _, partition := range x.r.view.partitionsOfApp(app) {
+		if partition == x.partition {
 			continue
 		}
-		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
+		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
 		if err != nil {
 			return nil, err
 		}
@@ -199,11 +199,11 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 
 // home sends a request to the primary partition of an app.
 func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	unit, ok := x.r.view.unitOf(app)
-	if !ok || unit == x.unit {
+	partition, ok := x.r.view.partitionOf(app)
+	if !ok || partition == x.partition {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
-	req.Unit, req.App = unit, app
+	req.Unit, req.App = partition, app
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
 	return x.r.ask(ctx, req)
@@ -236,27 +236,27 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 	app := cmp.Or(req.App, from)
 	for {
 		changed := x.r.view.change()
-		unit, ok := x.r.view.unitOfSlot(app, job.SlotOf(req.Job))
+		partition, ok := x.r.view.partitionOfSlot(app, job.SlotOf(req.Job))
 		if !ok {
-			unit = x.r.view.fallback()
+			partition = x.r.view.fallback()
 		}
-		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
+		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
 		if err == nil || !x.r.again(ctx, err, changed) {
 			return resp.GetEnqueue(), err
 		}
 	}
 }
 
-// unitOfLog returns the partition that has the log of a run: that of its job, or the one
+// partitionOfLog returns the partition that has the log of a run: that of its job, or the one
 // where the run ended before the job moved.
-func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadLogRequest) (string, error) {
+func (r *router) partitionOfLog(ctx context.Context, app, partition string, q *apiv1.ReadLogRequest) (string, error) {
 	id, err := job.ParseRunID(q.GetId())
 	if err != nil {
-		return unit, nil // the service reports the invalid id
+		return partition, nil // the service reports the invalid id
 	}
-	units := append([]string{unit}, r.view.unitsOfApp(app)...)
-	for i, at := range units {
-		if i > 0 && at == unit {
+	partitions := append([]string{partition}, r.view.partitionsOfApp(app)...)
+	for i, at := range partitions {
+		if i > 0 && at == partition {
 			continue
 		}
 		resp, err := r.ask(ctx, &apiv1.AskRequest{Unit: at, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
@@ -267,7 +267,7 @@ func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadL
 			return at, nil
 		}
 	}
-	return unit, nil
+	return partition, nil
 }
 
 // unite answers a call for an app that is split.
@@ -277,7 +277,7 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 	default:
 		return nil, status.Errorf(codes.Unimplemented, "%s is not put together from units", method)
 	}
-	if len(r.view.unitsOfApp(app)) == 0 {
+	if len(r.view.partitionsOfApp(app)) == 0 {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	switch q := req.(type) {
@@ -296,9 +296,9 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 
 func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetAppRequest) (*apiv1.App, error) {
 	var all *apiv1.App
-	for _, unit := range r.view.unitsOfApp(app) {
+	for _, partition := range r.view.partitionsOfApp(app) {
 		part := &apiv1.App{}
-		switch err := r.callUnit(ctx, unit, app, method, q, part); {
+		switch err := r.callPartition(ctx, partition, app, method, q, part); {
 		case status.Code(err) == codes.NotFound:
 			continue
 		case err != nil:
@@ -339,9 +339,9 @@ func uniteApps(apps []*apiv1.App) []*apiv1.App {
 
 func (r *router) uniteOverview(ctx context.Context, app, method string, q *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
 	var all *apiv1.Overview
-	for _, unit := range r.view.unitsOfApp(app) {
+	for _, partition := range r.view.partitionsOfApp(app) {
 		part := &apiv1.Overview{}
-		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
+		if err := r.callPartition(ctx, partition, app, method, q, part); err != nil {
 			return nil, err
 		}
 		if all == nil {
@@ -397,9 +397,9 @@ func pageOf(size int32) int {
 // list of one partition.
 func (r *router) uniteJobs(ctx context.Context, app, method string, q *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
 	var pages []*apiv1.ListJobsResponse
-	for _, unit := range r.view.unitsOfApp(app) {
+	for _, partition := range r.view.partitionsOfApp(app) {
 		part := &apiv1.ListJobsResponse{}
-		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
+		if err := r.callPartition(ctx, partition, app, method, q, part); err != nil {
 			return nil, err
 		}
 		pages = append(pages, part)
@@ -445,40 +445,40 @@ func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsRespon
 	return all, nil
 }
 
-// unitTokens says where the lists of partitions continue. The list of a partition that is
+// partitionTokens says where the lists of partitions continue. The list of a partition that is
 // missing has ended. As text it begins with unitsToken.
-type unitTokens map[string]string
+type partitionTokens map[string]string
 
-const unitsToken = "units."
+const partitionsToken = "units."
 
-func (t unitTokens) String() string {
+func (t partitionTokens) String() string {
 	if len(t) == 0 {
 		return ""
 	}
 	b, _ := json.Marshal(map[string]string(t)) // texts always encode
-	return unitsToken + base64.RawURLEncoding.EncodeToString(b)
+	return partitionsToken + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseUnitTokens reads where lists continue. "": at the beginning, in all partitions. A
+// parsePartitionTokens reads where lists continue. "": at the beginning, in all partitions. A
 // token of one partition, from before the app was split, is the primary partition's.
-func parseUnitTokens(s string, units []string) (unitTokens, error) {
-	t := unitTokens{}
+func parsePartitionTokens(s string, partitions []string) (partitionTokens, error) {
+	t := partitionTokens{}
 	if s == "" {
-		for _, unit := range units {
-			t[unit] = ""
+		for _, partition := range partitions {
+			t[partition] = ""
 		}
 		return t, nil
 	}
-	text, ok := strings.CutPrefix(s, unitsToken)
+	text, ok := strings.CutPrefix(s, partitionsToken)
 	if !ok {
-		return unitTokens{units[0]: s}, nil
+		return partitionTokens{partitions[0]: s}, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(b, (*map[string]string)(&t))
 	}
-	for unit := range t {
-		if !slices.Contains(units, unit) {
+	for partition := range t {
+		if !slices.Contains(partitions, partition) {
 			err = errors.New("no such unit")
 		}
 	}
@@ -490,24 +490,24 @@ func parseUnitTokens(s string, units []string) (unitTokens, error) {
 
 // uniteRuns merges the pages of the partitions into one.
 func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	units := r.view.unitsOfApp(app)
-	from, err := parseUnitTokens(q.PageToken, units)
+	partitions := r.view.partitionsOfApp(app)
+	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err
 	}
-	return mergeRuns(units, from, pageOf(q.PageSize), func(unit, token string, size int) (*apiv1.ListRunsResponse, error) {
+	return mergeRuns(partitions, from, pageOf(q.PageSize), func(partition, token string, size int) (*apiv1.ListRunsResponse, error) {
 		part, resp := proto.CloneOf(q), &apiv1.ListRunsResponse{}
 		part.PageToken, part.PageSize = token, int32(size)
-		return resp, r.callUnit(ctx, unit, app, method, part, resp)
+		return resp, r.callPartition(ctx, partition, app, method, part, resp)
 	})
 }
 
 // mergeRuns requests an equal share of a page from each partition and sorts the page: the
 // newest first, as far as the shares reach. If the shares are too large together, it
 // requests them again with fewer runs, because a token refers to the end of a share.
-func mergeRuns(units []string, from unitTokens, size int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (*apiv1.ListRunsResponse, error) {
+func mergeRuns(partitions []string, from partitionTokens, size int, ask func(partition, token string, size int) (*apiv1.ListRunsResponse, error)) (*apiv1.ListRunsResponse, error) {
 	for each := max(size/len(from), 1); ; {
-		pages, next, fit, err := runPages(units, from, each, ask)
+		pages, next, fit, err := runPages(partitions, from, each, ask)
 		if err != nil {
 			return nil, err
 		}
@@ -525,15 +525,15 @@ func mergeRuns(units []string, from unitTokens, size int, ask func(unit, token s
 // runPages requests so many runs from each partition. It ends early, with fit false, when
 // their pages together are larger than one page may be. With one run from each it takes
 // those that fit; the lists of the other partitions stay where they were.
-func runPages(units []string, from unitTokens, each int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (pages []*apiv1.ListRunsResponse, next unitTokens, fit bool, err error) {
-	next = unitTokens{}
+func runPages(partitions []string, from partitionTokens, each int, ask func(partition, token string, size int) (*apiv1.ListRunsResponse, error)) (pages []*apiv1.ListRunsResponse, next partitionTokens, fit bool, err error) {
+	next = partitionTokens{}
 	room := sched.Page{}
-	for _, unit := range units {
-		token, ok := from[unit]
+	for _, partition := range partitions {
+		token, ok := from[partition]
 		if !ok {
 			continue
 		}
-		page, err := ask(unit, token, each)
+		page, err := ask(partition, token, each)
 		if err != nil {
 			return nil, nil, false, err
 		}
@@ -541,10 +541,10 @@ func runPages(units []string, from unitTokens, each int, ask func(unit, token st
 		case !fits && each > 1:
 			return append(pages, page), nil, false, nil
 		case !fits:
-			next[unit] = token
+			next[partition] = token
 			continue
 		case page.NextPageToken != "":
-			next[unit] = page.NextPageToken
+			next[partition] = page.NextPageToken
 		}
 		pages = append(pages, page)
 	}
@@ -552,7 +552,7 @@ func runPages(units []string, from unitTokens, each int, ask func(unit, token st
 }
 
 // joinRuns merges pages of partitions into one; the lists continue at next.
-func joinRuns(pages []*apiv1.ListRunsResponse, next unitTokens) *apiv1.ListRunsResponse {
+func joinRuns(pages []*apiv1.ListRunsResponse, next partitionTokens) *apiv1.ListRunsResponse {
 	all := &apiv1.ListRunsResponse{NextPageToken: next.String()}
 	seen := map[string]bool{}
 	for _, page := range pages {
@@ -580,28 +580,28 @@ func rank(r *apiv1.Run) int {
 
 // uniteBulk processes a page of each partition.
 func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
-	units := r.view.unitsOfApp(app)
-	from, err := parseUnitTokens(q.PageToken, units)
+	partitions := r.view.partitionsOfApp(app)
+	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err
 	}
-	all, next := &apiv1.BulkJobsResponse{}, unitTokens{}
+	all, next := &apiv1.BulkJobsResponse{}, partitionTokens{}
 	part := proto.CloneOf(q)
-	for _, unit := range units {
-		token, ok := from[unit]
+	for _, partition := range partitions {
+		token, ok := from[partition]
 		if !ok {
 			continue
 		}
 		part.PageToken = token
 		resp := &apiv1.BulkJobsResponse{}
-		if err := r.callUnit(ctx, unit, app, method, part, resp); err != nil {
+		if err := r.callPartition(ctx, partition, app, method, part, resp); err != nil {
 			return nil, err
 		}
 		all.Matched += resp.Matched
 		all.Changed += resp.Changed
 		all.Failures = append(all.Failures, resp.Failures...)
 		if resp.NextPageToken != "" {
-			next[unit] = resp.NextPageToken
+			next[partition] = resp.NextPageToken
 		}
 	}
 	all.Failures = all.Failures[:min(len(all.Failures), 100)]

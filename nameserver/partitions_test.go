@@ -13,27 +13,27 @@ import (
 
 func TestUnitsAreHeard(t *testing.T) {
 	all := []string{"main", "main.1"}
-	report := func(server string, units ...*apiv1.UnitReport) *apiv1.ServerReport {
-		return &apiv1.ServerReport{Server: server, AllUnits: all, Units: units}
+	report := func(server string, partitions ...*apiv1.UnitReport) *apiv1.ServerReport {
+		return &apiv1.ServerReport{Server: server, AllUnits: all, Units: partitions}
 	}
-	unit := func(name string, epoch uint64, apps ...string) *apiv1.UnitReport {
+	partition := func(name string, epoch uint64, apps ...string) *apiv1.UnitReport {
 		return &apiv1.UnitReport{Unit: name, Epoch: epoch, Apps: apps}
 	}
-	u := newUnits()
+	u := newPartitions()
 	for i, c := range []struct {
 		report  *apiv1.ServerReport
 		changed bool
 		want    string // owners of the units
 	}{
-		{report("a", unit("main", 5, "x"), unit("main.1", 6)), true, "{a 5} {a 6}"},
-		{report("a", unit("main", 5, "x"), unit("main.1", 6)), false, "{a 5} {a 6}"},
-		{report("b", unit("main", 4)), false, "{a 5} {a 6}"}, // its report is older
-		{report("b", unit("main", 9, "x")), true, "{b 9} {a 6}"},
-		{report("a", unit("main", 5, "x"), unit("main.1", 6)), false, "{b 9} {a 6}"},
-		{report("a", unit("main.1", 6, "y")), true, "{b 9} {a 6}"}, // an app was created
-		{report("b"), true, "{ 9} {a 6}"},                          // it released the partition
-		{report("a", unit("main", 8), unit("main.1", 6, "y")), false, "{ 9} {a 6}"},
-		{report("a", unit("main", 10), unit("main.1", 6, "y")), true, "{a 10} {a 6}"},
+		{report("a", partition("main", 5, "x"), partition("main.1", 6)), true, "{a 5} {a 6}"},
+		{report("a", partition("main", 5, "x"), partition("main.1", 6)), false, "{a 5} {a 6}"},
+		{report("b", partition("main", 4)), false, "{a 5} {a 6}"}, // its report is older
+		{report("b", partition("main", 9, "x")), true, "{b 9} {a 6}"},
+		{report("a", partition("main", 5, "x"), partition("main.1", 6)), false, "{b 9} {a 6}"},
+		{report("a", partition("main.1", 6, "y")), true, "{b 9} {a 6}"}, // an app was created
+		{report("b"), true, "{ 9} {a 6}"},                               // it released the partition
+		{report("a", partition("main", 8), partition("main.1", 6, "y")), false, "{ 9} {a 6}"},
+		{report("a", partition("main", 10), partition("main.1", 6, "y")), true, "{a 10} {a 6}"},
 	} {
 		if changed := u.hear(c.report); changed != c.changed {
 			t.Errorf("report %d: changed %v", i, changed)
@@ -62,9 +62,9 @@ func TestHostsFollowAUnit(t *testing.T) {
 			}
 			return s
 		}
-		say := func(s apiv1.Nameserver_JoinClient, id string, units ...*apiv1.UnitReport) {
+		say := func(s apiv1.Nameserver_JoinClient, id string, partitions ...*apiv1.UnitReport) {
 			t.Helper()
-			if err := s.Send(&apiv1.ServerReport{Server: id, Address: id + ":1", AllUnits: all, Units: units}); err != nil {
+			if err := s.Send(&apiv1.ServerReport{Server: id, Address: id + ":1", AllUnits: all, Units: partitions}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(100 * time.Millisecond) // in fake time: the report has arrived
