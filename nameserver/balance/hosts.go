@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Seat returns the partition, out of several with weights, that a host is assigned to, or
+// Assign returns the partition, out of several with weights, that a host is assigned to, or
 // "" without any. Nil weights are equal. The result depends on the host and the
 // partitions alone, so every process computes the same. A partition that is added or gets
 // more weight takes hosts from the others; no host moves between the others.
@@ -31,8 +31,8 @@ func Assign(host string, partitions []string, weights []float64) string {
 	return best
 }
 
-// Seats returns the n partitions, out of several of equal weight, that a host is assigned
-// to, that of [Seat] first. A smaller n gives a prefix of the result for a larger one.
+// AssignSeveral returns the n partitions, out of several of equal weight, that a host is assigned
+// to, that of [Assign] first. A smaller n gives a prefix of the result for a larger one.
 func AssignSeveral(host string, partitions []string, n int) []string {
 	of := hash(offset, host)
 	all := slices.Clone(partitions)

@@ -19,7 +19,7 @@ func partitionNames(n int) (partitions []string) {
 // TestSeat: hosts are spread evenly over partitions, or by weight. An added partition
 // takes its share from all others, and no other host moves. A partition with an invalid
 // weight gets no hosts.
-func TestSeat(t *testing.T) {
+func TestAssign(t *testing.T) {
 	const hosts = 20_000
 	partitions := partitionNames(6)
 	count := func(partitions []string, weights []float64) map[string]int {
@@ -59,8 +59,8 @@ func TestSeat(t *testing.T) {
 }
 
 // TestSeats: a smaller number of partitions is a subset of a larger one, whatever their
-// order, and the first is that of Seat.
-func TestSeats(t *testing.T) {
+// order, and the first is that of Assign.
+func TestAssigns(t *testing.T) {
 	partitions := partitionNames(6)
 	other := slices.Clone(partitions)
 	slices.Reverse(other)
