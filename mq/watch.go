@@ -40,7 +40,7 @@ func (l *Log) lostFile() error {
 	for _, s := range before {
 		// A segment that is trimmed meanwhile is not in the second list.
 		if !slices.Contains(names, s.name()) && slices.Contains(after, s) {
-			return fmt.Errorf("%s was deleted or renamed while the log was open", s.name())
+			return deleted(s)
 		}
 	}
 	return l.flusher.lostActive()
@@ -66,10 +66,17 @@ func (f *flusher) lostActive() error {
 	if closed || f.failed || s.file == nil {
 		return nil
 	}
-	if err := f.l.disk.holds(s.name(), s.file); isLoss(err) {
+	switch err := f.l.disk.holds(s.name(), s.file); {
+	case errors.Is(err, fs.ErrNotExist): // since the segments were listed
+		return deleted(s)
+	case isLoss(err):
 		return fmt.Errorf("%s cannot be written: %w", s.name(), err)
 	}
 	return nil
+}
+
+func deleted(s *segment) error {
+	return fmt.Errorf("%s was deleted or renamed while the log was open", s.name())
 }
 
 // errOtherFile means that another file has the name now.
