@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -75,7 +76,7 @@ func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id 
 		}
 		left = d
 	}
-	app := appOfRequest(req)
+	app := cmp.Or(req.App, "default")
 	home, err := r.partitionOf(ctx, app, false)
 	if err != nil {
 		return nil, err

@@ -2,114 +2,83 @@ package node
 
 import (
 	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// routing is how the partition is found that answers a call for an app that is split. For
-// an app that is not, it is always the primary partition.
-type routing int
+// rule is what the definition of a method says about the partition that answers it: see
+// api/v1/options.proto (ADR 41).
+type rule struct {
+	route apiv1.Route
+	merge apiv1.Merge
+	app   []protoreflect.FieldDescriptor // the path of the request's field that names the app; nil: none does
+}
 
-const (
-	unrouted     routing = iota
-	byHome               // the primary partition, for state that the whole app shares
-	byHomeCopy           // likewise, and the other partitions get a copy before the call is answered
-	byJob                // the partition of the job
-	byRun                // the partition of the run's job
-	byCaller             // the partition of the run for which a host asks
-	byPartitions         // all that ever had a job of the app; their answers are merged
-	byServer             // this server, whatever it owns
-	byAny                // any partition with a copy of the shared state
-	byCommand            // for each command the partition of its job
-	byStream             // the partition that the stream names
-)
+// rules returns the rules of all methods, by "/package.Service/Method". A path that is
+// wrong is reported by the test of the options.
+var rules = sync.OnceValue(func() map[string]rule {
+	all := map[string]rule{}
+	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			methods := f.Services().Get(i).Methods()
+			for k := range methods.Len() {
+				m := methods.Get(k)
+				all["/"+string(m.Parent().FullName())+"/"+string(m.Name())] = readRule(m)
+			}
+		}
+		return true
+	})
+	return all
+})
 
-// routings holds the routing of every method of the routed services. A method that is
-// missing here is refused.
-var routings = map[string]routing{
-	"/wheelwork.v1.Jobs/ApplyJob":    byJob,
-	"/wheelwork.v1.Jobs/GetJob":      byJob,
-	"/wheelwork.v1.Jobs/ListJobs":    byPartitions,
-	"/wheelwork.v1.Jobs/DeleteJob":   byJob,
-	"/wheelwork.v1.Jobs/PauseJob":    byJob,
-	"/wheelwork.v1.Jobs/ResumeJob":   byJob,
-	"/wheelwork.v1.Jobs/TriggerJob":  byJob,
-	"/wheelwork.v1.Jobs/SkipNext":    byJob,
-	"/wheelwork.v1.Jobs/BackfillJob": byJob,
-	"/wheelwork.v1.Jobs/BulkJobs":    byPartitions,
+func readRule(m protoreflect.MethodDescriptor) rule {
+	r := rule{}
+	r.route, _ = proto.GetExtension(m.Options(), apiv1.E_Route).(apiv1.Route)
+	r.merge, _ = proto.GetExtension(m.Options(), apiv1.E_Merge).(apiv1.Merge)
+	path, _ := proto.GetExtension(m.Options(), apiv1.E_AppField).(string)
+	if path == "-" || path == "commands" {
+		return r
+	}
+	at := m.Input()
+	for name := range strings.SplitSeq(path, ".") {
+		if at == nil {
+			return r
+		}
+		f := at.Fields().ByName(protoreflect.Name(name))
+		if f == nil {
+			return r
+		}
+		r.app, at = append(r.app, f), f.Message()
+	}
+	return r
+}
 
-	"/wheelwork.v1.Runs/GetRun":     byRun,
-	"/wheelwork.v1.Runs/ListRuns":   byPartitions,
-	"/wheelwork.v1.Runs/CancelRun":  byRun,
-	"/wheelwork.v1.Runs/RetryRun":   byRun,
-	"/wheelwork.v1.Runs/ExplainRun": byRun,
-	"/wheelwork.v1.Runs/WatchRun":   byRun,
-	"/wheelwork.v1.Runs/ReadLog":    byRun,
+// ruleOf returns the rule of a method. A method without a rule is refused.
+func ruleOf(method string) rule { return rules()[method] }
 
-	"/wheelwork.v1.Apps/ListApps": byPartitions,
-	"/wheelwork.v1.Apps/GetApp":   byPartitions,
-	"/wheelwork.v1.Apps/PutApp":   byHomeCopy,
-
-	"/wheelwork.v1.Calendars/PutCalendar":    byHomeCopy,
-	"/wheelwork.v1.Calendars/GetCalendar":    byHome,
-	"/wheelwork.v1.Calendars/ListCalendars":  byHome,
-	"/wheelwork.v1.Calendars/DeleteCalendar": byHomeCopy,
-
-	"/wheelwork.v1.Modules/PushModule":     byHomeCopy,
-	"/wheelwork.v1.Modules/GetModule":      byHome,
-	"/wheelwork.v1.Modules/ListModules":    byHome,
-	"/wheelwork.v1.Modules/DownloadModule": byHome,
-	"/wheelwork.v1.Modules/SignModule":     byHomeCopy,
-	"/wheelwork.v1.Modules/SetAlias":       byHomeCopy,
-	"/wheelwork.v1.Modules/GetAlias":       byHome,
-	"/wheelwork.v1.Modules/ListAliases":    byHome,
-	"/wheelwork.v1.Modules/DeleteAlias":    byHomeCopy,
-	"/wheelwork.v1.Modules/DeleteModule":   byHomeCopy,
-	"/wheelwork.v1.Modules/GetRollout":     byHome,
-	"/wheelwork.v1.Modules/CollectModules": byHomeCopy,
-
-	"/wheelwork.v1.ModuleAccess/PutGrants":  byHomeCopy,
-	"/wheelwork.v1.ModuleAccess/GetGrants":  byHome,
-	"/wheelwork.v1.ModuleAccess/ListGrants": byHome,
-
-	"/wheelwork.v1.Secrets/SetSecret":    byHomeCopy,
-	"/wheelwork.v1.Secrets/ListSecrets":  byHome,
-	"/wheelwork.v1.Secrets/DeleteSecret": byHomeCopy,
-
-	"/wheelwork.v1.Values/GetValue":    byHome,
-	"/wheelwork.v1.Values/ListValues":  byHome,
-	"/wheelwork.v1.Values/ListBuckets": byHome,
-	"/wheelwork.v1.Values/PutValue":    byHome,
-	"/wheelwork.v1.Values/DeleteValue": byHome,
-
-	"/wheelwork.v1.Producer/Produce": byCommand,
-
-	"/wheelwork.v1.Worker/Work":           byStream,
-	"/wheelwork.v1.Worker/FetchModule":    byServer,
-	"/wheelwork.v1.Worker/GetModuleProof": byAny,
-
-	// Values are in the primary partition, but the partition of the run checks whether
-	// the run may use them.
-	"/wheelwork.v1.Guest/GetCheckpoint": byCaller,
-	"/wheelwork.v1.Guest/SetCheckpoint": byCaller,
-	"/wheelwork.v1.Guest/GetEntry":      byCaller,
-	"/wheelwork.v1.Guest/PutEntry":      byCaller,
-	"/wheelwork.v1.Guest/DeleteEntry":   byCaller,
-	"/wheelwork.v1.Guest/Enqueue":       byCaller,
-	"/wheelwork.v1.Guest/Map":           byCaller,
-	"/wheelwork.v1.Guest/GetSecret":     byCaller,
-
-	"/wheelwork.v1.Cluster/ListHosts":   byPartitions,
-	"/wheelwork.v1.Cluster/GetOverview": byPartitions,
-	"/wheelwork.v1.Cluster/GetVersion":  byServer,
+// appOf returns the app that a request names; "": it names none.
+func (r rule) appOf(req proto.Message) string {
+	if len(r.app) == 0 {
+		return ""
+	}
+	m := req.ProtoReflect()
+	for _, f := range r.app[:len(r.app)-1] {
+		m = m.Get(f).Message()
+	}
+	return m.Get(r.app[len(r.app)-1]).String()
 }
 
 // slotOf returns the slot that a request is about, according to its routing. An invalid
 // name or id is left to the service, which refuses it.
-func slotOf(by routing, req any) (slot uint8, ok bool) {
+func slotOf(by apiv1.Route, req any) (slot uint8, ok bool) {
 	switch by {
-	case byJob:
+	case apiv1.Route_ROUTE_JOB:
 		name := ""
 		switch q := req.(type) {
 		case *apiv1.ApplyJobRequest:
@@ -118,12 +87,12 @@ func slotOf(by routing, req any) (slot uint8, ok bool) {
 			name = q.GetName()
 		}
 		return job.SlotOf(name), name != ""
-	case byRun:
+	case apiv1.Route_ROUTE_RUN:
 		if q, is := req.(interface{ GetId() string }); is {
 			id, err := job.ParseRunID(q.GetId())
 			return id.Slot(), err == nil
 		}
-	case byCaller:
+	case apiv1.Route_ROUTE_CALLER:
 		if q, is := req.(interface{ GetCaller() *apiv1.Caller }); is {
 			run := q.GetCaller().GetRun()
 			if len(run) == len(job.RunID{}) {

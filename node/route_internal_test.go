@@ -8,84 +8,166 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestEveryMethodIsRouted: every method has a routing, which finds the partition that
-// answers it when an app is split.
-func TestEveryMethodIsRouted(t *testing.T) {
-	left := map[string]bool{}
-	for m := range routings {
-		left[m] = true
+// fill sets every string of a message to x, and of the messages in it.
+func fill(m protoreflect.Message, depth int) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		switch {
+		case f.ContainingOneof() != nil && m.WhichOneof(f.ContainingOneof()) != nil, f.IsMap():
+		case f.IsList():
+			if f.Kind() == protoreflect.MessageKind && depth > 0 {
+				fill(m.Mutable(f).List().AppendMutable().Message(), depth-1)
+			}
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString("x"))
+		case f.Kind() == protoreflect.MessageKind && depth > 0:
+			fill(m.Mutable(f).Message(), depth-1)
+		}
 	}
+}
+
+// TestOptionsOfMethods checks the options of every method: its route, the field with its
+// app, and how answers are merged. A call with a wrong option would be answered by the
+// wrong partition.
+func TestOptionsOfMethods(t *testing.T) {
+	partitioned := map[string]bool{}
 	for _, d := range routed() {
-		var names []string
-		for _, m := range d.Methods {
-			names = append(names, m.MethodName)
+		partitioned[d.ServiceName] = true
+	}
+	for method, rule := range rules() {
+		service, name := pathOf(method)
+		kind, err := requestOf(service, name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, m := range d.Streams {
-			names = append(names, m.StreamName)
+		request := kind.New()
+		fill(request, 3)
+		req := request.Interface()
+		m := methodOf(t, service, name)
+		path, _ := proto.GetExtension(m.Options(), apiv1.E_AppField).(string)
+		switch path {
+		case "":
+			t.Errorf("%s has no option app_field", method)
+		case "-", "commands":
+			if len(rule.app) > 0 {
+				t.Errorf("%s has the app_field %q and an app", method, path)
+			}
+		default:
+			if got := rule.appOf(req); len(rule.app) != strings.Count(path, ".")+1 || got != "x" {
+				t.Errorf("%s: its app_field %q is not one of its request: %q", method, path, got)
+			}
 		}
-		for _, name := range names {
-			method := "/" + d.ServiceName + "/" + name
-			by := routings[method]
-			if delete(left, method); by == unrouted {
-				t.Errorf("%s has no routing: add it to routings in route.go", method)
-				continue
+		switch rule.route {
+		case apiv1.Route_ROUTE_UNSPECIFIED:
+			t.Errorf("%s has no option route", method)
+		case apiv1.Route_ROUTE_JOB:
+			_, named := req.(interface{ GetName() string })
+			if _, apply := req.(*apiv1.ApplyJobRequest); !named && !apply {
+				t.Errorf("%s is routed by its job, and its request has no name", method)
 			}
-			kind, err := requestOf(d.ServiceName, name)
-			if err != nil {
-				t.Fatal(err)
+		case apiv1.Route_ROUTE_RUN:
+			if _, ok := req.(interface{ GetId() string }); !ok {
+				t.Errorf("%s is routed by its run, and its request has no id", method)
 			}
-			req := kind.New().Interface()
-			switch by {
-			case byJob:
-				_, named := req.(interface{ GetName() string })
-				if _, apply := req.(*apiv1.ApplyJobRequest); !named && !apply {
-					t.Errorf("%s is routed by its job, and its request has no name", method)
-				}
-			case byRun:
-				if _, ok := req.(interface{ GetId() string }); !ok {
-					t.Errorf("%s is routed by its run, and its request has no id", method)
-				}
-			case byCaller:
-				if _, ok := req.(interface{ GetCaller() *apiv1.Caller }); !ok {
-					t.Errorf("%s is routed by its caller, and its request has none", method)
-				}
-			case byPartitions:
-				if _, err := (&router{view: newClusterView(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
-					name != "ListApps" && name != "ListHosts" { // these are about the whole cluster
-					t.Errorf("%s: %v", method, err)
-				}
+		case apiv1.Route_ROUTE_CALLER:
+			if _, ok := req.(interface{ GetCaller() *apiv1.Caller }); !ok {
+				t.Errorf("%s is routed by its caller, and its request has none", method)
 			}
-			if _, ok := slotOf(by, req); ok && by != byJob && by != byRun && by != byCaller {
-				t.Errorf("%s is not routed by a slot, and has one", method)
+		case apiv1.Route_ROUTE_SERVER:
+		default:
+			if !partitioned[service] {
+				t.Errorf("%s is routed to partitions, which do not have its service", method)
 			}
+		}
+		if merged := rule.route == apiv1.Route_ROUTE_MERGED; merged != (rule.merge != apiv1.Merge_MERGE_UNSPECIFIED) {
+			t.Errorf("%s: the route is %v, and merge is %v", method, rule.route, rule.merge)
+		}
+		if _, ok := slotOf(rule.route, req); ok && rule.route != apiv1.Route_ROUTE_JOB && rule.route != apiv1.Route_ROUTE_RUN && rule.route != apiv1.Route_ROUTE_CALLER {
+			t.Errorf("%s is not routed by a slot, and has one", method)
+		}
+		checkMerge(t, method, m, rule)
+	}
+}
+
+// checkMerge checks that the answers of a method have what their merging needs.
+func checkMerge(t *testing.T, method string, m protoreflect.MethodDescriptor, rule rule) {
+	t.Helper()
+	switch rule.merge {
+	case apiv1.Merge_MERGE_COUNTS:
+		fields := m.Output().Fields()
+		for i := range fields.Len() {
+			f := fields.Get(i)
+			switch how, _ := proto.GetExtension(f.Options(), apiv1.E_Combine).(apiv1.Combine); {
+			case how == apiv1.Combine_COMBINE_FIRST,
+				how == apiv1.Combine_COMBINE_SUM && f.Kind() == protoreflect.Int64Kind,
+				how == apiv1.Combine_COMBINE_MAX && (f.Kind() == protoreflect.Int32Kind || f.Kind() == protoreflect.DoubleKind):
+			default:
+				t.Errorf("%s: %s cannot be combined by %v", method, f.FullName(), how)
+			}
+		}
+	case apiv1.Merge_MERGE_NAMES:
+		reply, err := replyOf(method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := reply.New()
+		f := entriesOf(page.Interface())
+		if f == nil {
+			t.Fatalf("%s has no list", method)
+		}
+		if _, ok := page.NewField(f).List().NewElement().Message().Interface().(namedEntry); !ok {
+			t.Errorf("%s is merged by names, and its entries have none", method)
+		}
+		if _, ok := page.Interface().(interface{ GetNextPageToken() string }); !ok || m.Input().Fields().ByName("page_size") == nil {
+			t.Errorf("%s is merged by names, and has no pages", method)
 		}
 	}
-	for m := range left {
-		t.Errorf("%s is routed, and there is no such method", m)
+}
+
+func methodOf(t *testing.T, service, name string) protoreflect.MethodDescriptor {
+	t.Helper()
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(protoreflect.MethodDescriptor)
+}
+
+// TestCombine checks the fields that answers combine, by their options.
+func TestCombine(t *testing.T) {
+	all := &apiv1.Overview{Jobs: 3, Running: 1, HostsUp: 2, LatenessP99Ms: 5, Writable: true}
+	part := &apiv1.Overview{Jobs: 4, Running: 2, HostsUp: 1, LatenessP99Ms: 7, NotWritableReason: "the disk is full"}
+	combine(all.ProtoReflect(), part.ProtoReflect())
+	combineOverviews(all, part)
+	if all.Jobs != 7 || all.Running != 3 || all.HostsUp != 2 || all.LatenessP99Ms != 7 || all.Writable || all.NotWritableReason != "the disk is full" {
+		t.Errorf("%v", all)
 	}
 }
 
 func TestSlotOf(t *testing.T) {
 	id := job.OccurrenceID("a", "name", job.RunID{}.Planned(), "")
 	for _, tc := range []struct {
-		by  routing
+		by  apiv1.Route
 		req proto.Message
 		ok  bool
 	}{
-		{byJob, &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "name"}}, true},
-		{byJob, &apiv1.GetJobRequest{Name: "name"}, true},
-		{byJob, &apiv1.GetJobRequest{}, false},
-		{byRun, &apiv1.GetRunRequest{Id: id.String()}, true},
-		{byRun, &apiv1.GetRunRequest{Id: "none"}, false},
-		{byCaller, &apiv1.GuestMapRequest{Caller: &apiv1.Caller{Run: id[:]}}, true},
-		{byCaller, &apiv1.GuestMapRequest{Caller: &apiv1.Caller{Run: id[:3]}}, false},
-		{byCaller, &apiv1.GuestMapRequest{}, false},
-		{byHome, &apiv1.GetJobRequest{Name: "name"}, false},
+		{apiv1.Route_ROUTE_JOB, &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "name"}}, true},
+		{apiv1.Route_ROUTE_JOB, &apiv1.GetJobRequest{Name: "name"}, true},
+		{apiv1.Route_ROUTE_JOB, &apiv1.GetJobRequest{}, false},
+		{apiv1.Route_ROUTE_RUN, &apiv1.GetRunRequest{Id: id.String()}, true},
+		{apiv1.Route_ROUTE_RUN, &apiv1.GetRunRequest{Id: "none"}, false},
+		{apiv1.Route_ROUTE_CALLER, &apiv1.GuestMapRequest{Caller: &apiv1.Caller{Run: id[:]}}, true},
+		{apiv1.Route_ROUTE_CALLER, &apiv1.GuestMapRequest{Caller: &apiv1.Caller{Run: id[:3]}}, false},
+		{apiv1.Route_ROUTE_CALLER, &apiv1.GuestMapRequest{}, false},
+		{apiv1.Route_ROUTE_PRIMARY, &apiv1.GetJobRequest{Name: "name"}, false},
 	} {
 		if slot, ok := slotOf(tc.by, tc.req); ok != tc.ok || ok && slot != job.SlotOf("name") {
 			t.Errorf("%T: slot %d, %v", tc.req, slot, ok)
@@ -162,7 +244,20 @@ func TestPagesOfUnits(t *testing.T) {
 	}
 }
 
-func TestUnitTokens(t *testing.T) {
+// mergeJobs is mergeNames for lists of jobs.
+func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsResponse, error) {
+	var all []proto.Message
+	for _, p := range pages {
+		all = append(all, p)
+	}
+	m, err := mergeNames(all, size)
+	if err != nil {
+		return nil, err
+	}
+	return m.(*apiv1.ListJobsResponse), nil
+}
+
+func TestPartitionTokens(t *testing.T) {
 	partitions := []string{"main", "main.1"}
 	if got, err := parsePartitionTokens("", partitions); err != nil || len(got) != 2 {
 		t.Errorf("%v, %v", got, err)
@@ -224,5 +319,16 @@ func TestMergedPagesAreBounded(t *testing.T) {
 	last, err := base64.RawURLEncoding.DecodeString(m.NextPageToken)
 	if err != nil || string(last) != m.Jobs[len(m.Jobs)-1].Name {
 		t.Errorf("the list goes on after %q, %v", last, err)
+	}
+}
+
+func BenchmarkAppOf(b *testing.B) {
+	rule := ruleOf("/wheelwork.v1.Jobs/ApplyJob")
+	req := &apiv1.ApplyJobRequest{Job: &apiv1.Job{App: "orders"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if rule.appOf(req) != "orders" {
+			b.Fatal("another app")
+		}
 	}
 }

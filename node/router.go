@@ -141,17 +141,17 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 
 // route calls the partitions that a request is about.
 func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
-	by := routings[method]
-	if by == unrouted {
+	by := ruleOf(method).route
+	if by == apiv1.Route_ROUTE_UNSPECIFIED {
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 	}
-	app := appOfRequest(req)
-	if by == byPartitions && r.view.isSplit(app) {
+	app := cmp.Or(ruleOf(method).appOf(req), "default")
+	if by == apiv1.Route_ROUTE_MERGED && r.view.isSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
-	if _, ok := slotOf(by, req); !ok || by == byCaller || len(r.partitions) < 2 {
+	if _, ok := slotOf(by, req); !ok || by == apiv1.Route_ROUTE_CALLER || len(r.partitions) < 2 {
 		resp, err := r.callHere(ctx, service, m, method, req)
-		if err == nil && by == byHomeCopy {
+		if err == nil && by == apiv1.Route_ROUTE_PRIMARY_COPIED {
 			err = r.copied(ctx, app)
 		}
 		return resp, err
@@ -215,12 +215,10 @@ func answer(ctx context.Context, r *partitionServices, service string, m grpc.Me
 }
 
 // partitionFor returns the partition of a request, and the app that decided it.
-func (r *router) partitionFor(ctx context.Context, method string, req any) (partition, app string, err error) {
-	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
-		app = c.GetCaller().GetApp()
-	} else if apps := appsOf(req); len(apps) > 0 {
-		app = apps[0]
-	} else if up, ok := req.(*apiv1.WorkUp); ok {
+func (r *router) partitionFor(ctx context.Context, method string, req proto.Message) (partition, app string, err error) {
+	rule := ruleOf(method)
+	app = rule.appOf(req)
+	if up, ok := req.(*apiv1.WorkUp); ok {
 		if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 && named[0] != "" {
 			if r.partitions[named[0]] == nil {
 				return "", "", status.Errorf(codes.NotFound, "the cluster has no unit %q", named[0])
@@ -231,15 +229,13 @@ func (r *router) partitionFor(ctx context.Context, method string, req any) (part
 			app = apps[0]
 		}
 	}
-	if app == "" {
-		app = "default"
-	}
+	app = cmp.Or(app, "default")
 	if partition, err = r.partitionOf(ctx, app, r.writes(method)); err != nil {
 		return "", app, err
 	}
-	if slot, ok := slotOf(routings[method], req); ok {
+	if slot, ok := slotOf(rule.route, req); ok {
 		partition, err = r.partitionOfSlot(app, slot, partition)
-	} else if routings[method] == byAny && r.view.isSplit(app) {
+	} else if rule.route == apiv1.Route_ROUTE_ANY && r.view.isSplit(app) {
 		for _, other := range r.view.partitionsOfApp(app) {
 			if u := r.partitions[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
 				return other, app, nil
@@ -272,17 +268,6 @@ func (r *router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack s
 		return home, err
 	}
 	return r.partitionOfSlot(app, slotOfCommand(c), home)
-}
-
-// appOfRequest returns the app that a request is about.
-func appOfRequest(req any) string {
-	app := ""
-	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
-		app = c.GetCaller().GetApp()
-	} else if apps := appsOf(req); len(apps) > 0 {
-		app = apps[0]
-	}
-	return cmp.Or(app, "default")
 }
 
 // partitionOf returns the primary partition of an app. An app without one gets one if write is
@@ -383,8 +368,8 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		case *apiv1.FetchModuleRequest:
 			return r.fetchModule(q, stream)
 		}
-		by := routings[method]
-		if by == unrouted {
+		by := ruleOf(method).route
+		if by == apiv1.Route_ROUTE_UNSPECIFIED {
 			return status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 		}
 		name, app, err := r.partitionFor(stream.Context(), method, first)
@@ -398,7 +383,7 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		} else if slot, ok := slotOf(by, first); ok && len(r.partitions) > 1 {
 			stream = &claiming{stream, sched.OnSlot(stream.Context(), app, slot)}
 		}
-		if by == byHomeCopy {
+		if by == apiv1.Route_ROUTE_PRIMARY_COPIED {
 			return r.passCopying(service, m, name, app, stream, first)
 		}
 		_, err = r.pass(service, m, name, app, stream, first)

@@ -320,7 +320,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xe6\x02\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xf2\x02\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -331,21 +331,21 @@ const file_v1_app_proto_rawDesc = "" +
 	"\x06weight\x184 \x01(\x05R\x06weight\x12!\n" +
 	"\ftrusted_keys\x18) \x03(\tR\vtrustedKeys\x129\n" +
 	"\n" +
-	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
-	"\x04jobs\x18\x15 \x01(\x03R\x04jobs\x12\x12\n" +
-	"\x04live\x18\x16 \x01(\x03R\x04live\"\x11\n" +
+	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +
+	"\x04jobs\x18\x15 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04jobs\x12\x18\n" +
+	"\x04live\x18\x16 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04live\"\x11\n" +
 	"\x0fListAppsRequest\"9\n" +
 	"\x10ListAppsResponse\x12%\n" +
 	"\x04apps\x18\x01 \x03(\v2\x11.wheelwork.v1.AppR\x04apps\"#\n" +
 	"\rGetAppRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
 	"\rPutAppRequest\x12#\n" +
-	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app2\xc6\x02\n" +
-	"\x04Apps\x12l\n" +
-	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\"!\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12b\n" +
-	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"(\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12l\n" +
-	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"2\xaa\xbb\x18\n" +
-	"apps.write\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app2\xf3\x02\n" +
+	"\x04Apps\x12y\n" +
+	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\".\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12r\n" +
+	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"8\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x04name\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12|\n" +
+	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"B\xaa\xbb\x18\n" +
+	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_app_proto_rawDescOnce sync.Once

@@ -163,11 +163,11 @@ const file_v1_backup_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\amodules\x18\x02 \x01(\bR\amodules\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xb8\x01\n" +
-	"\aBackups\x12V\n" +
-	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x12\xaa\xbb\x18\x0ecluster.backup0\x01\x12U\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xca\x01\n" +
+	"\aBackups\x12_\n" +
+	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x1b\xaa\xbb\x18\x0ecluster.backup\xb0\xbb\x18\x01»\x18\x01-0\x01\x12^\n" +
 	"\n" +
-	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\t\xaa\xbb\x18\x05state0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x12\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x01-0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_backup_proto_rawDescOnce sync.Once

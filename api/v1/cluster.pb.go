@@ -3267,31 +3267,31 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
 	"\x12GetOverviewRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"\xf3\x04\n" +
-	"\bOverview\x12\x12\n" +
-	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x14\n" +
-	"\x05armed\x18\x02 \x01(\x03R\x05armed\x12\x16\n" +
-	"\x06queued\x18\x03 \x01(\x03R\x06queued\x12\x18\n" +
-	"\arunning\x18\x04 \x01(\x03R\arunning\x12\x18\n" +
-	"\awaiting\x18\x05 \x01(\x03R\awaiting\x12'\n" +
-	"\x0fsucceeded_total\x18\x06 \x01(\x03R\x0esucceededTotal\x12!\n" +
-	"\ffailed_total\x18\a \x01(\x03R\vfailedTotal\x12\x19\n" +
-	"\bhosts_up\x18\b \x01(\x05R\ahostsUp\x12\x1d\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"\xc1\x05\n" +
+	"\bOverview\x12\x18\n" +
+	"\x04jobs\x18\x01 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04jobs\x12\x1a\n" +
+	"\x05armed\x18\x02 \x01(\x03B\x04\xf8\xbb\x18\x01R\x05armed\x12\x1c\n" +
+	"\x06queued\x18\x03 \x01(\x03B\x04\xf8\xbb\x18\x01R\x06queued\x12\x1e\n" +
+	"\arunning\x18\x04 \x01(\x03B\x04\xf8\xbb\x18\x01R\arunning\x12\x1e\n" +
+	"\awaiting\x18\x05 \x01(\x03B\x04\xf8\xbb\x18\x01R\awaiting\x12-\n" +
+	"\x0fsucceeded_total\x18\x06 \x01(\x03B\x04\xf8\xbb\x18\x01R\x0esucceededTotal\x12'\n" +
+	"\ffailed_total\x18\a \x01(\x03B\x04\xf8\xbb\x18\x01R\vfailedTotal\x12\x1f\n" +
+	"\bhosts_up\x18\b \x01(\x05B\x04\xf8\xbb\x18\x02R\ahostsUp\x12#\n" +
 	"\n" +
-	"hosts_lost\x18\t \x01(\x05R\thostsLost\x12.\n" +
+	"hosts_lost\x18\t \x01(\x05B\x04\xf8\xbb\x18\x02R\thostsLost\x12.\n" +
 	"\aminutes\x18\n" +
 	" \x03(\v2\x14.wheelwork.v1.MinuteR\aminutes\x12&\n" +
-	"\x04disk\x18\v \x01(\v2\x12.wheelwork.v1.DiskR\x04disk\x12&\n" +
-	"\x0flateness_p50_ms\x18\f \x01(\x01R\rlatenessP50Ms\x12&\n" +
-	"\x0flateness_p99_ms\x18\r \x01(\x01R\rlatenessP99Ms\x12\x1a\n" +
+	"\x04disk\x18\v \x01(\v2\x12.wheelwork.v1.DiskR\x04disk\x12,\n" +
+	"\x0flateness_p50_ms\x18\f \x01(\x01B\x04\xf8\xbb\x18\x02R\rlatenessP50Ms\x12,\n" +
+	"\x0flateness_p99_ms\x18\r \x01(\x01B\x04\xf8\xbb\x18\x02R\rlatenessP99Ms\x12\x1a\n" +
 	"\bwritable\x18\x0e \x01(\bR\bwritable\x12.\n" +
 	"\x13not_writable_reason\x18\x0f \x01(\tR\x11notWritableReason\x12;\n" +
 	"\vserver_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\x12\x1e\n" +
+	"serverTime\x12$\n" +
 	"\n" +
-	"dispatched\x18\x11 \x01(\x03R\n" +
-	"dispatched\x12\x1a\n" +
-	"\bsleeping\x18\x12 \x01(\x03R\bsleeping\"\x8c\x01\n" +
+	"dispatched\x18\x11 \x01(\x03B\x04\xf8\xbb\x18\x01R\n" +
+	"dispatched\x12 \n" +
+	"\bsleeping\x18\x12 \x01(\x03B\x04\xf8\xbb\x18\x01R\bsleeping\"\x8c\x01\n" +
 	"\x06Minute\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x1a\n" +
 	"\baccepted\x18\x02 \x01(\x03R\baccepted\x12\x1c\n" +
@@ -3495,32 +3495,33 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04apps\x18\t \x01(\x05R\x04apps\x12\x1a\n" +
 	"\bstandbys\x18\n" +
 	" \x03(\tR\bstandbys\x12\x14\n" +
-	"\x05calls\x18\v \x03(\tR\x05calls2\xe2\x02\n" +
-	"\aCluster\x12s\n" +
-	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"%\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12y\n" +
-	"\vGetOverview\x12 .wheelwork.v1.GetOverviewRequest\x1a\x16.wheelwork.v1.Overview\"0\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x1d\x12\x1b/api/v1/apps/{app}/overview\x12g\n" +
+	"\x05calls\x18\v \x03(\tR\x05calls2\x89\x03\n" +
+	"\aCluster\x12\x80\x01\n" +
+	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"2\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12\x88\x01\n" +
+	"\vGetOverview\x12 .wheelwork.v1.GetOverviewRequest\x1a\x16.wheelwork.v1.Overview\"?\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x03app\x82\xd3\xe4\x93\x02\x1d\x12\x1b/api/v1/apps/{app}/overview\x12p\n" +
 	"\n" +
-	"GetVersion\x12\x1f.wheelwork.v1.GetVersionRequest\x1a\x15.wheelwork.v1.Version\"!\xaa\xbb\x18\x06public\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/version2\xf0\x02\n" +
+	"GetVersion\x12\x1f.wheelwork.v1.GetVersionRequest\x1a\x15.wheelwork.v1.Version\"*\xaa\xbb\x18\x06public\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/version2\x97\x03\n" +
 	"\n" +
-	"Nameserver\x12L\n" +
-	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\t\xaa\xbb\x18\x05serve(\x010\x01\x12I\n" +
-	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\b\xaa\xbb\x18\x04work0\x01\x12L\n" +
-	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\r\xaa\xbb\x18\tjobs.read\x12{\n" +
-	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\xe5\t\n" +
+	"Nameserver\x12U\n" +
+	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\x12\xaa\xbb\x18\x05serve\xb0\xbb\x18\x01»\x18\x01-(\x010\x01\x12R\n" +
+	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\x11\xaa\xbb\x18\x04work\xb0\xbb\x18\x01»\x18\x01-0\x01\x12W\n" +
+	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\x18\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x01»\x18\x03app\x12\x84\x01\n" +
+	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"0\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\xd5\n" +
 	"\n" +
-	"Membership\x12s\n" +
 	"\n" +
-	"GetCluster\x12\x1f.wheelwork.v1.GetClusterRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/cluster\x12\x92\x01\n" +
-	"\vDrainServer\x12 .wheelwork.v1.DrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"D\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/cluster/servers/{server}/drain\x12\x98\x01\n" +
-	"\rUndrainServer\x12\".wheelwork.v1.UndrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"F\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02-:\x01*\"(/api/v1/cluster/servers/{server}/undrain\x12\x87\x01\n" +
-	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12\x86\x01\n" +
-	"\bSplitApp\x12\x1d.wheelwork.v1.SplitAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/split\x12\x86\x01\n" +
-	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Q\n" +
-	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05state\x12V\n" +
-	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05state(\x01\x12Q\n" +
-	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05state\x12Q\n" +
-	"\aCopyOut\x12\x1c.wheelwork.v1.CopyOutRequest\x1a\x1d.wheelwork.v1.CopyOutResponse\"\t\xaa\xbb\x18\x05state\x12E\n" +
-	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\t\xaa\xbb\x18\x05stateB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"Membership\x12|\n" +
+	"\n" +
+	"GetCluster\x12\x1f.wheelwork.v1.GetClusterRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"0\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/cluster\x12\x9b\x01\n" +
+	"\vDrainServer\x12 .wheelwork.v1.DrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"M\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/cluster/servers/{server}/drain\x12\xa1\x01\n" +
+	"\rUndrainServer\x12\".wheelwork.v1.UndrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"O\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02-:\x01*\"(/api/v1/cluster/servers/{server}/undrain\x12\x90\x01\n" +
+	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"H\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12\x91\x01\n" +
+	"\bSplitApp\x12\x1d.wheelwork.v1.SplitAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"I\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x01»\x18\x03app\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/split\x12\x91\x01\n" +
+	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"I\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x01»\x18\x03app\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Z\n" +
+	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\x12\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x01-\x12f\n" +
+	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\x19\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\bhead.app(\x01\x12Z\n" +
+	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\x12\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x01-\x12Z\n" +
+	"\aCopyOut\x12\x1c.wheelwork.v1.CopyOutRequest\x1a\x1d.wheelwork.v1.CopyOutResponse\"\x12\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x01-\x12P\n" +
+	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\x14\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x03appB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once

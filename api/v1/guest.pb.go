@@ -1026,16 +1026,24 @@ const file_v1_guest_proto_rawDesc = "" +
 	"\x06caller\x18\x01 \x01(\v2\x14.wheelwork.v1.CallerR\x06caller\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\".\n" +
 	"\x16GuestGetSecretResponse\x12\x14\n" +
-	"\x05value\x18\x01 \x01(\fR\x05value2\xaf\x06\n" +
-	"\x05Guest\x12o\n" +
-	"\rGetCheckpoint\x12'.wheelwork.v1.GuestGetCheckpointRequest\x1a(.wheelwork.v1.GuestGetCheckpointResponse\"\v\xaa\xbb\x18\aexecute\x12o\n" +
-	"\rSetCheckpoint\x12'.wheelwork.v1.GuestSetCheckpointRequest\x1a(.wheelwork.v1.GuestSetCheckpointResponse\"\v\xaa\xbb\x18\aexecute\x12`\n" +
-	"\bGetEntry\x12\".wheelwork.v1.GuestGetEntryRequest\x1a#.wheelwork.v1.GuestGetEntryResponse\"\v\xaa\xbb\x18\aexecute\x12`\n" +
-	"\bPutEntry\x12\".wheelwork.v1.GuestPutEntryRequest\x1a#.wheelwork.v1.GuestPutEntryResponse\"\v\xaa\xbb\x18\aexecute\x12i\n" +
-	"\vDeleteEntry\x12%.wheelwork.v1.GuestDeleteEntryRequest\x1a&.wheelwork.v1.GuestDeleteEntryResponse\"\v\xaa\xbb\x18\aexecute\x12]\n" +
-	"\aEnqueue\x12!.wheelwork.v1.GuestEnqueueRequest\x1a\".wheelwork.v1.GuestEnqueueResponse\"\v\xaa\xbb\x18\aexecute\x12Q\n" +
-	"\x03Map\x12\x1d.wheelwork.v1.GuestMapRequest\x1a\x1e.wheelwork.v1.GuestMapResponse\"\v\xaa\xbb\x18\aexecute\x12c\n" +
-	"\tGetSecret\x12#.wheelwork.v1.GuestGetSecretRequest\x1a$.wheelwork.v1.GuestGetSecretResponse\"\v\xaa\xbb\x18\aexecuteB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x05value\x18\x01 \x01(\fR\x05value2\xc1\a\n" +
+	"\x05Guest\x12\x81\x01\n" +
+	"\rGetCheckpoint\x12'.wheelwork.v1.GuestGetCheckpointRequest\x1a(.wheelwork.v1.GuestGetCheckpointResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12\x81\x01\n" +
+	"\rSetCheckpoint\x12'.wheelwork.v1.GuestSetCheckpointRequest\x1a(.wheelwork.v1.GuestSetCheckpointResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12r\n" +
+	"\bGetEntry\x12\".wheelwork.v1.GuestGetEntryRequest\x1a#.wheelwork.v1.GuestGetEntryResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12r\n" +
+	"\bPutEntry\x12\".wheelwork.v1.GuestPutEntryRequest\x1a#.wheelwork.v1.GuestPutEntryResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12{\n" +
+	"\vDeleteEntry\x12%.wheelwork.v1.GuestDeleteEntryRequest\x1a&.wheelwork.v1.GuestDeleteEntryResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12o\n" +
+	"\aEnqueue\x12!.wheelwork.v1.GuestEnqueueRequest\x1a\".wheelwork.v1.GuestEnqueueResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12c\n" +
+	"\x03Map\x12\x1d.wheelwork.v1.GuestMapRequest\x1a\x1e.wheelwork.v1.GuestMapResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.app\x12u\n" +
+	"\tGetSecret\x12#.wheelwork.v1.GuestGetSecretRequest\x1a$.wheelwork.v1.GuestGetSecretResponse\"\x1d\xaa\xbb\x18\aexecute\xb0\xbb\x18\x06»\x18\n" +
+	"caller.appB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_guest_proto_rawDescOnce sync.Once

@@ -4551,38 +4551,37 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow2\xa1\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow2\x9f\v\n" +
+	"\x04Jobs\x12\x9b\x01\n" +
+	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"P\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12x\n" +
+	"\x06GetJob\x12\x1b.wheelwork.v1.GetJobRequest\x1a\x11.wheelwork.v1.Job\">\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/jobs/{name}\x12\x86\x01\n" +
+	"\bListJobs\x12\x1d.wheelwork.v1.ListJobsRequest\x1a\x1e.wheelwork.v1.ListJobsResponse\";\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/jobs\x12\x8d\x01\n" +
+	"\tDeleteJob\x12\x1e.wheelwork.v1.DeleteJobRequest\x1a\x1f.wheelwork.v1.DeleteJobResponse\"?\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 *\x1e/api/v1/apps/{app}/jobs/{name}\x12\x85\x01\n" +
+	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"G\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02&\"$/api/v1/apps/{app}/jobs/{name}:pause\x12\x88\x01\n" +
+	"\tResumeJob\x12\x1e.wheelwork.v1.ResumeJobRequest\x1a\x11.wheelwork.v1.Job\"H\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02'\"%/api/v1/apps/{app}/jobs/{name}:resume\x12\x8e\x01\n" +
 	"\n" +
-	"\x04Jobs\x12\x8c\x01\n" +
-	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"A\xaa\xbb\x18\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12m\n" +
-	"\x06GetJob\x12\x1b.wheelwork.v1.GetJobRequest\x1a\x11.wheelwork.v1.Job\"3\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/jobs/{name}\x12w\n" +
-	"\bListJobs\x12\x1d.wheelwork.v1.ListJobsRequest\x1a\x1e.wheelwork.v1.ListJobsResponse\",\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/jobs\x12\x82\x01\n" +
-	"\tDeleteJob\x12\x1e.wheelwork.v1.DeleteJobRequest\x1a\x1f.wheelwork.v1.DeleteJobResponse\"4\xaa\xbb\x18\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02 *\x1e/api/v1/apps/{app}/jobs/{name}\x12z\n" +
-	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"<\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02&\"$/api/v1/apps/{app}/jobs/{name}:pause\x12}\n" +
-	"\tResumeJob\x12\x1e.wheelwork.v1.ResumeJobRequest\x1a\x11.wheelwork.v1.Job\"=\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02'\"%/api/v1/apps/{app}/jobs/{name}:resume\x12\x83\x01\n" +
+	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12\x89\x01\n" +
+	"\bSkipNext\x12\x1d.wheelwork.v1.SkipNextRequest\x1a\x11.wheelwork.v1.Job\"K\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02*\"(/api/v1/apps/{app}/jobs/{name}:skip-next\x12\xa1\x01\n" +
+	"\vBackfillJob\x12 .wheelwork.v1.BackfillJobRequest\x1a!.wheelwork.v1.BackfillJobResponse\"M\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02,:\x01*\"'/api/v1/apps/{app}/jobs/{name}:backfill\x12\x91\x01\n" +
+	"\bBulkJobs\x12\x1d.wheelwork.v1.BulkJobsRequest\x1a\x1e.wheelwork.v1.BulkJobsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/jobs:bulk2\x8c\x05\n" +
+	"\tCalendars\x12\xb2\x01\n" +
+	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"i\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x03»\x18\fcalendar.app\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x8c\x01\n" +
+	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"C\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x96\x01\n" +
+	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa1\x01\n" +
+	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"D\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xb8\a\n" +
+	"\x04Runs\x12v\n" +
+	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"<\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12\x86\x01\n" +
+	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\";\xaa\xbb\x18\truns.read\xb0\xbb\x18\a\xb8\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12\x86\x01\n" +
+	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12\x83\x01\n" +
+	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x95\x01\n" +
 	"\n" +
-	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"A\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12~\n" +
-	"\bSkipNext\x12\x1d.wheelwork.v1.SkipNextRequest\x1a\x11.wheelwork.v1.Job\"@\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02*\"(/api/v1/apps/{app}/jobs/{name}:skip-next\x12\x96\x01\n" +
-	"\vBackfillJob\x12 .wheelwork.v1.BackfillJobRequest\x1a!.wheelwork.v1.BackfillJobResponse\"B\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02,:\x01*\"'/api/v1/apps/{app}/jobs/{name}:backfill\x12\x82\x01\n" +
-	"\bBulkJobs\x12\x1d.wheelwork.v1.BulkJobsRequest\x1a\x1e.wheelwork.v1.BulkJobsResponse\"7\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/jobs:bulk2\xd7\x04\n" +
-	"\tCalendars\x12\x9e\x01\n" +
-	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"U\xaa\xbb\x18\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x81\x01\n" +
-	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"8\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x8b\x01\n" +
-	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"1\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\x96\x01\n" +
-	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"9\xaa\xbb\x18\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe2\x06\n" +
-	"\x04Runs\x12k\n" +
-	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"1\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12w\n" +
-	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\",\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12{\n" +
-	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\";\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12x\n" +
-	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\":\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x8a\x01\n" +
-	"\n" +
-	"ExplainRun\x12\x1f.wheelwork.v1.ExplainRunRequest\x1a .wheelwork.v1.ExplainRunResponse\"9\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02&\x12$/api/v1/apps/{app}/runs/{id}:explain\x12w\n" +
-	"\bWatchRun\x12\x1d.wheelwork.v1.WatchRunRequest\x1a\x11.wheelwork.v1.Run\"7\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/runs/{id}:watch0\x01\x12w\n" +
-	"\aReadLog\x12\x1c.wheelwork.v1.ReadLogRequest\x1a\x15.wheelwork.v1.LogLine\"5\xaa\xbb\x18\tlogs.read\x82\xd3\xe4\x93\x02\"\x12 /api/v1/apps/{app}/runs/{id}/log0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"ExplainRun\x12\x1f.wheelwork.v1.ExplainRunRequest\x1a .wheelwork.v1.ExplainRunResponse\"D\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02&\x12$/api/v1/apps/{app}/runs/{id}:explain\x12\x82\x01\n" +
+	"\bWatchRun\x12\x1d.wheelwork.v1.WatchRunRequest\x1a\x11.wheelwork.v1.Run\"B\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/runs/{id}:watch0\x01\x12\x82\x01\n" +
+	"\aReadLog\x12\x1c.wheelwork.v1.ReadLogRequest\x1a\x15.wheelwork.v1.LogLine\"@\xaa\xbb\x18\tlogs.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\"\x12 /api/v1/apps/{app}/runs/{id}/log0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_job_proto_rawDescOnce sync.Once

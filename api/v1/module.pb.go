@@ -1980,23 +1980,23 @@ const file_v1_module_proto_rawDesc = "" +
 	"\tcollected\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\tcollected\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
 	"\aorphans\x18\x03 \x01(\x05R\aorphans\x12\x12\n" +
-	"\x04kept\x18\x04 \x01(\x05R\x04kept2\xc3\r\n" +
-	"\aModules\x12d\n" +
+	"\x04kept\x18\x04 \x01(\x05R\x04kept2\xcc\x0e\n" +
+	"\aModules\x12t\n" +
 	"\n" +
-	"PushModule\x12\x1f.wheelwork.v1.PushModuleRequest\x1a .wheelwork.v1.PushModuleResponse\"\x11\xaa\xbb\x18\rmodules.write(\x01\x12\x8f\x01\n" +
-	"\tGetModule\x12\x1e.wheelwork.v1.GetModuleRequest\x1a\x14.wheelwork.v1.Module\"L\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x026\x124/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x86\x01\n" +
-	"\vListModules\x12 .wheelwork.v1.ListModulesRequest\x1a!.wheelwork.v1.ListModulesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/modules\x12o\n" +
-	"\x0eDownloadModule\x12#.wheelwork.v1.DownloadModuleRequest\x1a$.wheelwork.v1.DownloadModuleResponse\"\x10\xaa\xbb\x18\fmodules.read0\x01\x12\x9a\x01\n" +
+	"PushModule\x12\x1f.wheelwork.v1.PushModuleRequest\x1a .wheelwork.v1.PushModuleResponse\"!\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\bhead.app(\x01\x12\x9a\x01\n" +
+	"\tGetModule\x12\x1e.wheelwork.v1.GetModuleRequest\x1a\x14.wheelwork.v1.Module\"W\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x026\x124/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x91\x01\n" +
+	"\vListModules\x12 .wheelwork.v1.ListModulesRequest\x1a!.wheelwork.v1.ListModulesResponse\"=\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/modules\x12z\n" +
+	"\x0eDownloadModule\x12#.wheelwork.v1.DownloadModuleRequest\x1a$.wheelwork.v1.DownloadModuleResponse\"\x1b\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app0\x01\x12\xa5\x01\n" +
 	"\n" +
-	"SignModule\x12\x1f.wheelwork.v1.SignModuleRequest\x1a\x14.wheelwork.v1.Module\"U\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x02>:\x01*\"9/api/v1/apps/{app}/modules/{name}/versions/{version}:sign\x12\x8e\x01\n" +
-	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"N\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x8a\x01\n" +
-	"\bGetAlias\x12\x1d.wheelwork.v1.GetAliasRequest\x1a\x13.wheelwork.v1.Alias\"J\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x024\x122/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x86\x01\n" +
-	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\xa4\x01\n" +
-	"\fDeleteModule\x12!.wheelwork.v1.DeleteModuleRequest\x1a\".wheelwork.v1.DeleteModuleResponse\"M\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x026*4/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x9f\x01\n" +
-	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"K\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x9a\x01\n" +
+	"SignModule\x12\x1f.wheelwork.v1.SignModuleRequest\x1a\x14.wheelwork.v1.Module\"`\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02>:\x01*\"9/api/v1/apps/{app}/modules/{name}/versions/{version}:sign\x12\x99\x01\n" +
+	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"Y\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x95\x01\n" +
+	"\bGetAlias\x12\x1d.wheelwork.v1.GetAliasRequest\x1a\x13.wheelwork.v1.Alias\"U\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x024\x122/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x91\x01\n" +
+	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"=\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\xaf\x01\n" +
+	"\fDeleteModule\x12!.wheelwork.v1.DeleteModuleRequest\x1a\".wheelwork.v1.DeleteModuleResponse\"X\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x026*4/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\xaa\x01\n" +
+	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"V\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\xa5\x01\n" +
 	"\n" +
-	"GetRollout\x12\x1f.wheelwork.v1.GetRolloutRequest\x1a\x15.wheelwork.v1.Rollout\"T\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02>\x12</api/v1/apps/{app}/modules/{name}/versions/{version}/rollout\x12\x9b\x01\n" +
-	"\x0eCollectModules\x12#.wheelwork.v1.CollectModulesRequest\x1a$.wheelwork.v1.CollectModulesResponse\">\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x02':\x01*\"\"/api/v1/apps/{app}/modules:collectB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"GetRollout\x12\x1f.wheelwork.v1.GetRolloutRequest\x1a\x15.wheelwork.v1.Rollout\"_\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02>\x12</api/v1/apps/{app}/modules/{name}/versions/{version}/rollout\x12\xa6\x01\n" +
+	"\x0eCollectModules\x12#.wheelwork.v1.CollectModulesRequest\x1a$.wheelwork.v1.CollectModulesResponse\"I\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02':\x01*\"\"/api/v1/apps/{app}/modules:collectB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_module_proto_rawDescOnce sync.Once

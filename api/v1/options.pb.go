@@ -11,6 +11,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	descriptorpb "google.golang.org/protobuf/types/descriptorpb"
 	reflect "reflect"
+	sync "sync"
 	unsafe "unsafe"
 )
 
@@ -21,6 +22,190 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Route says which partition of a cluster answers a method. It matters for an app that is
+// in several partitions; the only partition of any other app is its primary partition.
+type Route int32
+
+const (
+	Route_ROUTE_UNSPECIFIED    Route = 0  // refused: every method has a route
+	Route_ROUTE_SERVER         Route = 1  // the called server answers, whatever it owns
+	Route_ROUTE_PRIMARY        Route = 2  // the primary partition of the app: the state that the whole app shares
+	Route_ROUTE_PRIMARY_COPIED Route = 3  // likewise, and the other partitions have a copy before the call is answered
+	Route_ROUTE_JOB            Route = 4  // the partition of the job, in the request's name or job.name
+	Route_ROUTE_RUN            Route = 5  // the partition of the run's job, in the request's id
+	Route_ROUTE_CALLER         Route = 6  // the partition of the run for which a host calls, in the request's caller
+	Route_ROUTE_MERGED         Route = 7  // all partitions of the app; merge says how their answers become one
+	Route_ROUTE_ANY            Route = 8  // any partition with a copy of the shared state
+	Route_ROUTE_COMMAND        Route = 9  // for each command the partition of its job
+	Route_ROUTE_STREAM         Route = 10 // the partition that the stream names in its metadata
+)
+
+// Enum value maps for Route.
+var (
+	Route_name = map[int32]string{
+		0:  "ROUTE_UNSPECIFIED",
+		1:  "ROUTE_SERVER",
+		2:  "ROUTE_PRIMARY",
+		3:  "ROUTE_PRIMARY_COPIED",
+		4:  "ROUTE_JOB",
+		5:  "ROUTE_RUN",
+		6:  "ROUTE_CALLER",
+		7:  "ROUTE_MERGED",
+		8:  "ROUTE_ANY",
+		9:  "ROUTE_COMMAND",
+		10: "ROUTE_STREAM",
+	}
+	Route_value = map[string]int32{
+		"ROUTE_UNSPECIFIED":    0,
+		"ROUTE_SERVER":         1,
+		"ROUTE_PRIMARY":        2,
+		"ROUTE_PRIMARY_COPIED": 3,
+		"ROUTE_JOB":            4,
+		"ROUTE_RUN":            5,
+		"ROUTE_CALLER":         6,
+		"ROUTE_MERGED":         7,
+		"ROUTE_ANY":            8,
+		"ROUTE_COMMAND":        9,
+		"ROUTE_STREAM":         10,
+	}
+)
+
+func (x Route) Enum() *Route {
+	p := new(Route)
+	*p = x
+	return p
+}
+
+func (x Route) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Route) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (Route) Type() protoreflect.EnumType {
+	return &file_v1_options_proto_enumTypes[0]
+}
+
+func (x Route) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Route.Descriptor instead.
+func (Route) EnumDescriptor() ([]byte, []int) {
+	return file_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+// Merge says how the answers of several partitions become one.
+type Merge int32
+
+const (
+	Merge_MERGE_UNSPECIFIED Merge = 0
+	Merge_MERGE_COUNTS      Merge = 1 // the answer of the primary partition, with the fields combined that say so
+	Merge_MERGE_NAMES       Merge = 2 // a list by name; the token of a page is the last name on it
+	Merge_MERGE_TIMES       Merge = 3 // a list by time, with the token of each partition's list
+	Merge_MERGE_TURNS       Merge = 4 // one partition after another
+	Merge_MERGE_SERVERS     Merge = 5 // the lists of all servers
+)
+
+// Enum value maps for Merge.
+var (
+	Merge_name = map[int32]string{
+		0: "MERGE_UNSPECIFIED",
+		1: "MERGE_COUNTS",
+		2: "MERGE_NAMES",
+		3: "MERGE_TIMES",
+		4: "MERGE_TURNS",
+		5: "MERGE_SERVERS",
+	}
+	Merge_value = map[string]int32{
+		"MERGE_UNSPECIFIED": 0,
+		"MERGE_COUNTS":      1,
+		"MERGE_NAMES":       2,
+		"MERGE_TIMES":       3,
+		"MERGE_TURNS":       4,
+		"MERGE_SERVERS":     5,
+	}
+)
+
+func (x Merge) Enum() *Merge {
+	p := new(Merge)
+	*p = x
+	return p
+}
+
+func (x Merge) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Merge) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_options_proto_enumTypes[1].Descriptor()
+}
+
+func (Merge) Type() protoreflect.EnumType {
+	return &file_v1_options_proto_enumTypes[1]
+}
+
+func (x Merge) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Merge.Descriptor instead.
+func (Merge) EnumDescriptor() ([]byte, []int) {
+	return file_v1_options_proto_rawDescGZIP(), []int{1}
+}
+
+// Combine says how a field of the answers of several partitions becomes one, for MERGE_COUNTS.
+type Combine int32
+
+const (
+	Combine_COMBINE_FIRST Combine = 0 // the value of the primary partition
+	Combine_COMBINE_SUM   Combine = 1
+	Combine_COMBINE_MAX   Combine = 2
+)
+
+// Enum value maps for Combine.
+var (
+	Combine_name = map[int32]string{
+		0: "COMBINE_FIRST",
+		1: "COMBINE_SUM",
+		2: "COMBINE_MAX",
+	}
+	Combine_value = map[string]int32{
+		"COMBINE_FIRST": 0,
+		"COMBINE_SUM":   1,
+		"COMBINE_MAX":   2,
+	}
+)
+
+func (x Combine) Enum() *Combine {
+	p := new(Combine)
+	*p = x
+	return p
+}
+
+func (x Combine) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Combine) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_options_proto_enumTypes[2].Descriptor()
+}
+
+func (Combine) Type() protoreflect.EnumType {
+	return &file_v1_options_proto_enumTypes[2]
+}
+
+func (x Combine) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Combine.Descriptor instead.
+func (Combine) EnumDescriptor() ([]byte, []int) {
+	return file_v1_options_proto_rawDescGZIP(), []int{2}
+}
+
 var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -28,6 +213,38 @@ var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50101,
 		Name:          "wheelwork.v1.permission",
 		Tag:           "bytes,50101,opt,name=permission",
+		Filename:      "v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
+		ExtensionType: (*Route)(nil),
+		Field:         50102,
+		Name:          "wheelwork.v1.route",
+		Tag:           "varint,50102,opt,name=route,enum=wheelwork.v1.Route",
+		Filename:      "v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
+		ExtensionType: (*Merge)(nil),
+		Field:         50103,
+		Name:          "wheelwork.v1.merge",
+		Tag:           "varint,50103,opt,name=merge,enum=wheelwork.v1.Merge",
+		Filename:      "v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
+		ExtensionType: (*string)(nil),
+		Field:         50104,
+		Name:          "wheelwork.v1.app_field",
+		Tag:           "bytes,50104,opt,name=app_field",
+		Filename:      "v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Combine)(nil),
+		Field:         50111,
+		Name:          "wheelwork.v1.combine",
+		Tag:           "varint,50111,opt,name=combine,enum=wheelwork.v1.Combine",
 		Filename:      "v1/options.proto",
 	},
 }
@@ -39,26 +256,99 @@ var (
 	//
 	// optional string permission = 50101;
 	E_Permission = &file_v1_options_proto_extTypes[0]
+	// route says which partition of a cluster answers the method.
+	//
+	// optional wheelwork.v1.Route route = 50102;
+	E_Route = &file_v1_options_proto_extTypes[1]
+	// merge says how answers are merged; with ROUTE_MERGED only.
+	//
+	// optional wheelwork.v1.Merge merge = 50103;
+	E_Merge = &file_v1_options_proto_extTypes[2]
+	// app_field is the path of the request's field that names the app, with dots. "-": the
+	// method is about a server, or the cluster. "commands": each command names its app.
+	//
+	// optional string app_field = 50104;
+	E_AppField = &file_v1_options_proto_extTypes[3]
+)
+
+// Extension fields to descriptorpb.FieldOptions.
+var (
+	// combine says how the field is combined, for MERGE_COUNTS.
+	//
+	// optional wheelwork.v1.Combine combine = 50111;
+	E_Combine = &file_v1_options_proto_extTypes[4]
 )
 
 var File_v1_options_proto protoreflect.FileDescriptor
 
 const file_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto:@\n" +
+	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto*\xd3\x01\n" +
+	"\x05Route\x12\x15\n" +
+	"\x11ROUTE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fROUTE_SERVER\x10\x01\x12\x11\n" +
+	"\rROUTE_PRIMARY\x10\x02\x12\x18\n" +
+	"\x14ROUTE_PRIMARY_COPIED\x10\x03\x12\r\n" +
+	"\tROUTE_JOB\x10\x04\x12\r\n" +
+	"\tROUTE_RUN\x10\x05\x12\x10\n" +
+	"\fROUTE_CALLER\x10\x06\x12\x10\n" +
+	"\fROUTE_MERGED\x10\a\x12\r\n" +
+	"\tROUTE_ANY\x10\b\x12\x11\n" +
+	"\rROUTE_COMMAND\x10\t\x12\x10\n" +
+	"\fROUTE_STREAM\x10\n" +
+	"*v\n" +
+	"\x05Merge\x12\x15\n" +
+	"\x11MERGE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fMERGE_COUNTS\x10\x01\x12\x0f\n" +
+	"\vMERGE_NAMES\x10\x02\x12\x0f\n" +
+	"\vMERGE_TIMES\x10\x03\x12\x0f\n" +
+	"\vMERGE_TURNS\x10\x04\x12\x11\n" +
+	"\rMERGE_SERVERS\x10\x05*>\n" +
+	"\aCombine\x12\x11\n" +
+	"\rCOMBINE_FIRST\x10\x00\x12\x0f\n" +
+	"\vCOMBINE_SUM\x10\x01\x12\x0f\n" +
+	"\vCOMBINE_MAX\x10\x02:@\n" +
 	"\n" +
 	"permission\x12\x1e.google.protobuf.MethodOptions\x18\xb5\x87\x03 \x01(\tR\n" +
-	"permissionB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"permission:K\n" +
+	"\x05route\x12\x1e.google.protobuf.MethodOptions\x18\xb6\x87\x03 \x01(\x0e2\x13.wheelwork.v1.RouteR\x05route:K\n" +
+	"\x05merge\x12\x1e.google.protobuf.MethodOptions\x18\xb7\x87\x03 \x01(\x0e2\x13.wheelwork.v1.MergeR\x05merge:=\n" +
+	"\tapp_field\x12\x1e.google.protobuf.MethodOptions\x18\xb8\x87\x03 \x01(\tR\bappField:P\n" +
+	"\acombine\x12\x1d.google.protobuf.FieldOptions\x18\xbf\x87\x03 \x01(\x0e2\x15.wheelwork.v1.CombineR\acombineB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
+var (
+	file_v1_options_proto_rawDescOnce sync.Once
+	file_v1_options_proto_rawDescData []byte
+)
+
+func file_v1_options_proto_rawDescGZIP() []byte {
+	file_v1_options_proto_rawDescOnce.Do(func() {
+		file_v1_options_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_v1_options_proto_rawDesc), len(file_v1_options_proto_rawDesc)))
+	})
+	return file_v1_options_proto_rawDescData
+}
+
+var file_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_v1_options_proto_goTypes = []any{
-	(*descriptorpb.MethodOptions)(nil), // 0: google.protobuf.MethodOptions
+	(Route)(0),                         // 0: wheelwork.v1.Route
+	(Merge)(0),                         // 1: wheelwork.v1.Merge
+	(Combine)(0),                       // 2: wheelwork.v1.Combine
+	(*descriptorpb.MethodOptions)(nil), // 3: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),  // 4: google.protobuf.FieldOptions
 }
 var file_v1_options_proto_depIdxs = []int32{
-	0, // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	0, // [0:1] is the sub-list for extension extendee
+	3, // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
+	3, // 1: wheelwork.v1.route:extendee -> google.protobuf.MethodOptions
+	3, // 2: wheelwork.v1.merge:extendee -> google.protobuf.MethodOptions
+	3, // 3: wheelwork.v1.app_field:extendee -> google.protobuf.MethodOptions
+	4, // 4: wheelwork.v1.combine:extendee -> google.protobuf.FieldOptions
+	0, // 5: wheelwork.v1.route:type_name -> wheelwork.v1.Route
+	1, // 6: wheelwork.v1.merge:type_name -> wheelwork.v1.Merge
+	2, // 7: wheelwork.v1.combine:type_name -> wheelwork.v1.Combine
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	5, // [5:8] is the sub-list for extension type_name
+	0, // [0:5] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -72,13 +362,14 @@ func file_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_options_proto_rawDesc), len(file_v1_options_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      3,
 			NumMessages:   0,
-			NumExtensions: 1,
+			NumExtensions: 5,
 			NumServices:   0,
 		},
 		GoTypes:           file_v1_options_proto_goTypes,
 		DependencyIndexes: file_v1_options_proto_depIdxs,
+		EnumInfos:         file_v1_options_proto_enumTypes,
 		ExtensionInfos:    file_v1_options_proto_extTypes,
 	}.Build()
 	File_v1_options_proto = out.File

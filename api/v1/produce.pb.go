@@ -341,10 +341,10 @@ const file_v1_produce_proto_rawDesc = "" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
 	"\x06result\x18\x03 \x01(\tR\x06result\x12\x15\n" +
 	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\x04R\amessage2f\n" +
-	"\bProducer\x12Z\n" +
-	"\aProduce\x12\x1c.wheelwork.v1.ProduceRequest\x1a\x1d.wheelwork.v1.ProduceResponse\"\x0e\xaa\xbb\x18\n" +
-	"jobs.write(\x010\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\amessage\x18\x05 \x01(\x04R\amessage2v\n" +
+	"\bProducer\x12j\n" +
+	"\aProduce\x12\x1c.wheelwork.v1.ProduceRequest\x1a\x1d.wheelwork.v1.ProduceResponse\"\x1e\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\t»\x18\bcommands(\x010\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_produce_proto_rawDescOnce sync.Once

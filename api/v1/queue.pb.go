@@ -1850,17 +1850,18 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x06filter\x18\x02 \x01(\v2\x1e.wheelwork.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
 	"\x03all\x18\x03 \x01(\bR\x03all\"/\n" +
 	"\x17DropDeadLettersResponse\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x03R\x05count2\xe8\t\n" +
-	"\x06Queues\x12s\n" +
-	"\tGetQueues\x12\x1e.wheelwork.v1.GetQueuesRequest\x1a\x1f.wheelwork.v1.GetQueuesResponse\"%\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/queues\x12\x85\x01\n" +
-	"\fPeekMessages\x12!.wheelwork.v1.PeekMessagesRequest\x1a\".wheelwork.v1.PeekMessagesResponse\".\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/queues/messages\x12\x7f\n" +
-	"\fTailMessages\x12!.wheelwork.v1.TailMessagesRequest\x1a\x15.wheelwork.v1.Message\"3\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/queues/messages:tail0\x01\x12\x87\x01\n" +
-	"\tVerifyLog\x12\x1e.wheelwork.v1.VerifyLogRequest\x1a\x1f.wheelwork.v1.VerifyLogResponse\"7\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\"\x12 /api/v1/queues/logs/{log}:verify0\x01\x12\x8b\x01\n" +
-	"\x0fListDeadLetters\x12$.wheelwork.v1.ListDeadLettersRequest\x1a%.wheelwork.v1.ListDeadLettersResponse\"+\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\x16\x12\x14/api/v1/dead-letters\x12\x7f\n" +
-	"\rGetDeadLetter\x12\".wheelwork.v1.GetDeadLetterRequest\x1a\x18.wheelwork.v1.DeadLetter\"0\xaa\xbb\x18\vqueues.read\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/dead-letters/{id}\x12\x8c\x01\n" +
-	"\x0eEditDeadLetter\x12#.wheelwork.v1.EditDeadLetterRequest\x1a\x18.wheelwork.v1.DeadLetter\";\xaa\xbb\x18\x0equeues.operate\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/api/v1/dead-letters/{id}:edit\x12\x9e\x01\n" +
-	"\x11ReplayDeadLetters\x12&.wheelwork.v1.ReplayDeadLettersRequest\x1a'.wheelwork.v1.ReplayDeadLettersResponse\"8\xaa\xbb\x18\x0equeues.operate\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/api/v1/dead-letters:replay\x12\x96\x01\n" +
-	"\x0fDropDeadLetters\x12$.wheelwork.v1.DropDeadLettersRequest\x1a%.wheelwork.v1.DropDeadLettersResponse\"6\xaa\xbb\x18\x0equeues.operate\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/api/v1/dead-letters:dropB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x05count\x18\x01 \x01(\x03R\x05count2\xbb\n" +
+	"\n" +
+	"\x06Queues\x12|\n" +
+	"\tGetQueues\x12\x1e.wheelwork.v1.GetQueuesRequest\x1a\x1f.wheelwork.v1.GetQueuesResponse\".\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/queues\x12\x8e\x01\n" +
+	"\fPeekMessages\x12!.wheelwork.v1.PeekMessagesRequest\x1a\".wheelwork.v1.PeekMessagesResponse\"7\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/queues/messages\x12\x88\x01\n" +
+	"\fTailMessages\x12!.wheelwork.v1.TailMessagesRequest\x1a\x15.wheelwork.v1.Message\"<\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/queues/messages:tail0\x01\x12\x90\x01\n" +
+	"\tVerifyLog\x12\x1e.wheelwork.v1.VerifyLogRequest\x1a\x1f.wheelwork.v1.VerifyLogResponse\"@\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\"\x12 /api/v1/queues/logs/{log}:verify0\x01\x12\x94\x01\n" +
+	"\x0fListDeadLetters\x12$.wheelwork.v1.ListDeadLettersRequest\x1a%.wheelwork.v1.ListDeadLettersResponse\"4\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x16\x12\x14/api/v1/dead-letters\x12\x88\x01\n" +
+	"\rGetDeadLetter\x12\".wheelwork.v1.GetDeadLetterRequest\x1a\x18.wheelwork.v1.DeadLetter\"9\xaa\xbb\x18\vqueues.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/dead-letters/{id}\x12\x95\x01\n" +
+	"\x0eEditDeadLetter\x12#.wheelwork.v1.EditDeadLetterRequest\x1a\x18.wheelwork.v1.DeadLetter\"D\xaa\xbb\x18\x0equeues.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/api/v1/dead-letters/{id}:edit\x12\xa7\x01\n" +
+	"\x11ReplayDeadLetters\x12&.wheelwork.v1.ReplayDeadLettersRequest\x1a'.wheelwork.v1.ReplayDeadLettersResponse\"A\xaa\xbb\x18\x0equeues.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/api/v1/dead-letters:replay\x12\x9f\x01\n" +
+	"\x0fDropDeadLetters\x12$.wheelwork.v1.DropDeadLettersRequest\x1a%.wheelwork.v1.DropDeadLettersResponse\"?\xaa\xbb\x18\x0equeues.operate\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/api/v1/dead-letters:dropB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_queue_proto_rawDescOnce sync.Once

@@ -1695,23 +1695,24 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x11ListGrantsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\"H\n" +
 	"\x12ListGrantsResponse\x122\n" +
-	"\x06grants\x18\x01 \x03(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants2\x99\x05\n" +
-	"\x06Values\x12z\n" +
-	"\bGetValue\x12\x1d.wheelwork.v1.GetValueRequest\x1a\x13.wheelwork.v1.Value\":\xaa\xbb\x18\akv.read\x82\xd3\xe4\x93\x02)\x12'/api/v1/apps/{app}/kv/{bucket}/{key=**}\x12\x82\x01\n" +
+	"\x06grants\x18\x01 \x03(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants2\xd3\x05\n" +
+	"\x06Values\x12\x85\x01\n" +
+	"\bGetValue\x12\x1d.wheelwork.v1.GetValueRequest\x1a\x13.wheelwork.v1.Value\"E\xaa\xbb\x18\akv.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02)\x12'/api/v1/apps/{app}/kv/{bucket}/{key=**}\x12\x8d\x01\n" +
 	"\n" +
-	"ListValues\x12\x1f.wheelwork.v1.ListValuesRequest\x1a .wheelwork.v1.ListValuesResponse\"1\xaa\xbb\x18\akv.read\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/kv/{bucket}\x12|\n" +
-	"\vListBuckets\x12 .wheelwork.v1.ListBucketsRequest\x1a!.wheelwork.v1.ListBucketsResponse\"(\xaa\xbb\x18\akv.read\x82\xd3\xe4\x93\x02\x17\x12\x15/api/v1/apps/{app}/kv\x12~\n" +
-	"\bPutValue\x12\x1d.wheelwork.v1.PutValueRequest\x1a\x13.wheelwork.v1.Value\">\xaa\xbb\x18\bkv.write\x82\xd3\xe4\x93\x02,:\x01*\x1a'/api/v1/apps/{app}/kv/{bucket}/{key=**}\x12\x8f\x01\n" +
-	"\vDeleteValue\x12 .wheelwork.v1.DeleteValueRequest\x1a!.wheelwork.v1.DeleteValueResponse\";\xaa\xbb\x18\bkv.write\x82\xd3\xe4\x93\x02)*'/api/v1/apps/{app}/kv/{bucket}/{key=**}2\xa9\x03\n" +
-	"\aSecrets\x12\x80\x01\n" +
-	"\tSetSecret\x12\x1e.wheelwork.v1.SetSecretRequest\x1a\x14.wheelwork.v1.Secret\"=\xaa\xbb\x18\rsecrets.write\x82\xd3\xe4\x93\x02&:\x01*\x1a!/api/v1/apps/{app}/secrets/{name}\x12\x86\x01\n" +
-	"\vListSecrets\x12 .wheelwork.v1.ListSecretsRequest\x1a!.wheelwork.v1.ListSecretsResponse\"2\xaa\xbb\x18\fsecrets.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/secrets\x12\x91\x01\n" +
-	"\fDeleteSecret\x12!.wheelwork.v1.DeleteSecretRequest\x1a\".wheelwork.v1.DeleteSecretResponse\":\xaa\xbb\x18\rsecrets.write\x82\xd3\xe4\x93\x02#*!/api/v1/apps/{app}/secrets/{name}2\xb5\x03\n" +
-	"\fModuleAccess\x12\x99\x01\n" +
-	"\tPutGrants\x12\x1e.wheelwork.v1.PutGrantsRequest\x1a\x1a.wheelwork.v1.ModuleGrants\"P\xaa\xbb\x18\fgrants.write\x82\xd3\xe4\x93\x02::\x06grants\x1a0/api/v1/apps/{grants.app}/grants/{grants.module}\x12\x83\x01\n" +
-	"\tGetGrants\x12\x1e.wheelwork.v1.GetGrantsRequest\x1a\x1a.wheelwork.v1.ModuleGrants\":\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/grants/{module}\x12\x82\x01\n" +
+	"ListValues\x12\x1f.wheelwork.v1.ListValuesRequest\x1a .wheelwork.v1.ListValuesResponse\"<\xaa\xbb\x18\akv.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/kv/{bucket}\x12\x87\x01\n" +
+	"\vListBuckets\x12 .wheelwork.v1.ListBucketsRequest\x1a!.wheelwork.v1.ListBucketsResponse\"3\xaa\xbb\x18\akv.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x17\x12\x15/api/v1/apps/{app}/kv\x12\x89\x01\n" +
+	"\bPutValue\x12\x1d.wheelwork.v1.PutValueRequest\x1a\x13.wheelwork.v1.Value\"I\xaa\xbb\x18\bkv.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02,:\x01*\x1a'/api/v1/apps/{app}/kv/{bucket}/{key=**}\x12\x9a\x01\n" +
+	"\vDeleteValue\x12 .wheelwork.v1.DeleteValueRequest\x1a!.wheelwork.v1.DeleteValueResponse\"F\xaa\xbb\x18\bkv.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02)*'/api/v1/apps/{app}/kv/{bucket}/{key=**}2\xca\x03\n" +
+	"\aSecrets\x12\x8b\x01\n" +
+	"\tSetSecret\x12\x1e.wheelwork.v1.SetSecretRequest\x1a\x14.wheelwork.v1.Secret\"H\xaa\xbb\x18\rsecrets.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02&:\x01*\x1a!/api/v1/apps/{app}/secrets/{name}\x12\x91\x01\n" +
+	"\vListSecrets\x12 .wheelwork.v1.ListSecretsRequest\x1a!.wheelwork.v1.ListSecretsResponse\"=\xaa\xbb\x18\fsecrets.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/secrets\x12\x9c\x01\n" +
+	"\fDeleteSecret\x12!.wheelwork.v1.DeleteSecretRequest\x1a\".wheelwork.v1.DeleteSecretResponse\"E\xaa\xbb\x18\rsecrets.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02#*!/api/v1/apps/{app}/secrets/{name}2\xdd\x03\n" +
+	"\fModuleAccess\x12\xab\x01\n" +
+	"\tPutGrants\x12\x1e.wheelwork.v1.PutGrantsRequest\x1a\x1a.wheelwork.v1.ModuleGrants\"b\xaa\xbb\x18\fgrants.write\xb0\xbb\x18\x03»\x18\n" +
+	"grants.app\x82\xd3\xe4\x93\x02::\x06grants\x1a0/api/v1/apps/{grants.app}/grants/{grants.module}\x12\x8e\x01\n" +
+	"\tGetGrants\x12\x1e.wheelwork.v1.GetGrantsRequest\x1a\x1a.wheelwork.v1.ModuleGrants\"E\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/grants/{module}\x12\x8d\x01\n" +
 	"\n" +
-	"ListGrants\x12\x1f.wheelwork.v1.ListGrantsRequest\x1a .wheelwork.v1.ListGrantsResponse\"1\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/apps/{app}/grantsB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"ListGrants\x12\x1f.wheelwork.v1.ListGrantsRequest\x1a .wheelwork.v1.ListGrantsResponse\"<\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/apps/{app}/grantsB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_resource_proto_rawDescOnce sync.Once

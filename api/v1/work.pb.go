@@ -2005,11 +2005,12 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04Pace\x12\x14\n" +
 	"\x10PACE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPACE_UNMEASURED\x10\x01\x12\r\n" +
-	"\tPACE_SLOW\x10\x022\x86\x02\n" +
-	"\x06Worker\x12B\n" +
-	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\b\xaa\xbb\x18\x04work(\x010\x01\x12Y\n" +
-	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\v\xaa\xbb\x18\aexecute0\x01\x12]\n" +
-	"\x0eGetModuleProof\x12#.wheelwork.v1.GetModuleProofRequest\x1a\x19.wheelwork.v1.ModuleProof\"\v\xaa\xbb\x18\aexecuteB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\tPACE_SLOW\x10\x022\xa3\x02\n" +
+	"\x06Worker\x12K\n" +
+	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\x11\xaa\xbb\x18\x04work\xb0\xbb\x18\n" +
+	"»\x18\x01-(\x010\x01\x12b\n" +
+	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\x14\xaa\xbb\x18\aexecute\xb0\xbb\x18\x01»\x18\x01-0\x01\x12h\n" +
+	"\x0eGetModuleProof\x12#.wheelwork.v1.GetModuleProofRequest\x1a\x19.wheelwork.v1.ModuleProof\"\x16\xaa\xbb\x18\aexecute\xb0\xbb\x18\b»\x18\x03appB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_work_proto_rawDescOnce sync.Once
