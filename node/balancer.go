@@ -117,16 +117,16 @@ func (s *balancer) look(ctx context.Context) {
 func (s *balancer) decide(v view, now time.Time) map[string]string {
 	v.draining = v.withheld()
 	wants := map[string]string{}
-	state := balance.State{Subs: s.subs(v, now, wants)}
+	state := balance.State{Partitions: s.partitions(v, now, wants)}
 	state.Servers = serversOf(v)
 	d := balance.Decide(s.cfg, state, now)
 	for _, m := range d.Moves {
 		if m.From == "" {
-			m.To = fit(v, m.Sub, m.To)
+			m.To = fit(v, m.Partition, m.To)
 		}
-		wants[m.Sub] = m.To
-		if v.wants[m.Sub] != m.To {
-			s.log.Info("a unit is to move", "unit", m.Sub, "from", m.From, "to", m.To)
+		wants[m.Partition] = m.To
+		if v.wants[m.Partition] != m.To {
+			s.log.Info("a partition moves", "unit", m.Partition, "from", m.From, "to", m.To)
 		}
 	}
 	for partition, to := range wants {
@@ -204,10 +204,10 @@ func fit(v view, partition, chosen string) string {
 	return best
 }
 
-// subs returns the partitions as the balancer's algorithm takes them. It writes into
+// partitions returns the partitions as the balancer's algorithm takes them. It writes into
 // wants the decisions that are independent of it: an owner keeps its partition if the
 // server that should take it was lost, is drained or does not come.
-func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
+func (s *balancer) partitions(v view, now time.Time, wants map[string]string) (all []balance.Partition) {
 	zone := hostsZone(v)
 	for _, partition := range v.partitions {
 		owner := v.owners[partition].Server
@@ -222,9 +222,8 @@ func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []
 			}
 			s.since[partition] = t
 		}
-		sub := balance.SubApp{App: partition, ID: partition, Slots: 1, Owner: owner, At: now, Since: t.at}
 		report := v.servers[owner].Owns[partition]
-		sub.Rates[0], sub.Zone = report.Rate, cmp.Or(report.Zone, zone)
+		p := balance.Partition{Name: partition, Owner: owner, Rate: report.Rate, Zone: cmp.Or(report.Zone, zone), Since: t.at}
 		want := v.wants[partition]
 		_, alive := v.servers[want]
 		switch {
@@ -234,32 +233,32 @@ func (s *balancer) subs(v view, now time.Time, wants map[string]string) (subs []
 			wants[partition] = owner
 			delete(s.moves, partition)
 		default: // moving, or about to be taken by a live server
-			p := s.moves[partition]
-			if p.to != want {
-				p = passage{want, now}
-				s.moves[partition] = p
+			under := s.moves[partition]
+			if under.to != want {
+				under = passage{want, now}
+				s.moves[partition] = under
 			}
 			patience := balancePatience
 			if owner == "" {
 				patience = orphanPatience
 			}
-			if sub.To = want; now.Sub(p.at) > patience {
-				sub.To = ""
+			if p.To = want; now.Sub(under.at) > patience {
+				p.To = ""
 				if owner != "" {
 					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", partition, "owner", owner, "to", want)
 					wants[partition] = owner
 					t.at = now // so that it is not sent there again at once
-					s.since[partition], sub.Since = t, now
+					s.since[partition], p.Since = t, now
 				}
 				delete(s.moves, partition)
 			}
 			if v.draining[want] && !v.draining[owner] && owner != "" {
-				sub.To, wants[partition] = "", owner // it was moving to a server that is drained now
+				p.To, wants[partition] = "", owner // it was moving to a server that is drained now
 			}
 		}
-		subs = append(subs, sub)
+		all = append(all, p)
 	}
-	return subs
+	return all
 }
 
 // leader returns the id of the server whose balancer decides now; "": there is none.

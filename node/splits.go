@@ -24,14 +24,14 @@ import (
 // by its rate and its hosts.
 
 // partitionLoads returns the partitions as the balancer's algorithm takes them.
-func (v *view) partitionLoads() (partitions []balance.Unit) {
+func (v *view) partitionLoads() (partitions []balance.Partition) {
 	for _, name := range v.partitions {
-		u := balance.Unit{Name: name, Server: v.owners[name].Server}
-		p, alive := v.servers[u.Server]
+		u := balance.Partition{Name: name, Owner: v.owners[name].Server}
+		p, alive := v.servers[u.Owner]
 		if !alive {
-			u.Server = ""
+			u.Owner = ""
 		}
-		u.Rate, u.Hosts, u.Draining = p.Owns[name].Rate, p.Owns[name].Here, v.draining[u.Server]
+		u.Rate, u.Hosts, u.Draining = p.Owns[name].Rate, p.Owns[name].Here, v.draining[u.Owner]
 		partitions = append(partitions, u)
 	}
 	return partitions
@@ -215,7 +215,7 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 		to := balance.Choose(a.Home, partitions, n)
 		if len(to) < n {
 			err := status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
-			if slices.ContainsFunc(partitions, func(u balance.Unit) bool { return u.Server == "" }) {
+			if slices.ContainsFunc(partitions, func(u balance.Partition) bool { return u.Owner == "" }) {
 				err = unowned{err}
 			}
 			return wish{}, err

@@ -174,7 +174,7 @@ func TestSpreadByHosts(t *testing.T) {
 		at := Spread(cfg, []App{a}, partitions, now)["hot"]
 		used := map[string]bool{}
 		for u := range share(a, at) {
-			used[partitions[u[1]-'0'].Server] = true
+			used[partitions[u[1]-'0'].Owner] = true
 		}
 		if len(used) != tc.want || tc.want > 0 && at[0] != "u0" {
 			t.Errorf("%+v: %v", tc, at)
@@ -193,10 +193,10 @@ func TestHostsSimulation(t *testing.T) {
 	const every = 4 // one host out of so many equal ones is sampled and counts for all of them
 	cfg := Config{}
 	rng := rand.New(rand.NewPCG(1, 2))
-	var partitions []Unit
+	var partitions []Partition
 	names := partitionNames(servers)
 	for i, name := range names {
-		partitions = append(partitions, Unit{Name: name, Server: fmt.Sprint("s", i)})
+		partitions = append(partitions, Partition{Name: name, Owner: fmt.Sprint("s", i)})
 	}
 	if n := cfg.UnitsPerHost(hosts, servers); n != 1 {
 		t.Fatalf("of %d units a host works for %d", servers, n)

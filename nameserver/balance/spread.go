@@ -6,14 +6,8 @@ import (
 	"time"
 )
 
-// Unit is a partition: some slots with one owner, which moves as a whole.
-type Unit struct {
-	Name     string
-	Server   string  // id of its owner; "": none
-	Draining bool    // its server must own nothing
-	Rate     float64 // schedules a second
-	Hosts    int     // hosts that work for it
-}
+// Slots is the number of slots of an app.
+const Slots = 16
 
 // App is an app and the partitions of its slots.
 type App struct {
@@ -43,7 +37,7 @@ func (a *App) Rate() (sum float64) {
 // LeastRate and HotShare of the even load, and a spread helps. A spread does not help an
 // app whose work is in one or two jobs: one partition would be as busy as before, and
 // commands would go to several.
-func (c Config) Hot(a *App, partitions []Unit) bool {
+func (c Config) Hot(a *App, partitions []Partition) bool {
 	servers := serversOf(partitions)
 	return c.hot(a, total(partitions), servers, 1) && busiest(a, Place(a, Choose(a.Home, partitions, servers))) <= mostKept*a.Rate()
 }
@@ -57,22 +51,22 @@ func (c Config) hot(a *App, total float64, servers int, part float64) bool {
 
 // Small reports whether a split app can be merged: it is below half of the limits that
 // split it.
-func (c Config) Small(a *App, partitions []Unit) bool {
+func (c Config) Small(a *App, partitions []Partition) bool {
 	return !c.hot(a, total(partitions), serversOf(partitions), 0.5) && !c.Divided(a.Hosts, true)
 }
 
-func total(partitions []Unit) (sum float64) {
+func total(partitions []Partition) (sum float64) {
 	for _, u := range partitions {
 		sum += u.Rate
 	}
 	return sum
 }
 
-func serversOf(partitions []Unit) int {
+func serversOf(partitions []Partition) int {
 	seen := map[string]bool{}
 	for _, u := range partitions {
-		if u.Server != "" && !u.Draining {
-			seen[u.Server] = true
+		if u.Owner != "" && !u.Draining {
+			seen[u.Owner] = true
 		}
 	}
 	return len(seen)
@@ -84,7 +78,7 @@ func serversOf(partitions []Unit) int {
 // different servers and on no more than exist. An app that has been small for
 // [Config].Merge returns to its primary partition. A placement stays for at least
 // [Config].Settle, and an operator's placement stays until the operator changes it.
-func Spread(cfg Config, apps []App, partitions []Unit, now time.Time) map[string][]string {
+func Spread(cfg Config, apps []App, partitions []Partition, now time.Time) map[string][]string {
 	servers := serversOf(partitions)
 	c := cfg.withDefaults(servers)
 	out := map[string][]string{}
@@ -140,34 +134,36 @@ func wished(a *App) []string {
 	return slices.Compact(partitions)
 }
 
-func (u *Unit) count() float64 { return u.Rate + Config{}.withDefaults(0).HostCost*float64(u.Hosts) }
+func (u *Partition) count() float64 {
+	return u.Rate + Config{}.withDefaults(0).HostCost*float64(u.Hosts)
+}
 
 // Choose returns up to n partitions for an app, home first. It prefers different servers
 // and takes the partition with the least load of each server. A host counts as its cost
 // in schedules.
-func Choose(home string, partitions []Unit, n int) []string {
+func Choose(home string, partitions []Partition, n int) []string {
 	chosen := []string{home}
 	used := map[string]int{} // partitions by server
 	for _, u := range partitions {
-		if u.Name == home && u.Server != "" {
-			used[u.Server]++
+		if u.Name == home && u.Owner != "" {
+			used[u.Owner]++
 		}
 	}
 	for len(chosen) < n {
-		var best *Unit
+		var best *Partition
 		for i := range partitions {
 			u := &partitions[i]
-			if u.Server == "" || u.Draining || slices.Contains(chosen, u.Name) {
+			if u.Owner == "" || u.Draining || slices.Contains(chosen, u.Name) {
 				continue
 			}
-			if best == nil || cmp.Or(cmp.Compare(used[u.Server], used[best.Server]), cmp.Compare(u.count(), best.count()), cmp.Compare(u.Name, best.Name)) < 0 {
+			if best == nil || cmp.Or(cmp.Compare(used[u.Owner], used[best.Owner]), cmp.Compare(u.count(), best.count()), cmp.Compare(u.Name, best.Name)) < 0 {
 				best = u
 			}
 		}
 		if best == nil {
 			break
 		}
-		used[best.Server]++
+		used[best.Owner]++
 		chosen = append(chosen, best.Name)
 	}
 	return chosen

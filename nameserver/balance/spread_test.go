@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-func threeServers() []Unit {
-	return []Unit{
-		{Name: "u0", Server: "a", Rate: 100},
-		{Name: "u1", Server: "b", Rate: 10},
-		{Name: "u2", Server: "c", Rate: 10},
-		{Name: "u3", Server: "a", Rate: 10},
-		{Name: "u4", Server: "b", Rate: 5},
-		{Name: "u5", Server: "c", Rate: 20},
+func threeServers() []Partition {
+	return []Partition{
+		{Name: "u0", Owner: "a", Rate: 100},
+		{Name: "u1", Owner: "b", Rate: 10},
+		{Name: "u2", Owner: "c", Rate: 10},
+		{Name: "u3", Owner: "a", Rate: 10},
+		{Name: "u4", Owner: "b", Rate: 5},
+		{Name: "u5", Owner: "c", Rate: 20},
 	}
 }
 
@@ -39,36 +39,36 @@ func TestSpread(t *testing.T) {
 	cfg := Config{LeastRate: 50, Settle: 20 * time.Second, Merge: 10 * time.Minute}
 	for _, tc := range []struct {
 		name       string
-		change     func(*App, *[]Unit)
+		change     func(*App, *[]Partition)
 		partitions []string // nil: no decision
 	}{
-		{"ten times hotter than the rest", func(*App, *[]Unit) {}, []string{"u0", "u2", "u4"}},
-		{"too little to be hot", func(a *App, _ *[]Unit) { *a = hot(49) }, nil},
-		{"a small part of all", func(a *App, u *[]Unit) { *a = hot(60); (*u)[1].Rate, (*u)[2].Rate = 1000, 1000 }, nil},
-		{"it has been hot for a moment", func(a *App, _ *[]Unit) { a.Hot = now.Add(-4 * time.Second) }, nil},
-		{"one job does nearly all", func(a *App, _ *[]Unit) { a.Rates = [Slots]float64{7: 61, 8: 20, 9: 19} }, nil},
-		{"one job does half", func(a *App, _ *[]Unit) { a.Rates = [Slots]float64{7: 50, 8: 30, 9: 20} }, []string{"u0", "u2", "u4"}},
-		{"one job does nearly all, for very many hosts", func(a *App, _ *[]Unit) { a.Rates, a.Hosts = [Slots]float64{7: 100}, 250 }, []string{"u0", "u2", "u4"}},
-		{"there is one server", func(_ *App, u *[]Unit) {
+		{"ten times hotter than the rest", func(*App, *[]Partition) {}, []string{"u0", "u2", "u4"}},
+		{"too little to be hot", func(a *App, _ *[]Partition) { *a = hot(49) }, nil},
+		{"a small part of all", func(a *App, u *[]Partition) { *a = hot(60); (*u)[1].Rate, (*u)[2].Rate = 1000, 1000 }, nil},
+		{"it has been hot for a moment", func(a *App, _ *[]Partition) { a.Hot = now.Add(-4 * time.Second) }, nil},
+		{"one job does nearly all", func(a *App, _ *[]Partition) { a.Rates = [Slots]float64{7: 61, 8: 20, 9: 19} }, nil},
+		{"one job does half", func(a *App, _ *[]Partition) { a.Rates = [Slots]float64{7: 50, 8: 30, 9: 20} }, []string{"u0", "u2", "u4"}},
+		{"one job does nearly all, for very many hosts", func(a *App, _ *[]Partition) { a.Rates, a.Hosts = [Slots]float64{7: 100}, 250 }, []string{"u0", "u2", "u4"}},
+		{"there is one server", func(_ *App, u *[]Partition) {
 			for i := range *u {
-				(*u)[i].Server = "a"
+				(*u)[i].Owner = "a"
 			}
 		}, nil},
-		{"one server is drained", func(_ *App, u *[]Unit) { (*u)[1].Draining, (*u)[4].Draining = true, true }, []string{"u0", "u2"}},
-		{"a unit is free", func(_ *App, u *[]Unit) { (*u)[4].Server = "" }, []string{"u0", "u1", "u2"}},
-		{"a person has decided", func(a *App, _ *[]Unit) { a.ByHand = true }, nil},
-		{"it was decided a moment ago", func(a *App, _ *[]Unit) { a.Since = now.Add(-5 * time.Second) }, nil},
-		{"it is spread already", func(a *App, _ *[]Unit) { a.Wish = Place(a, []string{"u0", "u2", "u4"}) }, nil},
-		{"it is spread over fewer", func(a *App, _ *[]Unit) { a.Wish = Place(a, []string{"u0", "u2"}) }, []string{"u0", "u2", "u4"}},
-		{"it has been small for long", func(a *App, _ *[]Unit) {
+		{"one server is drained", func(_ *App, u *[]Partition) { (*u)[1].Draining, (*u)[4].Draining = true, true }, []string{"u0", "u2"}},
+		{"a unit is free", func(_ *App, u *[]Partition) { (*u)[4].Owner = "" }, []string{"u0", "u1", "u2"}},
+		{"a person has decided", func(a *App, _ *[]Partition) { a.ByHand = true }, nil},
+		{"it was decided a moment ago", func(a *App, _ *[]Partition) { a.Since = now.Add(-5 * time.Second) }, nil},
+		{"it is spread already", func(a *App, _ *[]Partition) { a.Wish = Place(a, []string{"u0", "u2", "u4"}) }, nil},
+		{"it is spread over fewer", func(a *App, _ *[]Partition) { a.Wish = Place(a, []string{"u0", "u2"}) }, []string{"u0", "u2", "u4"}},
+		{"it has been small for long", func(a *App, _ *[]Partition) {
 			*a = hot(1)
 			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-11*time.Minute)
 		}, []string{"u0"}},
-		{"it has been small for a while", func(a *App, _ *[]Unit) {
+		{"it has been small for a while", func(a *App, _ *[]Partition) {
 			*a = hot(1)
 			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-9*time.Minute)
 		}, nil},
-		{"it is at home and small", func(a *App, _ *[]Unit) { *a = hot(1); a.Small = now.Add(-time.Hour) }, nil},
+		{"it is at home and small", func(a *App, _ *[]Partition) { *a = hot(1); a.Small = now.Add(-time.Hour) }, nil},
 	} {
 		a, partitions := hot(100), threeServers()
 		tc.change(&a, &partitions)
@@ -96,7 +96,7 @@ func TestSpread(t *testing.T) {
 func TestSmall(t *testing.T) {
 	cfg := Config{LeastRate: 50}
 	for rate, small := range map[float64]bool{100: false, 49: false, 26: false, 24: true, 0: true} {
-		if a := hot(rate); cfg.Small(&a, []Unit{{Name: "u0", Server: "a", Rate: rate}, {Name: "u1", Server: "b"}}) != small {
+		if a := hot(rate); cfg.Small(&a, []Partition{{Name: "u0", Owner: "a", Rate: rate}, {Name: "u1", Owner: "b"}}) != small {
 			t.Errorf("an app with %v a second is small: %v", rate, !small)
 		}
 	}
