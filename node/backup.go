@@ -23,6 +23,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -65,7 +66,7 @@ type placement struct {
 // splits reports whether an app is, or was, in several partitions.
 func (p *placement) splits() bool {
 	for key := range p.Rows {
-		if strings.HasPrefix(key, rowSlot) || strings.HasPrefix(key, rowSplit) {
+		if strings.HasPrefix(key, cluster.RowSlot) || strings.HasPrefix(key, cluster.RowSplit) {
 			return true
 		}
 	}
@@ -238,7 +239,7 @@ func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placemen
 	for key := range p.Rows {
 		// A new app is in one partition only. A slot that moved for the first time may be
 		// in two of the copies, or in none.
-		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, rowSlot) {
+		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, cluster.RowSlot) {
 			return status.Errorf(codes.Unavailable, "a part of an app came to another unit meanwhile (%s): make the backup again", key)
 		}
 	}

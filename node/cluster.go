@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -71,10 +72,10 @@ type memberParts struct {
 	queue      *queue.Queue // the ingress
 	id         string
 	address    string
-	view       *clusterView
+	view       *cluster.View
 	partitions []*partition
 	router     *router
-	balancer   *balancer
+	balancer   *cluster.Balancer
 	zone       string
 	power      float64 // what this server can do, relative to the other servers
 	trips      trips
@@ -155,19 +156,19 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	}
 	m.add(c)
 	m.address = address
-	m.view = newClusterView(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
-	if err := m.view.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultPartitions)); err != nil {
+	m.view = cluster.NewView(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
+	if err := m.view.Begin(ctx, cmp.Or(cfg.Etcd.Units, defaultPartitions)); err != nil {
 		return nil, err
 	}
-	key, err := c.First(ctx, m.view.group, rowKey, newToken("ws_"))
+	key, err := c.First(ctx, m.view.Group, cluster.RowKey, newToken("ws_"))
 	if err != nil {
 		return nil, err
 	}
 	p := &peers{token: cmp.Or(tokens.own(), key), key: key, caCert: cfg.CACert, log: log}
 	m.add(p)
 	m.router = &router{view: m.view, partitions: map[string]*partition{}, peers: p}
-	for i, name := range m.view.partitions {
-		u := &partition{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
+	for i, name := range m.view.Partitions {
+		u := &partition{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, cluster.DefaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
 		if i > 0 { // the first one is where a standalone server has its store
 			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
 		}
@@ -177,9 +178,9 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		if err := u.openStore(ctx); err != nil {
 			return nil, err
 		}
-		if len(m.view.partitions) > 1 {
+		if len(m.view.Partitions) > 1 {
 			u.conf.Remote = &remote{m.router, name}
-			u.conf.Gathered = func(app string, have int) bool { return m.view.gathered(name, app, have) }
+			u.conf.Gathered = func(app string, have int) bool { return m.view.Gathered(name, app, have) }
 		}
 		u.router = m.router
 		m.partitions = append(m.partitions, u)
@@ -189,8 +190,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if m.power == 0 {
 		m.power = float64(runtime.GOMAXPROCS(0))
 	}
-	m.balancer = newBalancer(m.view, cmp.Or(cfg.Etcd.Settle, partitionSettles), log)
-	m.balancer.splits = newSplits(cfg.Etcd.SplitRate, cfg.Etcd.MaxHosts, m.balancer.cfg.Settle)
+	m.balancer = cluster.NewBalancer(m.view, cluster.BalancerConfig{Settle: cfg.Etcd.Settle, SplitRate: cfg.Etcd.SplitRate, MaxHosts: cfg.Etcd.MaxHosts}, log)
 	return m, nil
 }
 
@@ -201,14 +201,14 @@ func (m *memberParts) run(ctx context.Context) error {
 	// learn the new owners, so the cluster view is followed until the parts are closed.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
-	go func() { followed <- m.view.follow(following) }()
+	go func() { followed <- m.view.Follow(following) }()
 	m.add(closeFunc(func() error {
 		stop()
 		return <-followed
 	}))
 	m.tell(ctx) // before it can own anything
 	g.Go(func() error { return m.present(ctx) })
-	g.Go(func() error { return m.balancer.run(ctx) })
+	g.Go(func() error { return m.balancer.Run(ctx) })
 	for _, u := range m.partitions {
 		g.Go(func() error { return u.live(ctx) })
 	}
@@ -226,7 +226,7 @@ func (m *memberParts) present(ctx context.Context) error {
 		case <-ctx.Done():
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceEvery)
 			defer cancel()
-			_ = m.view.cluster.Forget(leaving, m.view.group, rowHere+m.id) // otherwise the row ends with its lease
+			_ = m.view.Etcd.Forget(leaving, m.view.Group, cluster.RowHere+m.id) // otherwise the row ends with its lease
 			return nil
 		}
 	}
@@ -236,20 +236,20 @@ func (m *memberParts) tell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*presenceEvery)
 	defer cancel()
 	begin := time.Now()
-	p := presence{
-		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]partitionReport{}, Follows: map[string]followState{},
+	p := cluster.Presence{
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]cluster.PartitionReport{}, Follows: map[string]cluster.FollowState{},
 		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
 	}
 	for _, u := range m.partitions {
 		if r := u.reports.Load(); r != nil {
 			p.Owns[u.name] = *r
 		} else {
-			p.Follows[u.name] = followState{u.applied.Load(), u.behind.Load()}
+			p.Follows[u.name] = cluster.FollowState{Applied: u.applied.Load(), Behind: u.behind.Load()}
 		}
 	}
 	row, err := json.Marshal(p)
 	if err == nil {
-		err = m.view.cluster.Note(ctx, m.view.group, rowHere+m.id, string(row), true)
+		err = m.view.Etcd.Note(ctx, m.view.Group, cluster.RowHere+m.id, string(row), true)
 	}
 	if err == nil {
 		m.trips.add(time.Since(begin))
@@ -268,7 +268,7 @@ func (m *memberParts) owns() string {
 			fmt.Fprintf(&b, "%s=%d ", u.name, services.sched.Epoch())
 		}
 	}
-	if n := m.view.divided().GetNumber(); n > 0 { // hosts wait for it
+	if n := m.view.Divided().GetNumber(); n > 0 { // hosts wait for it
 		fmt.Fprintf(&b, "hosts=%d", n)
 	}
 	return b.String()
@@ -276,7 +276,7 @@ func (m *memberParts) owns() string {
 
 // load returns this server's report to a nameserver.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
-	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.partitions, HostAssignment: m.view.divided()}
+	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.Partitions, HostAssignment: m.view.Divided()}
 	for _, u := range m.partitions {
 		services := u.services.Load()
 		if services == nil || !services.enter() {
@@ -308,10 +308,10 @@ func (n *clusterNames) partitionFor(partition, app string) string {
 	if partition != "" {
 		return partition
 	}
-	if partition, ok := n.m.view.partitionOf(cmp.Or(app, "default")); ok {
+	if partition, ok := n.m.view.PartitionOf(cmp.Or(app, "default")); ok {
 		return partition
 	}
-	return n.m.view.fallback()
+	return n.m.view.Fallback()
 }
 
 // Route returns the owner of the partition that takes an app's commands. If there is
@@ -320,8 +320,8 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := n.m.view.change()
-		a := n.m.view.assignment(n.partitionFor("", req.App))
+		changed := n.m.view.Change()
+		a := n.m.view.Assignment(n.partitionFor("", req.App))
 		if a.Server != "" {
 			return a, nil
 		}
@@ -344,9 +344,9 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	}
 	var last *apiv1.Assignment
 	for {
-		changed := n.m.view.reroute()
-		a := n.m.view.assignment(n.partitionFor(req.Unit, app))
-		a.Leave = req.Unit != "" && !n.m.view.works(req)
+		changed := n.m.view.Reroute()
+		a := n.m.view.Assignment(n.partitionFor(req.Unit, app))
+		a.Leave = req.Unit != "" && !n.m.view.Works(req)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
 				return err
@@ -369,27 +369,27 @@ func (n *clusterNames) Join(stream apiv1.Nameserver_JoinServer) error {
 		return err
 	}
 	if len(report.AllUnits) == 0 {
-		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.view.partitions})
+		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.view.Partitions})
 	}
 	return status.Error(codes.FailedPrecondition, "this server is of a cluster on etcd, and nameserver of that alone: start the other server with the same --etcd-endpoints")
 }
 
 // ListServers lists servers by id.
 func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.ListServersResponse, error) {
-	v := n.m.view.look()
+	v := n.m.view.Snapshot()
 	resp := &apiv1.ListServersResponse{}
-	for id, p := range v.servers {
+	for id, p := range v.Servers {
 		s := &apiv1.Server{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
-		if v.draining[id] {
+		if v.Draining[id] {
 			s.State = "draining"
 		}
 		for _, u := range p.Owns {
 			s.ScheduleRate += u.Rate
 			s.Hosts = max(s.Hosts, int32(u.Hosts))
 		}
-		for partition, o := range v.owners {
+		for partition, o := range v.Owners {
 			if o.Server == id {
-				s.Apps = append(s.Apps, n.m.view.appsOf(partition)...)
+				s.Apps = append(s.Apps, n.m.view.AppsOf(partition)...)
 			}
 		}
 		slices.Sort(s.Apps)
@@ -407,135 +407,69 @@ type membership struct {
 
 // GetCluster shows the cluster as this server sees it.
 func (s *membership) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
-	leader, err := s.m.balancer.leader(ctx)
+	leader, err := s.m.balancer.Leader(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	return clusterStatus(s.m.view.look(), s.m.view.group, s.m.id, leader, s.m.view.cluster.Refuses()), nil
-}
-
-// clusterStatus describes a cluster as it was at one moment.
-func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.ClusterStatus {
-	st := &apiv1.ClusterStatus{Name: group, Server: self, Balancer: leader, Apps: int32(v.apps)}
-	if trouble != nil {
-		st.Trouble = trouble.Error()
-	}
-	servers := map[string]*apiv1.Member{}
-	for id, p := range v.servers {
-		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At)), Zone: p.Zone, Capacity: p.Capacity, RoundTripMs: float64(p.TripUs) / 1000}
-	}
-	for id := range v.draining {
-		if servers[id] == nil {
-			servers[id] = &apiv1.Member{Id: id, State: "lost"}
-		} else {
-			servers[id].State = "draining"
-		}
-	}
-	for _, name := range v.partitions {
-		o := v.owners[name]
-		u := &apiv1.Unit{Name: name, State: "owned", Owner: o.Server, Address: o.Address, Epoch: o.Epoch}
-		p, alive := v.servers[o.Server]
-		report := p.Owns[name]
-		u.ScheduleRate, u.Hosts, u.Apps = report.Rate, int32(report.Hosts), int32(report.Apps)
-		for _, c := range v.hostAssignment.GetCalls() {
-			if c.Unit == name {
-				u.Calls = append(u.Calls, c.App)
-			}
-		}
-		if want := v.wants[name]; want != o.Server {
-			if _, ok := v.servers[want]; ok {
-				u.To, u.State = want, "moving"
-			}
-		}
-		if o.Server == "" {
-			u.State = "free"
-		}
-		for id, p := range v.servers {
-			if _, follows := p.Follows[name]; follows && id != o.Server {
-				u.Standbys = append(u.Standbys, id)
-			}
-		}
-		slices.Sort(u.Standbys)
-		if s := servers[o.Server]; s != nil {
-			s.Units++
-			s.ScheduleRate += report.Rate
-		} else if o.Server != "" && !alive {
-			servers[o.Server] = &apiv1.Member{Id: o.Server, Address: o.Address, State: "lost", Units: 1}
-		}
-		st.Units = append(st.Units, u)
-	}
-	for _, s := range servers {
-		if s.State == "draining" && s.Units == 0 {
-			s.State = "drained"
-		}
-		st.Servers = append(st.Servers, s)
-	}
-	slices.SortFunc(st.Servers, func(a, b *apiv1.Member) int { return strings.Compare(a.Id, b.Id) })
-	st.Split = splitsOf(&v)
-	if st.UnitsPerHost = v.hostAssignment.GetUnitsPerHost(); st.UnitsPerHost > 0 {
-		if all, _, known := v.hostsOf(); known {
-			st.Hosts = int32(all)
-		}
-	}
-	return st
+	return cluster.Status(s.m.view.Snapshot(), s.m.view.Group, s.m.id, leader, s.m.view.Etcd.Refuses()), nil
 }
 
 // DrainServer asks a server to give away the partitions that it owns. It does not wait
 // until it has.
 func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.view.look()
-	id, err := v.find(req.Server)
+	v := s.m.view.Snapshot()
+	id, err := v.Find(req.Server)
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
 	others := 0
-	for other := range v.servers {
-		if other != id && !v.draining[other] {
+	for other := range v.Servers {
+		if other != id && !v.Draining[other] {
 			others++
 		}
 	}
 	if others == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is the only one that may own anything: start another one, or undrain one, before it is drained", id)
 	}
-	if err := s.m.view.cluster.Note(ctx, s.m.view.group, rowDrain+id, "1", false); err != nil {
+	if err := s.m.view.Etcd.Note(ctx, s.m.view.Group, cluster.RowDrain+id, "1", false); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return s.after(ctx, func(v view) bool { return v.draining[id] })
+	return s.after(ctx, func(v cluster.Snapshot) bool { return v.Draining[id] })
 }
 
 // UndrainServer lets a server own partitions again.
 func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.view.look()
+	v := s.m.view.Snapshot()
 	id := req.Server
-	if !v.draining[id] { // a lost server is known by its id alone
+	if !v.Draining[id] { // a lost server is known by its id alone
 		var err error
-		if id, err = v.find(req.Server); err != nil {
+		if id, err = v.Find(req.Server); err != nil {
 			return nil, status.Error(codes.NotFound, err.Error())
 		}
 	}
-	if err := s.m.view.cluster.Forget(ctx, s.m.view.group, rowDrain+id); err != nil {
+	if err := s.m.view.Etcd.Forget(ctx, s.m.view.Group, cluster.RowDrain+id); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return s.after(ctx, func(v view) bool { return !v.draining[id] })
+	return s.after(ctx, func(v cluster.Snapshot) bool { return !v.Draining[id] })
 }
 
 // MoveUnit assigns a partition to a server. It does not wait for the move.
 func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
-	v := s.m.view.look()
-	if !slices.Contains(v.partitions, req.Unit) {
-		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.partitions, ", "))
+	v := s.m.view.Snapshot()
+	if !slices.Contains(v.Partitions, req.Unit) {
+		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.Partitions, ", "))
 	}
-	id, err := v.find(req.Server)
+	id, err := v.Find(req.Server)
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
-	if v.draining[id] {
+	if v.Draining[id] {
 		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is drained: `wheelwork cluster undrain %s` first", id, req.Server)
 	}
-	if err := s.m.view.cluster.Note(ctx, s.m.view.group, rowWant+req.Unit, id, false); err != nil {
+	if err := s.m.view.Etcd.Note(ctx, s.m.view.Group, cluster.RowWant+req.Unit, id, false); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return s.after(ctx, func(v view) bool { return v.wants[req.Unit] == id })
+	return s.after(ctx, func(v cluster.Snapshot) bool { return v.Wants[req.Unit] == id })
 }
 
 // Forward applies commands that another server has accepted.
@@ -557,12 +491,12 @@ func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*a
 
 // after returns the status of the cluster once this server has seen a change that was
 // made, or after 1 s.
-func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.ClusterStatus, error) {
+func (s *membership) after(ctx context.Context, seen func(cluster.Snapshot) bool) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for {
-		changed := s.m.view.change()
-		if seen(s.m.view.look()) {
+		changed := s.m.view.Change()
+		if seen(s.m.view.Snapshot()) {
 			break
 		}
 		select {

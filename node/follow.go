@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 )
 
 // followAgain is the pause before the next request to a nameserver after one has failed.
@@ -34,7 +35,7 @@ func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv
 				f.Tell(true) // wakes callers that wait to use it
 				return
 			}
-			pause(ctx, followAgain)
+			wait.For(ctx, followAgain)
 		}
 	})
 	return f

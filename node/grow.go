@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
@@ -127,7 +128,7 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 		}
 	}
 	if err == nil && len(o.partitions) > 0 {
-		err = o.place(connecting, newClusterView(c, g.Group, g.Server, "", log))
+		err = o.place(connecting, cluster.NewView(c, g.Group, g.Server, "", log))
 	}
 	if errors.Is(err, etcd.ErrHasRecords) {
 		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)
@@ -137,12 +138,12 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 
 // place creates as many partitions as the directory has, and gives the apps the placement
 // that they had. Rows that an earlier attempt has written stay.
-func (o *stopped) place(ctx context.Context, r *clusterView) error {
-	if err := r.begin(ctx, len(o.partitions)+1); err != nil {
+func (o *stopped) place(ctx context.Context, r *cluster.View) error {
+	if err := r.Begin(ctx, len(o.partitions)+1); err != nil {
 		return err
 	}
-	if want := len(o.partitions) + 1; len(r.partitions) != want {
-		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.group, len(r.partitions), o.data.path, want)
+	if want := len(o.partitions) + 1; len(r.Partitions) != want {
+		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.Group, len(r.Partitions), o.data.path, want)
 	}
 	text, err := os.ReadFile(o.data.join(placementFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,12 +157,12 @@ func (o *stopped) place(ctx context.Context, r *clusterView) error {
 		return fmt.Errorf("read which app is in which unit: %w", err)
 	}
 	if p.splits() {
-		if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+		if err := r.Etcd.Raise(ctx, etcd.FormSplit); err != nil {
 			return err
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
-		if _, err := r.cluster.First(ctx, r.group, key, p.Rows[key]); err != nil {
+		if _, err := r.Etcd.First(ctx, r.Group, key, p.Rows[key]); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
@@ -364,7 +365,7 @@ func (c *localCluster) untilReady(ctx context.Context, servers, hosts []*localPr
 		if works {
 			return nil
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !wait.For(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

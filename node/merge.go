@@ -23,7 +23,7 @@ import (
 
 // unite answers a call for an app that is in several partitions.
 func (r *router) unite(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
-	if len(r.view.partitionsOfApp(app)) == 0 {
+	if len(r.view.PartitionsOfApp(app)) == 0 {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	switch ruleOf(method).merge {
@@ -52,7 +52,7 @@ func (r *router) answers(ctx context.Context, app, method string, req proto.Mess
 		return nil, err
 	}
 	var none error
-	for _, partition := range r.view.partitionsOfApp(app) {
+	for _, partition := range r.view.PartitionsOfApp(app) {
 		part := kind.New().Interface()
 		switch err := r.callPartition(ctx, partition, app, method, req, part); {
 		case status.Code(err) == codes.NotFound:
@@ -284,7 +284,7 @@ func parsePartitionTokens(s string, partitions []string) (partitionTokens, error
 
 // uniteRuns merges the pages of the partitions into one.
 func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	partitions := r.view.partitionsOfApp(app)
+	partitions := r.view.PartitionsOfApp(app)
 	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err
@@ -374,7 +374,7 @@ func rank(r *apiv1.Run) int {
 
 // uniteBulk processes a page of each partition.
 func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
-	partitions := r.view.partitionsOfApp(app)
+	partitions := r.view.PartitionsOfApp(app)
 	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
@@ -89,7 +90,7 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.Wa
 	}
 }
 
-// partitionsOf asks the nameserver for the partitions of its cluster, until it answers. There
+// PartitionsOf asks the nameserver for the partitions of its cluster, until it answers. There
 // are none where servers do not share their journals.
 func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
 	for {
@@ -101,7 +102,7 @@ func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name stri
 			return nil, ctx.Err()
 		}
 		log.Warn("the nameserver is out of reach", "error", err)
-		pause(ctx, namesAgain)
+		wait.For(ctx, namesAgain)
 	}
 }
 
@@ -123,7 +124,7 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		default:
 			log.Warn("the nameserver took no report of this server", "error", err)
 		}
-		pause(ctx, namesAgain)
+		wait.For(ctx, namesAgain)
 	}
 	return nil
 }

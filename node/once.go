@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -95,7 +96,7 @@ func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id 
 		case job.State(found.Run.State).Terminal() || !time.Now().Before(end):
 			return found.Run, nil
 		}
-		if !pause(ctx, min(findEvery, time.Until(end))) {
+		if !wait.For(ctx, min(findEvery, time.Until(end))) {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}

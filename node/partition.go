@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -55,7 +57,7 @@ type partition struct {
 	// hosts are divided already.
 	maxHosts int
 	dir      func(...string) string
-	view     *clusterView
+	view     *cluster.View
 	conf     sched.Config // without Journal, Epoch, Store and Meter
 	tel      *telemetry
 	peers    *peers
@@ -70,7 +72,7 @@ type partition struct {
 	store    *store.Store                      // only for the goroutine of live
 	aside    aside                             // likewise
 	standby  *sched.Standby                    // likewise; nil while there is none
-	reports  atomic.Pointer[partitionReport]
+	reports  atomic.Pointer[cluster.PartitionReport]
 }
 
 // live is in turn a standby and the owner, until ctx ends. An error means that the
@@ -89,14 +91,14 @@ func (u *partition) live(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		j, err := u.view.cluster.Own(ctx, u.name)
+		j, err := u.view.Etcd.Own(ctx, u.name)
 		var held *etcd.OwnedError
 		switch {
 		case errors.As(err, &held):
 			continue
 		case err != nil:
 			u.log.Warn("a unit could not be taken", "error", err)
-			pause(ctx, standbyAgain/4)
+			wait.For(ctx, standbyAgain/4)
 			continue
 		}
 		if err := u.work(ctx, j); err != nil {
@@ -115,36 +117,36 @@ func (u *partition) standBy(ctx context.Context) error {
 	caught := standbyState{}
 	said := "" // the owner that it follows
 	for {
-		changed := u.view.change()
-		s := u.view.standing(u.name)
-		mine := s.want == u.conf.ID
+		changed := u.view.Change()
+		s := u.view.StandingOf(u.name)
+		mine := s.Want == u.conf.ID
 		// The balancer lets another server take the partition, if there is one.
-		if s.owner.Server == "" && mine && u.lacks(ctx) {
+		if s.Owner.Server == "" && mine && u.lacks(ctx) {
 			if !u.untilChange(ctx, changed, tick.C, s) {
 				return nil
 			}
 			continue
 		}
-		if s.owner.Server == "" && mine {
+		if s.Owner.Server == "" && mine {
 			return nil
 		}
 		// Owned by the last process of this server, or by its last ownership, which has
 		// not ended yet.
-		if s.owner.Server == u.conf.ID && mine {
+		if s.Owner.Server == u.conf.ID && mine {
 			return nil
 		}
 		// Likewise, but another server should own it, and would wait for as long as this
 		// process lives.
-		if s.owner.Server == u.conf.ID {
-			if err := u.view.cluster.Release(ctx, u.name, s.owner.Epoch); err != nil {
+		if s.Owner.Server == u.conf.ID {
+			if err := u.view.Etcd.Release(ctx, u.name, s.Owner.Epoch); err != nil {
 				u.log.Warn("a unit that this server does not serve could not be given up; it tries again", "error", err)
 			}
-		} else if s.owner.Server != said {
-			if said = s.owner.Server; said != "" {
-				u.log.Info("this server stands by", "unit", u.name, "owner", s.owner.Server, "address", s.owner.Address)
+		} else if s.Owner.Server != said {
+			if said = s.Owner.Server; said != "" {
+				u.log.Info("this server stands by", "unit", u.name, "owner", s.Owner.Server, "address", s.Owner.Address)
 			}
 		}
-		now, err := u.catchUp(ctx, s.owner, caught, time.Since(saidAt) >= checkpointEvery)
+		now, err := u.catchUp(ctx, s.Owner, caught, time.Since(saidAt) >= checkpointEvery)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -152,11 +154,11 @@ func (u *partition) standBy(ctx context.Context) error {
 			saidAt = time.Now()
 		}
 		caught = now
-		if mine && caught.whole && s.owner.Server != "" && saidReady != s.owner.Epoch {
-			if err := u.view.cluster.Note(ctx, u.view.group, rowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.owner.Epoch, 10), true); err != nil {
+		if mine && caught.whole && s.Owner.Server != "" && saidReady != s.Owner.Epoch {
+			if err := u.view.Etcd.Note(ctx, u.view.Group, cluster.RowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.Owner.Epoch, 10), true); err != nil {
 				u.log.Warn("a standby could not say that it is ready", "error", err)
 			} else {
-				saidReady = s.owner.Epoch
+				saidReady = s.Owner.Epoch
 			}
 		}
 		if !mine {
@@ -172,7 +174,7 @@ func (u *partition) standBy(ctx context.Context) error {
 // journal does not reach back to its store. The position that it reports keeps the
 // journal from being trimmed further.
 func (u *partition) lacks(ctx context.Context) bool {
-	begins, err := u.view.cluster.Begins(ctx, u.name)
+	begins, err := u.view.Etcd.Begins(ctx, u.name)
 	if err != nil {
 		return true // nothing can be taken now in any case
 	}
@@ -186,7 +188,7 @@ func (u *partition) lacks(ctx context.Context) bool {
 
 // untilChange waits until there is something to do. Changes of other partitions do not
 // end the wait. It reports false when ctx has ended.
-func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was standing) bool {
+func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was cluster.Standing) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,8 +196,8 @@ func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, ti
 		case <-tick:
 			return true
 		case <-changed:
-			changed = u.view.change()
-			if is := u.view.standing(u.name); is.owner != was.owner || is.want != was.want {
+			changed = u.view.Change()
+			if is := u.view.StandingOf(u.name); is.Owner != was.Owner || is.Want != was.Want {
 				return true
 			}
 		}
@@ -212,7 +214,7 @@ type standbyState struct {
 }
 
 func (u *partition) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
-	c := u.view.cluster
+	c := u.view.Etcd
 	is := standbyState{applied: u.store.Applied(), missing: was.missing, looked: was.looked}
 	end, err := c.End(ctx, u.name)
 	if err != nil {
@@ -255,7 +257,7 @@ func (u *partition) catchUp(ctx context.Context, owner etcd.Owner, was standbySt
 func (u *partition) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 	if u.standby == nil {
 		cfg := u.conf
-		cfg.Journal = u.view.cluster.View(ctx, u.name)
+		cfg.Journal = u.view.Etcd.View(ctx, u.name)
 		cfg.Logger, cfg.Meter = nil, nil // catching up is too frequent to log
 		if u.standby, err = sched.Follow(cfg); err != nil {
 			return at, err
@@ -295,7 +297,7 @@ func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) err
 	}
 	u.forgetAside(got.Applied)
 	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
-	if err := u.view.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
+	if err := u.view.Etcd.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
 		u.log.Warn("a standby could not say where it is", "error", err)
 	}
 	return ctx.Err()
@@ -306,7 +308,7 @@ func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) err
 func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 	start := time.Now()
 	defer func() { err = errors.Join(err, j.Close()) }()
-	if err := u.view.cluster.Unfollow(ctx, u.name); err != nil {
+	if err := u.view.Etcd.Unfollow(ctx, u.name); err != nil {
 		u.log.Warn("the owner of a unit counts as its standby, so that its journal is not trimmed", "error", err)
 	}
 	conf := u.conf
@@ -338,11 +340,11 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 		sh := newSlotMover(u, s, j.Epoch())
 		u.mover.Store(sh)
 		u.services.Store(r)
-		u.view.wake()
+		u.view.Wake()
 		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
 		var fetching sync.WaitGroup
 		fetching.Go(func() { u.fetchMissing(running, s) })
-		if len(u.view.partitions) > 1 {
+		if len(u.view.Partitions) > 1 {
 			fetching.Go(func() { sh.run(running) })
 		}
 		why = u.untilOver(ctx, j, s, ended)
@@ -386,7 +388,7 @@ func (u *partition) owns(ctx context.Context, j *etcd.Journal) bool {
 	if j.Err() != nil {
 		return false
 	}
-	o, ok, err := u.view.cluster.Owner(ctx, u.name)
+	o, ok, err := u.view.Etcd.Owner(ctx, u.name)
 	return err == nil && ok && o.Server == u.conf.ID && o.Epoch == j.Epoch()
 }
 
@@ -406,11 +408,11 @@ func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server,
 	for {
 		load, err := s.Load(ctx)
 		if err == nil {
-			u.report(load, demandReport{})
-			err = u.view.declare(ctx, u.name, load.Apps)
+			u.report(load, cluster.DemandReport{})
+			err = u.view.Declare(ctx, u.name, load.Apps)
 		}
 		if err == nil {
-			err = u.view.settleAll(ctx, u.name, load.Shares)
+			err = u.view.SettleAll(ctx, u.name, load.Shares)
 		}
 		if err == nil {
 			return ""
@@ -429,8 +431,8 @@ func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server,
 	}
 }
 
-func (u *partition) report(l sched.Load, c demandReport) {
-	r := &partitionReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), demandReport: c}
+func (u *partition) report(l sched.Load, c cluster.DemandReport) {
+	r := &cluster.PartitionReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), DemandReport: c}
 	if sh := u.mover.Load(); sh != nil {
 		r.Stuck = sh.stuck()
 	}
@@ -443,12 +445,12 @@ func (u *partition) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Ser
 	defer tick.Stop()
 	since := time.Now()
 	for {
-		changed := u.view.change()
-		at := u.view.standing(u.name)
-		if at.owner.Epoch == j.Epoch() && at.want != "" && at.want != u.conf.ID && at.ready {
-			return "the server " + at.want + " is to own it"
+		changed := u.view.Change()
+		at := u.view.StandingOf(u.name)
+		if at.Owner.Epoch == j.Epoch() && at.Want != "" && at.Want != u.conf.ID && at.Ready {
+			return "the server " + at.Want + " is to own it"
 		}
-		if at.owner.Epoch != j.Epoch() && u.deposed(ctx, j) {
+		if at.Owner.Epoch != j.Epoch() && u.deposed(ctx, j) {
 			return "the ownership was ended"
 		}
 		select {
@@ -474,7 +476,7 @@ func (u *partition) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Ser
 func (u *partition) deposed(ctx context.Context, j *etcd.Journal) bool {
 	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
 	defer cancel()
-	o, ok, err := u.view.cluster.Owner(ctx, u.name)
+	o, ok, err := u.view.Etcd.Owner(ctx, u.name)
 	return err == nil && (!ok || o.Epoch != j.Epoch())
 }
 
@@ -484,12 +486,12 @@ func (u *partition) fetchMissing(ctx context.Context, s *sched.Server) {
 	missing, err := s.Missing(ctx)
 	for err == nil && len(missing) > 0 {
 		var from []string
-		for id, p := range u.view.look().servers {
+		for id, p := range u.view.Snapshot().Servers {
 			if id != u.conf.ID {
 				from = append(from, p.Address)
 			}
 		}
-		if missing = u.peers.fetch(ctx, u.conf.Modules, from, missing); len(missing) > 0 && !pause(ctx, catchUpEvery) {
+		if missing = u.peers.fetch(ctx, u.conf.Modules, from, missing); len(missing) > 0 && !wait.For(ctx, catchUpEvery) {
 			return
 		}
 	}
@@ -588,4 +590,17 @@ func (p *peers) fetch(ctx context.Context, to *modules.Store, from, digests []st
 		conn.Close() //nolint:errcheck // nothing is under way
 	}
 	return digests
+}
+
+// demand returns what the owner of a partition reports of its hosts. The report is empty
+// while there are so few hosts that the balancer does not need it.
+func (u *partition) demand(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r cluster.DemandReport) {
+	if len(u.view.Partitions) < 2 || u.view.Divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
+		return r
+	}
+	c, err := s.HostDemand(ctx)
+	if err != nil {
+		return r
+	}
+	return u.view.Count(u.name, c, time.Since(since) >= cluster.DemandSettles)
 }

@@ -35,7 +35,7 @@ type partitionBackups struct {
 // Backup streams all partitions of the cluster, with the ingress and the keys of this
 // server.
 func (a *partitionBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
-	s := &state{id: a.m.id, group: a.m.view.group, dir: a.m.data, queue: a.m.queue, rows: a.m.view.lasting}
+	s := &state{id: a.m.id, group: a.m.view.Group, dir: a.m.data, queue: a.m.queue, rows: a.m.view.Lasting}
 	for i, u := range a.m.partitions {
 		p := part{partition: u.name, copy: a.copyOf(u)}
 		if i > 0 {
@@ -77,7 +77,7 @@ func (a *partitionBackups) copyOf(u *partition) copyFunc {
 		waiting, cancel := context.WithTimeout(ctx, routePatience)
 		defer cancel()
 		for {
-			changed := a.m.view.change()
+			changed := a.m.view.Change()
 			err := a.copyOnce(ctx, waiting, u, first, create)
 			if err == nil || begun || !onItsWay(err) {
 				return err
@@ -157,7 +157,7 @@ func copyTold(u *partition, r *partitionServices) copyFunc {
 		if err != nil {
 			return err
 		}
-		return u.view.settleAll(ctx, u.name, load.Shares)
+		return u.view.SettleAll(ctx, u.name, load.Shares)
 	}
 }
 

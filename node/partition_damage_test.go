@@ -26,7 +26,7 @@ func (w *several) serve(ctx context.Context, data, at string, log *slog.Logger, 
 	})
 }
 
-// damageableOfUnits are the files of a cluster's server that hold the state of its
+// damageableOfPartitions are the files of a cluster's server that hold the state of its
 // partitions.
 func damageableOfPartitions() (all []string) {
 	for _, pattern := range damageable {

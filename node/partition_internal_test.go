@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -55,7 +56,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	}
 	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
 	u := &partition{name: "main", log: log, tel: tel, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
-	u.view = newClusterView(connect("a"), "main", "a", "a.test:1", log)
+	u.view = cluster.NewView(connect("a"), "main", "a", "a.test:1", log)
 	u.conf = sched.Config{ID: "a", Logger: log, Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 		return sched.ModuleInfo{}, errors.New("there are no modules")
 	}}
@@ -67,7 +68,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	}
 	t.Cleanup(func() { u.store.Close() }) //nolint:errcheck // a test's
 	u.conf.Store = u.store
-	lost, err := u.view.cluster.Own(ctx, u.name)
+	lost, err := u.view.Etcd.Own(ctx, u.name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -48,12 +49,12 @@ func (u *partition) openStore(ctx context.Context) error {
 // answers.
 func (u *partition) span(ctx context.Context) (store.Journal, error) {
 	for {
-		first, next, err := u.view.cluster.Span(ctx, u.name)
+		first, next, err := u.view.Etcd.Span(ctx, u.name)
 		if err == nil {
 			return store.Journal{First: first, Next: next}, nil
 		}
 		u.log.Warn("the store of a unit has to be made again, and etcd does not say what its journal has; the server tries again", "unit", u.name, "error", err)
-		if !pause(ctx, standbyAgain) {
+		if !wait.For(ctx, standbyAgain) {
 			return store.Journal{}, err
 		}
 	}

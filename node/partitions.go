@@ -53,7 +53,7 @@ func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResp
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		resp, err := r.askOnce(ctx, req)
 		if err == nil || named(err) == "" {
 			return resp, err
@@ -174,12 +174,12 @@ func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc
 
 // Run implements [sched.Remote]. No other partition has runs of an app that is not split.
 func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
-	if !x.r.view.isSplit(app) {
+	if !x.r.view.IsSplit(app) {
 		return nil, nil
 	}
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	for _, partition := range x.r.view.partitionsOfApp(app) {
+	for _, partition := range x.r.view.PartitionsOfApp(app) {
 		if partition == x.partition {
 			continue
 		}
@@ -196,7 +196,7 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 
 // home sends a request to the primary partition of an app.
 func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	partition, ok := x.r.view.partitionOf(app)
+	partition, ok := x.r.view.PartitionOf(app)
 	if !ok || partition == x.partition {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
@@ -232,10 +232,10 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 	defer done()
 	app := cmp.Or(req.App, from)
 	for {
-		changed := x.r.view.change()
-		partition, ok := x.r.view.partitionOfSlot(app, job.SlotOf(req.Job))
+		changed := x.r.view.Change()
+		partition, ok := x.r.view.PartitionOfSlot(app, job.SlotOf(req.Job))
 		if !ok {
-			partition = x.r.view.fallback()
+			partition = x.r.view.Fallback()
 		}
 		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
 		if err == nil || !x.r.again(ctx, err, changed) {
@@ -251,7 +251,7 @@ func (r *router) partitionOfLog(ctx context.Context, app, partition string, q *a
 	if err != nil {
 		return partition, nil // the service reports the invalid id
 	}
-	partitions := append([]string{partition}, r.view.partitionsOfApp(app)...)
+	partitions := append([]string{partition}, r.view.PartitionsOfApp(app)...)
 	for i, at := range partitions {
 		if i > 0 && at == partition {
 			continue

@@ -153,13 +153,13 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 			defer g.Stop()
 			doors, at = append(doors, d), append(at, ln.Addr().String())
 		}
-		r := quietView("main")
+		r := viewOf("main")
 		u := &partition{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
 		a := &partitionBackups{m: &memberParts{view: r, router: &router{view: r, partitions: map[string]*partition{"main": u}}}, log: slog.New(slog.DiscardHandler)}
-		r.hearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
+		r.HearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met
-			r.hearOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
+			r.HearOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
 		}()
 		begun, files := 0, 0
 		err := a.copyOf(u)(t.Context(), func(store.Copied) error { begun++; return nil }, func(string) (io.Writer, error) {

@@ -54,7 +54,7 @@ func aged(t *testing.T, endpoint string) {
 	}
 }
 
-// placesOf returns the partition of each app, as a server reports it.
+// placementsOf returns the partition of each app, as a server reports it.
 func placementsOf(t *testing.T, p *process, apps []string) map[string]string {
 	t.Helper()
 	conn, ctx := dial(t, p, "a-shared-secret-of-this-test")

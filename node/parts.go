@@ -99,7 +99,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 	for {
 		var changed <-chan struct{}
 		if p.member != nil {
-			if changed = p.member.view.change(); p.member.owns() != owned {
+			if changed = p.member.view.Change(); p.member.owns() != owned {
 				return true
 			}
 		}

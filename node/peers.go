@@ -36,13 +36,3 @@ func fetchModule(ctx context.Context, from apiv1.WorkerClient, to *modules.Store
 	_, err = to.Put(code.Bytes())
 	return err
 }
-
-// pause waits for d. It reports false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -48,7 +48,7 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			return err
 		}
 		if len(partitions) < 2 && !split {
-			partition, app := r.view.fallback(), "default"
+			partition, app := r.view.Fallback(), "default"
 			if len(m.Commands) > 0 {
 				partition, app = partitions[0], appOfCommand(m.Commands[0])
 			}
@@ -186,7 +186,7 @@ func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest
 	return nil
 }
 
-// partitionsOf returns the partitions of a message's commands, each once. split reports that
+// PartitionsOf returns the partitions of a message's commands, each once. split reports that
 // the message must be applied and that the jobs of one of its apps are in several
 // partitions.
 func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (partitions []string, split bool, err error) {
@@ -201,7 +201,7 @@ func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (par
 		if err != nil {
 			return nil, false, err
 		}
-		split = split || m.Ack != "accepted" && r.view.isSplit(app)
+		split = split || m.Ack != "accepted" && r.view.IsSplit(app)
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)
 		}
@@ -266,7 +266,7 @@ func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		var of []int
 		var rest []*apiv1.Ingress
 		for i, res := range results {

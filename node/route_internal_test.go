@@ -279,28 +279,6 @@ func TestPartitionTokens(t *testing.T) {
 	}
 }
 
-// FuzzPlaces gives the cluster view rows with any content.
-func FuzzPlaces(f *testing.F) {
-	for _, row := range [][2]string{{"slot/hot/3", "main.1 7"}, {"slot/a%2Fb/15", "main 1"}, {"had/hot/main.1", "1"}, {"split/hot", `{"units":["a"]}`}, {"slot/hot/99", "x"}, {"slot/%zz/1", "m 1"}} {
-		f.Add(row[0], row[1], false)
-		f.Add(row[0], row[1], true)
-	}
-	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
-		p := newPlacements()
-		kind, rest, _ := strings.Cut(key, "/")
-		p.hear(kind+"/", rest, value, deleted)
-		v := view{homes: map[string]string{"hot": "main"}, placements: p.clone()}
-		if got := v.partitionsOf("hot"); len(got) != job.Slots {
-			t.Fatalf("%d seats", len(got))
-		}
-		for app, w := range v.placements.wishes {
-			if len(w.Units) != job.Slots {
-				t.Fatalf("%s is wished %d seats", app, len(w.Units))
-			}
-		}
-	})
-}
-
 // TestMergedPagesAreBounded merges full pages of several partitions.
 func TestMergedPagesAreBounded(t *testing.T) {
 	const partitions, jobs = 4, 40

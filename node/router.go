@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -55,7 +56,7 @@ func routed() []*grpc.ServiceDesc {
 // Assignment, which clients follow. If none does, the call waits for routePatience at
 // most.
 type router struct {
-	view       *clusterView
+	view       *cluster.View
 	partitions map[string]*partition
 	peers      *peers
 	// writes reports whether a method may create an app.
@@ -146,7 +147,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 	}
 	app := cmp.Or(ruleOf(method).appOf(req), "default")
-	if by == apiv1.Route_ROUTE_MERGED && r.view.isSplit(app) {
+	if by == apiv1.Route_ROUTE_MERGED && r.view.IsSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
 	if _, ok := slotOf(by, req); !ok || by == apiv1.Route_ROUTE_CALLER || len(r.partitions) < 2 {
@@ -165,7 +166,7 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 	waiting, done := context.WithTimeout(ctx, routePatience)
 	defer done()
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		resp, err := r.callHere(ctx, service, m, method, req)
 		if err == nil || !r.again(waiting, err, changed) {
 			return resp, err
@@ -235,8 +236,8 @@ func (r *router) partitionFor(ctx context.Context, method string, req proto.Mess
 	}
 	if slot, ok := slotOf(rule.route, req); ok {
 		partition, err = r.partitionOfSlot(app, slot, partition)
-	} else if rule.route == apiv1.Route_ROUTE_ANY && r.view.isSplit(app) {
-		for _, other := range r.view.partitionsOfApp(app) {
+	} else if rule.route == apiv1.Route_ROUTE_ANY && r.view.IsSplit(app) {
+		for _, other := range r.view.PartitionsOfApp(app) {
 			if u := r.partitions[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
 				return other, app, nil
 			}
@@ -245,10 +246,10 @@ func (r *router) partitionFor(ctx context.Context, method string, req proto.Mess
 	return partition, app, err
 }
 
-// partitionOfSlot returns the partition of a slot of an app. A slot that never moved is in
+// PartitionOfSlot returns the partition of a slot of an app. A slot that never moved is in
 // home, the primary partition.
 func (r *router) partitionOfSlot(app string, slot uint8, home string) (string, error) {
-	partition, ok := r.view.partitionOfSlot(app, slot)
+	partition, ok := r.view.PartitionOfSlot(app, slot)
 	switch {
 	case !ok:
 		return home, nil
@@ -270,26 +271,26 @@ func (r *router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack s
 	return r.partitionOfSlot(app, slotOfCommand(c), home)
 }
 
-// partitionOf returns the primary partition of an app. An app without one gets one if write is
+// PartitionOf returns the primary partition of an app. An app without one gets one if write is
 // set.
 func (r *router) partitionOf(ctx context.Context, app string, write bool) (string, error) {
 	if err := r.untilHeard(ctx); err != nil {
 		return "", err
 	}
-	if partition, ok := r.view.partitionOf(app); ok {
+	if partition, ok := r.view.PartitionOf(app); ok {
 		if r.partitions[partition] == nil {
 			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, partition)
 		}
 		return partition, nil
 	}
 	if !write {
-		return r.view.fallback(), nil
+		return r.view.Fallback(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.view.change()
-		partition, err := r.view.place(ctx, app)
+		changed := r.view.Change()
+		partition, err := r.view.Place(ctx, app)
 		if err == nil {
 			return partition, nil
 		}
@@ -307,8 +308,8 @@ func (r *router) untilHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.view.change()
-		if r.view.hasHeard() {
+		changed := r.view.Change()
+		if r.view.HasHeard() {
 			return nil
 		}
 		select {
@@ -326,12 +327,12 @@ func (r *router) enter(ctx context.Context, name, app string) (*partitionService
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		if services := u.services.Load(); services != nil && services.enter() {
 			return services, nil
 		}
-		a := r.view.assignment(name)
-		if a.Server != "" && a.Server != r.view.self {
+		a := r.view.Assignment(name)
+		if a.Server != "" && a.Server != r.view.Self {
 			return nil, elsewherePartition(app, a)
 		}
 		select {
@@ -376,7 +377,7 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		if err != nil {
 			return err
 		}
-		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.view.isSplit(app) {
+		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.view.IsSplit(app) {
 			if name, err = r.partitionOfLog(stream.Context(), app, name, q); err != nil {
 				return err
 			}
@@ -511,13 +512,13 @@ func (p *passed) RecvMsg(m any) error {
 func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	for _, c := range q.GetCommands() {
 		app := appOfCommand(c)
-		if q.Ack != "accepted" && p.r.view.isSplit(app) {
+		if q.Ack != "accepted" && p.r.view.IsSplit(app) {
 			return false
 		}
 		if app == p.app {
 			continue
 		}
-		if partition, ok := p.r.view.partitionOf(app); !ok || partition != p.partition {
+		if partition, ok := p.r.view.PartitionOf(app); !ok || partition != p.partition {
 			return false
 		}
 		p.app = app
@@ -529,7 +530,7 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 // owns that: a digest names the same bytes everywhere.
 func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
 	const chunk = 1 << 20
-	for _, name := range r.view.partitions {
+	for _, name := range r.view.Partitions {
 		code, err := r.partitions[name].conf.Modules.Get(req.Digest)
 		if err != nil {
 			continue
@@ -552,7 +553,7 @@ func each[Q, A proto.Message](ctx context.Context, r *router, service, method st
 	defer cancel()
 	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		all, err := g.once(ctx)
 		if status.Code(err) != codes.Unavailable {
 			return all, err
@@ -576,7 +577,7 @@ type gathering[Q, A proto.Message] struct {
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
-	names := g.r.view.partitions
+	names := g.r.view.Partitions
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
@@ -597,8 +598,8 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 			all = append(all, resp.(A))
 			continue
 		}
-		a := g.r.view.assignment(name)
-		if a.Server == "" || a.Server == g.r.view.self || len(asked) > 0 {
+		a := g.r.view.Assignment(name)
+		if a.Server == "" || a.Server == g.r.view.Self || len(asked) > 0 {
 			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {

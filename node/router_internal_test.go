@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
@@ -15,8 +16,8 @@ import (
 // fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &router{view: newClusterView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), partitions: map[string]*partition{"main": nil, "main.1": {}}}
-		r.view.partitions = []string{"main", "main.1"}
+		r := &router{view: cluster.NewView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), partitions: map[string]*partition{"main": nil, "main.1": {}}}
+		r.view.Partitions = []string{"main", "main.1"}
 		if partition, err := r.partitionOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
 			t.Errorf("without the table the app is in %q: %v", partition, err)
 		}
@@ -30,7 +31,7 @@ func TestCallsWaitForTheTable(t *testing.T) {
 			got <- answer{partition, err}
 		}()
 		synctest.Wait()
-		r.view.hear([]etcd.Fact{{Key: rowApp + "a", Value: "main.1"}}, true)
+		r.view.Hear([]etcd.Fact{{Key: cluster.RowApp + "a", Value: "main.1"}}, true)
 		if a := <-got; a != (answer{"main.1", nil}) {
 			t.Errorf("with the table the app is in %q: %v", a.partition, a.err)
 		}

@@ -218,7 +218,7 @@ func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
 	if m == nil {
 		return nil
 	}
-	f := &forwarder{guard: g, peers: m.router.peers, accepts: m.view.passable}
+	f := &forwarder{guard: g, peers: m.router.peers, accepts: m.view.Passable}
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.unary), grpc.ChainStreamInterceptor(f.stream)}
 }
 

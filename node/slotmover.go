@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -75,14 +77,18 @@ func (h *slotMover) stuck() map[string]string {
 func (h *slotMover) note(app, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	set(h.why, app, why, why == "")
+	if why == "" {
+		delete(h.why, app)
+		return
+	}
+	h.why[app] = why
 }
 
 func (h *slotMover) run(ctx context.Context) {
 	tick := time.NewTicker(moveSlotsEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		changed := h.u.view.change()
+		changed := h.u.view.Change()
 		load, err := h.s.Load(ctx)
 		if err == nil {
 			err = h.look(ctx, load.Shares)
@@ -92,7 +98,7 @@ func (h *slotMover) run(ctx context.Context) {
 		}
 		// Reports of servers change the cluster view all the time, and nothing here
 		// depends on them.
-		if !pause(ctx, moveSlotsEvery/20) {
+		if !wait.For(ctx, moveSlotsEvery/20) {
 			return
 		}
 		select {
@@ -105,10 +111,10 @@ func (h *slotMover) run(ctx context.Context) {
 
 func (h *slotMover) look(ctx context.Context, shares map[string]sched.Share) error {
 	r := h.u.view
-	if err := r.settleAll(ctx, h.u.name, shares); err != nil {
+	if err := r.SettleAll(ctx, h.u.name, shares); err != nil {
 		return err
 	}
-	for _, app := range r.wished() { // an idle app may be split as well
+	for _, app := range r.Wished() { // an idle app may be split as well
 		if _, ok := shares[app]; ok {
 			continue
 		}
@@ -135,7 +141,7 @@ func (h *slotMover) look(ctx context.Context, shares map[string]sched.Share) err
 }
 
 func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) error {
-	wish, _ := h.u.view.wishOf(app)
+	wish, _ := h.u.view.WishOf(app)
 	stays := true
 	for slot := range uint8(job.Slots) {
 		to := ""
@@ -154,8 +160,8 @@ func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) erro
 			if time.Now().Before(h.later[key]) {
 				continue
 			}
-			v := h.u.view.look()
-			if err := v.maySplit(); err != nil {
+			v := h.u.view.Snapshot()
+			if err := v.MaySplit(); err != nil {
 				h.note(app, status.Convert(err).Message())
 				return nil
 			}
@@ -210,7 +216,7 @@ func (h *slotMover) move(ctx context.Context, app string, slot uint8, to string,
 			return ctx.Err()
 		}
 		h.u.log.Warn("a slot that is frozen does not come to the other unit; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
-		if !pause(ctx, handAgain) {
+		if !wait.For(ctx, handAgain) {
 			return ctx.Err()
 		}
 	}
@@ -263,7 +269,7 @@ func (h *slotMover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) 
 }
 
 // takeSlot adds a slot to a partition of this server from what another partition sent.
-func takeSlot(ctx context.Context, r *clusterView, services *partitionServices, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
+func takeSlot(ctx context.Context, r *cluster.View, services *partitionServices, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
 	if head.Slot < 0 || head.Slot >= job.Slots {
 		return status.Errorf(codes.InvalidArgument, "there is no slot %d", head.Slot)
 	}
@@ -273,14 +279,14 @@ func takeSlot(ctx context.Context, r *clusterView, services *partitionServices, 
 	if err := services.sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
 		return err
 	}
-	return r.settleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
+	return r.SettleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
 }
 
 // copyOut copies the shared state of an app from its primary partition to the partitions
 // that have slots of it, or should have some, and to the others that are named.
 func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.view
-	partitions := r.wishing(app)
+	partitions := r.Wishing(app)
 	for _, partition := range others {
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)
@@ -300,7 +306,7 @@ func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) e
 		return err
 	}
 	st.Home = h.u.name
-	st.ModulesAt = []string{r.assignment(h.u.name).GetAddress()}
+	st.ModulesAt = []string{r.Assignment(h.u.name).GetAddress()}
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(st)
 	if err != nil {
 		return err
@@ -312,7 +318,7 @@ func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) e
 	h.mu.Unlock()
 	is := copied{state: body, to: map[string]uint64{}}
 	for _, partition := range partitions {
-		epoch := r.assignment(partition).GetEpoch()
+		epoch := r.Assignment(partition).GetEpoch()
 		if partition == h.u.name {
 			continue
 		}
@@ -377,10 +383,10 @@ func copyApp(ctx context.Context, r *router, partition string, services *partiti
 // copied waits until the other partitions of a split app have the last changes in the
 // primary one, even if partitions move meanwhile.
 func (r *router) copied(ctx context.Context, app string) error {
-	if len(r.view.wishing(app)) < 2 {
+	if len(r.view.Wishing(app)) < 2 {
 		return nil
 	}
-	home, ok := r.view.partitionOf(app)
+	home, ok := r.view.PartitionOf(app)
 	if !ok {
 		return nil
 	}
@@ -388,7 +394,7 @@ func (r *router) copied(ctx context.Context, app string) error {
 	defer cancel()
 	var why error
 	for {
-		changed := r.view.change()
+		changed := r.view.Change()
 		err := r.copyOut(ctx, home, app)
 		if err == nil {
 			return nil

@@ -10,7 +10,7 @@ import (
 
 // In a cluster with many hosts each host works for some of the partitions. A
 // partition reports here the apps whose runs its own hosts cannot take, and the
-// balancer then assigns further hosts to it (node/hostassignment.go).
+// balancer then assigns further hosts to it (cluster/hostassignment.go).
 
 // HostDemand is the hosts that a partition has and those that it still needs.
 type HostDemand struct {

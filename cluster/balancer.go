@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
@@ -22,16 +23,16 @@ const (
 	// take it, orphanPatience how long if it has no owner meanwhile.
 	balancePatience = 30 * time.Second
 	orphanPatience  = 3 * time.Second
-	// partitionSettles is the default of the minimum dwell time.
-	partitionSettles = 10 * time.Second
+	// PartitionSettles is the default of the minimum dwell time.
+	PartitionSettles = 10 * time.Second
 )
 
-// balancer is the balancer: it spreads the ownership of partitions evenly. Every server
+// Balancer is the balancer: it spreads the ownership of partitions evenly. Every server
 // runs one. The one that is elected decides, again and again and from the current state,
 // the desired owner of each partition; the servers do the rest. A decision that was lost
 // is made again. Two that contradict each other cost a move, never safety.
-type balancer struct {
-	view   *clusterView
+type Balancer struct {
+	view   *View
 	log    *slog.Logger
 	cfg    balance.Config
 	splits splits
@@ -54,25 +55,34 @@ type passage struct {
 	at time.Time
 }
 
-func newBalancer(r *clusterView, settle time.Duration, log *slog.Logger) *balancer {
-	return &balancer{
-		view: r, log: log, cfg: balance.Config{Settle: settle},
+// BalancerConfig holds the limits of a balancer. A zero value means the default.
+type BalancerConfig struct {
+	Settle    time.Duration // minimum dwell time of a partition; default 10 s
+	SplitRate float64       // schedules a second below which no app is spread; default 500
+	MaxHosts  int           // hosts of an app in one partition; default 100
+}
+
+// NewBalancer returns the balancer of a server.
+func NewBalancer(r *View, cfg BalancerConfig, log *slog.Logger) *Balancer {
+	settle := cmp.Or(cfg.Settle, PartitionSettles)
+	return &Balancer{
+		view: r, log: log, cfg: balance.Config{Settle: settle}, splits: newSplits(cfg.SplitRate, cfg.MaxHosts, settle),
 		since: map[string]tenure{}, moves: map[string]passage{},
 	}
 }
 
-func (s *balancer) work() string { return s.view.group }
+func (s *Balancer) work() string { return s.view.Group }
 
-// run decides again and again until ctx ends.
-func (s *balancer) run(ctx context.Context) error {
+// Run decides again and again until ctx ends.
+func (s *Balancer) Run(ctx context.Context) error {
 	tick := time.NewTicker(balanceEvery)
 	defer tick.Stop()
 	for {
-		changed := s.view.change()
+		changed := s.view.Change()
 		s.look(ctx)
 		// A change of the cluster view leads to a decision at once, but not until a
 		// moment after the last one: reports alone change it often.
-		if !pause(ctx, balanceEvery/10) {
+		if !wait.For(ctx, balanceEvery/10) {
 			return nil
 		}
 		select {
@@ -84,10 +94,10 @@ func (s *balancer) run(ctx context.Context) error {
 	}
 }
 
-func (s *balancer) look(ctx context.Context) {
+func (s *Balancer) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	leads, _, err := s.view.cluster.Elect(ctx, s.work())
+	leads, _, err := s.view.Etcd.Elect(ctx, s.work())
 	if err != nil || !leads {
 		s.leads = false
 		return
@@ -96,15 +106,15 @@ func (s *balancer) look(ctx context.Context) {
 		s.leads, s.began = true, time.Now()
 		clear(s.since)
 		clear(s.moves)
-		s.log.Info("this server decides who owns what", "group", s.view.group)
+		s.log.Info("this server decides who owns what", "group", s.view.Group)
 	}
-	v := s.view.look()
+	v := s.view.Snapshot()
 	now := time.Now()
-	if !v.heard || len(v.wants) == 0 && now.Sub(s.began) < balanceGathers {
+	if !v.heard || len(v.Wants) == 0 && now.Sub(s.began) < balanceGathers {
 		return
 	}
 	for partition, to := range s.decide(v, now) {
-		if err := s.view.cluster.Note(ctx, s.view.group, rowWant+partition, to, false); err != nil {
+		if err := s.view.Etcd.Note(ctx, s.view.Group, RowWant+partition, to, false); err != nil {
 			s.log.Warn("a decision could not be written", "unit", partition, "to", to, "error", err)
 			return
 		}
@@ -114,8 +124,8 @@ func (s *balancer) look(ctx context.Context) {
 }
 
 // decide returns the new desired owners, by partition.
-func (s *balancer) decide(v view, now time.Time) map[string]string {
-	v.draining = v.withheld()
+func (s *Balancer) decide(v Snapshot, now time.Time) map[string]string {
+	v.Draining = v.withheld()
 	wants := map[string]string{}
 	state := balance.State{Partitions: s.partitions(v, now, wants)}
 	state.Servers = serversOf(v)
@@ -125,12 +135,12 @@ func (s *balancer) decide(v view, now time.Time) map[string]string {
 			m.To = fit(v, m.Partition, m.To)
 		}
 		wants[m.Partition] = m.To
-		if v.wants[m.Partition] != m.To {
+		if v.Wants[m.Partition] != m.To {
 			s.log.Info("a partition moves", "unit", m.Partition, "from", m.From, "to", m.To)
 		}
 	}
 	for partition, to := range wants {
-		if v.wants[partition] == to {
+		if v.Wants[partition] == to {
 			delete(wants, partition)
 		}
 	}
@@ -140,20 +150,20 @@ func (s *balancer) decide(v view, now time.Time) map[string]string {
 // tripNoise is by how much round trips differ although no server is far away.
 const tripNoise = 10 * time.Millisecond
 
-// seats returns the servers as the balancer's algorithm takes them. While a server does
+// serversOf returns the servers as the balancer's algorithm takes them. While a server does
 // not report its capacity, as those of older versions, all have the same. Only the time
 // that a round trip takes longer than the quickest one counts: the time of etcd itself is
 // in all of them.
-func serversOf(v view) (all []balance.Server) {
+func serversOf(v Snapshot) (all []balance.Server) {
 	told, quickest := true, int64(math.MaxInt64)
-	for _, p := range v.servers {
+	for _, p := range v.Servers {
 		told = told && p.Capacity > 0
 		if p.TripUs > 0 {
 			quickest = min(quickest, p.TripUs)
 		}
 	}
-	for id, p := range v.servers {
-		s := balance.Server{ID: id, Zone: p.Zone, Draining: v.draining[id]}
+	for id, p := range v.Servers {
+		s := balance.Server{ID: id, Zone: p.Zone, Draining: v.Draining[id]}
 		if p.TripUs > 0 {
 			s.Trip = max(0, time.Duration(p.TripUs-quickest)*time.Microsecond-tripNoise)
 		}
@@ -167,9 +177,9 @@ func serversOf(v view) (all []balance.Server) {
 
 // hostsZone returns the zone in which most partitions have most of their hosts. It is
 // used for a partition without an owner: hosts serve all partitions.
-func hostsZone(v view) string {
+func hostsZone(v Snapshot) string {
 	partitions, best := map[string]int{}, ""
-	for _, p := range v.servers {
+	for _, p := range v.Servers {
 		for _, r := range p.Owns {
 			if r.Zone != "" {
 				partitions[r.Zone]++
@@ -187,17 +197,17 @@ func hostsZone(v view) string {
 // fit returns the new owner of a partition that has none: the chosen server, unless it
 // lacks the state; then the one that has applied most of the journal. If none can take
 // it, it stays with the first choice until a server comes that has the state.
-func fit(v view, partition, chosen string) string {
-	if !v.servers[chosen].Follows[partition].Behind {
+func fit(v Snapshot, partition, chosen string) string {
+	if !v.Servers[chosen].Follows[partition].Behind {
 		return chosen
 	}
 	best := chosen
-	for _, id := range slices.Sorted(maps.Keys(v.servers)) {
-		f, follows := v.servers[id].Follows[partition]
-		if !follows || f.Behind || v.draining[id] {
+	for _, id := range slices.Sorted(maps.Keys(v.Servers)) {
+		f, follows := v.Servers[id].Follows[partition]
+		if !follows || f.Behind || v.Draining[id] {
 			continue
 		}
-		if best == chosen || f.Applied > v.servers[best].Follows[partition].Applied {
+		if best == chosen || f.Applied > v.Servers[best].Follows[partition].Applied {
 			best = id
 		}
 	}
@@ -207,11 +217,11 @@ func fit(v view, partition, chosen string) string {
 // partitions returns the partitions as the balancer's algorithm takes them. It writes into
 // wants the decisions that are independent of it: an owner keeps its partition if the
 // server that should take it was lost, is drained or does not come.
-func (s *balancer) partitions(v view, now time.Time, wants map[string]string) (all []balance.Partition) {
+func (s *Balancer) partitions(v Snapshot, now time.Time, wants map[string]string) (all []balance.Partition) {
 	zone := hostsZone(v)
-	for _, partition := range v.partitions {
-		owner := v.owners[partition].Server
-		if _, here := v.servers[owner]; !here {
+	for _, partition := range v.Partitions {
+		owner := v.Owners[partition].Server
+		if _, here := v.Servers[owner]; !here {
 			owner = "" // its lease has ended, or is about to
 		}
 		t, seen := s.since[partition]
@@ -222,10 +232,10 @@ func (s *balancer) partitions(v view, now time.Time, wants map[string]string) (a
 			}
 			s.since[partition] = t
 		}
-		report := v.servers[owner].Owns[partition]
+		report := v.Servers[owner].Owns[partition]
 		p := balance.Partition{Name: partition, Owner: owner, Rate: report.Rate, Zone: cmp.Or(report.Zone, zone), Since: t.at}
-		want := v.wants[partition]
-		_, alive := v.servers[want]
+		want := v.Wants[partition]
+		_, alive := v.Servers[want]
 		switch {
 		case want == owner && owner != "", owner == "" && !alive:
 			delete(s.moves, partition)
@@ -252,7 +262,7 @@ func (s *balancer) partitions(v view, now time.Time, wants map[string]string) (a
 				}
 				delete(s.moves, partition)
 			}
-			if v.draining[want] && !v.draining[owner] && owner != "" {
+			if v.Draining[want] && !v.Draining[owner] && owner != "" {
 				p.To, wants[partition] = "", owner // it was moving to a server that is drained now
 			}
 		}
@@ -261,9 +271,9 @@ func (s *balancer) partitions(v view, now time.Time, wants map[string]string) (a
 	return all
 }
 
-// leader returns the id of the server whose balancer decides now; "": there is none.
-func (s *balancer) leader(ctx context.Context) (string, error) {
-	o, ok, err := s.view.cluster.Elected(ctx, s.work())
+// Leader returns the id of the server whose balancer decides now; "": there is none.
+func (s *Balancer) Leader(ctx context.Context) (string, error) {
+	o, ok, err := s.view.Etcd.Elected(ctx, s.work())
 	if err != nil || !ok {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"fmt"
@@ -19,16 +19,16 @@ import (
 
 // sight is the input of a balancer, made by hand.
 type sight struct {
-	view
+	Snapshot
 	now time.Time
-	s   *balancer
+	s   *Balancer
 }
 
 func newSight(partitions int, servers ...string) *sight {
-	s := &sight{now: time.Unix(1_800_000_000, 0), s: newBalancer(&clusterView{}, 10*time.Second, slog.New(slog.DiscardHandler))}
-	s.servers, s.owners, s.wants, s.draining = map[string]presence{}, map[string]etcd.Owner{}, map[string]string{}, map[string]bool{}
+	s := &sight{now: time.Unix(1_800_000_000, 0), s: NewBalancer(&View{}, BalancerConfig{Settle: 10 * time.Second}, slog.New(slog.DiscardHandler))}
+	s.Servers, s.Owners, s.Wants, s.Draining = map[string]Presence{}, map[string]etcd.Owner{}, map[string]string{}, map[string]bool{}
 	for i := range partitions {
-		s.partitions = append(s.partitions, fmt.Sprint("u", i))
+		s.Partitions = append(s.Partitions, fmt.Sprint("u", i))
 	}
 	for _, id := range servers {
 		s.join(id)
@@ -36,37 +36,37 @@ func newSight(partitions int, servers ...string) *sight {
 	return s
 }
 
-func (s *sight) join(id string) { s.servers[id] = presence{Owns: map[string]partitionReport{}} }
+func (s *sight) join(id string) { s.Servers[id] = Presence{Owns: map[string]PartitionReport{}} }
 
 func (s *sight) lose(id string) {
-	delete(s.servers, id)
-	for partition, o := range s.owners {
+	delete(s.Servers, id)
+	for partition, o := range s.Owners {
 		if o.Server == id {
-			delete(s.owners, partition)
+			delete(s.Owners, partition)
 		}
 	}
 }
 
 func (s *sight) rate(partition string, rate float64) {
-	s.servers[s.owners[partition].Server].Owns[partition] = partitionReport{Rate: rate}
+	s.Servers[s.Owners[partition].Server].Owns[partition] = PartitionReport{Rate: rate}
 }
 
 // decide makes one decision of the balancer and records the desired owners.
 func (s *sight) decide() map[string]string {
-	d := s.s.decide(s.view, s.now)
-	maps.Copy(s.wants, d)
+	d := s.s.decide(s.Snapshot, s.now)
+	maps.Copy(s.Wants, d)
 	return d
 }
 
 // obey moves every partition to its desired owner.
 func (s *sight) obey() {
-	for partition, to := range s.wants {
-		if p, ok := s.servers[to]; ok && s.owners[partition].Server != to {
-			p.Owns[partition] = s.servers[s.owners[partition].Server].Owns[partition]
-			if from, ok := s.servers[s.owners[partition].Server]; ok {
+	for partition, to := range s.Wants {
+		if p, ok := s.Servers[to]; ok && s.Owners[partition].Server != to {
+			p.Owns[partition] = s.Servers[s.Owners[partition].Server].Owns[partition]
+			if from, ok := s.Servers[s.Owners[partition].Server]; ok {
 				delete(from.Owns, partition)
 			}
-			s.owners[partition] = etcd.Owner{Server: to, Epoch: s.owners[partition].Epoch + 1}
+			s.Owners[partition] = etcd.Owner{Server: to, Epoch: s.Owners[partition].Epoch + 1}
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (s *sight) settle(d time.Duration) (moves int) {
 
 func (s *sight) owned() map[string]int {
 	n := map[string]int{}
-	for _, o := range s.owners {
+	for _, o := range s.Owners {
 		n[o.Server]++
 	}
 	return n
@@ -119,7 +119,7 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 	s := newSight(4, "a", "b")
 	s.settle(30 * time.Second)
 	hot := ""
-	for partition, o := range s.owners {
+	for partition, o := range s.Owners {
 		if o.Server == "a" {
 			hot = partition
 		}
@@ -127,11 +127,11 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 	}
 	s.rate(hot, 1000)
 	s.settle(time.Minute)
-	if n := s.owned(); n[s.owners[hot].Server] != 1 {
-		t.Errorf("the hot unit %s is not alone: %v", hot, s.owners)
+	if n := s.owned(); n[s.Owners[hot].Server] != 1 {
+		t.Errorf("the hot unit %s is not alone: %v", hot, s.Owners)
 	}
 	for i := range 300 { // the rates vary by a tenth
-		for partition := range s.owners {
+		for partition := range s.Owners {
 			rate := 10.0
 			if partition == hot {
 				rate = 1000
@@ -147,7 +147,7 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 func TestBalancerDrains(t *testing.T) {
 	s := newSight(4, "a", "b", "c")
 	s.settle(10 * time.Second)
-	s.draining["b"] = true
+	s.Draining["b"] = true
 	s.settle(3 * time.Second)
 	if n := s.owned(); n["b"] != 0 {
 		t.Fatalf("the drained server owns %v", n)
@@ -155,12 +155,12 @@ func TestBalancerDrains(t *testing.T) {
 	if s.settle(time.Minute); s.owned()["b"] != 0 {
 		t.Error("the drained server was given something")
 	}
-	delete(s.draining, "b")
+	delete(s.Draining, "b")
 	s.settle(time.Minute)
 	if n := s.owned(); n["b"] == 0 {
 		t.Errorf("undrained, it owns nothing: %v", n)
 	}
-	s.draining["a"], s.draining["b"], s.draining["c"] = true, true, true
+	s.Draining["a"], s.Draining["b"], s.Draining["c"] = true, true, true
 	if d := s.decide(); len(d) != 0 {
 		t.Errorf("nobody may own anything, and %v is decided", d)
 	}
@@ -174,19 +174,19 @@ func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 		s = newSight(2, "a", "b")
 		s.settle(30 * time.Second)
 		partition, to = "u0", "a"
-		if s.owners[partition].Server == "a" {
+		if s.Owners[partition].Server == "a" {
 			to = "b"
 		}
-		s.wants[partition] = to // as an operator requested
+		s.Wants[partition] = to // as an operator requested
 		return s, partition, to
 	}
 	s, partition, _ := begin()
-	owner := s.owners[partition].Server
+	owner := s.Owners[partition].Server
 	for range int(balancePatience / time.Second) {
 		if to, ok := s.decide()[partition]; ok {
 			t.Fatalf("it is to go to %s while it is on its way", to)
 		}
-		s.wants["u1"] = s.owners["u1"].Server // other decisions of the balancer do not matter here
+		s.Wants["u1"] = s.Owners["u1"].Server // other decisions of the balancer do not matter here
 		s.now = s.now.Add(time.Second)
 	}
 	s.now = s.now.Add(time.Second)
@@ -212,7 +212,7 @@ func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 	}
 
 	s, partition, to := begin()
-	owner = s.owners[partition].Server
+	owner = s.Owners[partition].Server
 	s.decide()
 	s.lose(to)
 	if d := s.decide(); d[partition] != owner {
@@ -220,17 +220,17 @@ func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 	}
 
 	s, partition, to = begin()
-	owner = s.owners[partition].Server
+	owner = s.Owners[partition].Server
 	s.decide()
-	s.draining[to] = true
+	s.Draining[to] = true
 	if d := s.decide(); d[partition] != owner {
 		t.Errorf("its taker is drained: %v", d)
 	}
 
 	s, partition, _ = begin()
-	owner = s.owners[partition].Server
+	owner = s.Owners[partition].Server
 	s.rate("u1", 1000)          // the taker has the other partition
-	delete(s.owners, partition) // its owner gave it up, and the taker does not come
+	delete(s.Owners, partition) // its owner gave it up, and the taker does not come
 	if to, ok := s.decide()[partition]; ok {
 		t.Errorf("it is given to %s before its taker had time", to)
 	}
@@ -244,20 +244,20 @@ func TestBalancerAndServersThatDoNotTake(t *testing.T) {
 // not understand split apps owns nothing.
 func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 	s := newSight(3, "a", "b", "old")
-	for id, p := range s.servers {
+	for id, p := range s.Servers {
 		p.Splits = id != "old"
-		s.servers[id] = p
+		s.Servers[id] = p
 	}
 	s.placements = newPlacements()
-	s.placements.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
+	s.placements.wishes["app"] = Wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
 	if s.settle(time.Minute); s.owned()["old"] != 1 {
 		t.Fatalf("before an app is split: %v", s.owned())
 	}
-	s.placements.wishes["app"] = wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
+	s.placements.wishes["app"] = Wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
 	if s.settle(time.Minute); s.owned()["old"] != 0 || s.owned()["a"]+s.owned()["b"] != 3 {
 		t.Errorf("when one is: %v", s.owned())
 	}
-	if s.draining["old"] {
+	if s.Draining["old"] {
 		t.Error("nobody has drained it")
 	}
 	// An app that was split and merged again still counts, because the journals still
@@ -267,7 +267,7 @@ func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 	if s.settle(time.Minute); s.owned()["old"] != 0 {
 		t.Errorf("when one was: %v", s.owned())
 	}
-	if err := s.maySplit(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "bring it up to date") {
+	if err := s.MaySplit(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "bring it up to date") {
 		t.Errorf("more may be split: %v", err)
 	}
 }
@@ -276,16 +276,16 @@ func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 // has its state, and does not wait for ever for one that cannot take it.
 func TestBalancerPassesOverThoseBehind(t *testing.T) {
 	s := newSight(1, "a", "b", "c")
-	follows := func(id string, f followState) {
-		p := s.servers[id]
-		p.Follows = map[string]followState{"u0": f}
-		s.servers[id] = p
+	follows := func(id string, f FollowState) {
+		p := s.Servers[id]
+		p.Follows = map[string]FollowState{"u0": f}
+		s.Servers[id] = p
 	}
-	for id := range s.servers {
-		follows(id, followState{Behind: true})
+	for id := range s.Servers {
+		follows(id, FollowState{Behind: true})
 	}
 	s.decide()
-	first := s.wants["u0"]
+	first := s.Wants["u0"]
 	if first == "" {
 		t.Fatal("nobody is wanted")
 	}
@@ -294,7 +294,7 @@ func TestBalancerPassesOverThoseBehind(t *testing.T) {
 	n := uint64(10)
 	var most string
 	for id := range rest {
-		follows(id, followState{Applied: n})
+		follows(id, FollowState{Applied: n})
 		most = id
 		n++
 	}
@@ -302,13 +302,13 @@ func TestBalancerPassesOverThoseBehind(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 		s.decide()
 	}
-	if got := s.wants["u0"]; got != most {
+	if got := s.Wants["u0"]; got != most {
 		t.Errorf("the unit is to go to %s, want %s", got, most)
 	}
-	s.draining[most] = true
+	s.Draining[most] = true
 	for id := range rest {
 		if id != most {
-			if got := fit(s.view, "u0", first); got != id {
+			if got := fit(s.Snapshot, "u0", first); got != id {
 				t.Errorf("with %s draining the unit is to go to %s, want %s", most, got, id)
 			}
 		}
@@ -317,10 +317,10 @@ func TestBalancerPassesOverThoseBehind(t *testing.T) {
 
 // TestSeats: the balancer uses what servers report of themselves.
 func TestSeats(t *testing.T) {
-	of := func(all map[string]presence, draining ...string) map[string]balance.Server {
-		v := view{servers: all, draining: map[string]bool{}}
+	of := func(all map[string]Presence, draining ...string) map[string]balance.Server {
+		v := Snapshot{Servers: all, Draining: map[string]bool{}}
 		for _, id := range draining {
-			v.draining[id] = true
+			v.Draining[id] = true
 		}
 		got := map[string]balance.Server{}
 		for _, s := range serversOf(v) {
@@ -328,7 +328,7 @@ func TestSeats(t *testing.T) {
 		}
 		return got
 	}
-	got := of(map[string]presence{
+	got := of(map[string]Presence{
 		"a": {Zone: "z1", Capacity: 2, TripUs: 1500}, "b": {Zone: "z2", Capacity: 8, TripUs: 41_500}, "c": {Capacity: 4, TripUs: 9500},
 	}, "c")
 	want := map[string]balance.Server{
@@ -337,7 +337,7 @@ func TestSeats(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	for id, s := range of(map[string]presence{"a": {Capacity: 8}, "old": {}}) {
+	for id, s := range of(map[string]Presence{"a": {Capacity: 8}, "old": {}}) {
 		if s.Capacity != 0 {
 			t.Errorf("beside one that says nothing, %s counts %v", id, s.Capacity)
 		}
@@ -350,28 +350,28 @@ func TestSeats(t *testing.T) {
 // TestBalancerWeighs: partitions are shared by the capacity of servers, servers far from
 // the journal get fewer, and a partition goes to the zone of its hosts.
 func TestBalancerWeighs(t *testing.T) {
-	say := func(s *sight, id string, change func(*presence)) {
-		p := s.servers[id]
+	say := func(s *sight, id string, change func(*Presence)) {
+		p := s.Servers[id]
 		change(&p)
-		s.servers[id] = p
+		s.Servers[id] = p
 	}
 	rates := func(s *sight) {
-		for partition := range s.owners {
+		for partition := range s.Owners {
 			s.rate(partition, 10)
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*presence) // of b
+		change func(*Presence) // of b
 		b      int             // of six partitions
 	}{
-		"as strong":    {func(p *presence) { p.Capacity = 4 }, 3},
-		"near":         {func(p *presence) { p.Capacity, p.TripUs = 4, 10_000 }, 3},
-		"half as much": {func(p *presence) { p.Capacity = 2 }, 2},
-		"far":          {func(p *presence) { p.Capacity, p.TripUs = 4, 61_000 }, 2},
-		"unknown":      {func(*presence) {}, 3},
+		"as strong":    {func(p *Presence) { p.Capacity = 4 }, 3},
+		"near":         {func(p *Presence) { p.Capacity, p.TripUs = 4, 10_000 }, 3},
+		"half as much": {func(p *Presence) { p.Capacity = 2 }, 2},
+		"far":          {func(p *Presence) { p.Capacity, p.TripUs = 4, 61_000 }, 2},
+		"unknown":      {func(*Presence) {}, 3},
 	} {
 		s := newSight(6, "a", "b")
-		say(s, "a", func(p *presence) { p.Capacity, p.TripUs = 4, 1000 })
+		say(s, "a", func(p *Presence) { p.Capacity, p.TripUs = 4, 1000 })
 		say(s, "b", c.change)
 		s.settle(5 * time.Second)
 		rates(s)
@@ -385,36 +385,16 @@ func TestBalancerWeighs(t *testing.T) {
 	for zone, to := range map[string]string{"z1": "a", "z2": "b", "": "a", "z9": "a"} {
 		s := newSight(2, "a", "b", "c", "d")
 		for id, zone := range map[string]string{"a": "z1", "b": "z2", "c": "z1", "d": "z1"} {
-			say(s, id, func(p *presence) { p.Zone = zone })
+			say(s, id, func(p *Presence) { p.Zone = zone })
 		}
-		s.owners["u0"], s.owners["u1"] = etcd.Owner{Server: "c", Epoch: 1}, etcd.Owner{Server: "d", Epoch: 1}
-		s.wants["u0"], s.wants["u1"] = "c", "d"
-		s.servers["c"].Owns["u0"] = partitionReport{Rate: 10, Zone: zone}
-		s.servers["d"].Owns["u1"] = partitionReport{Rate: 10, Zone: zone}
+		s.Owners["u0"], s.Owners["u1"] = etcd.Owner{Server: "c", Epoch: 1}, etcd.Owner{Server: "d", Epoch: 1}
+		s.Wants["u0"], s.Wants["u1"] = "c", "d"
+		s.Servers["c"].Owns["u0"] = PartitionReport{Rate: 10, Zone: zone}
+		s.Servers["d"].Owns["u1"] = PartitionReport{Rate: 10, Zone: zone}
 		s.decide()
 		s.lose("c")
 		if d := s.decide(); d["u0"] != to {
 			t.Errorf("with the hosts in %q the unit goes to %v, want %s", zone, d, to)
 		}
-	}
-}
-
-func TestTrips(t *testing.T) {
-	var trips trips
-	for i := range tripsEnough {
-		if d := trips.least(); d != 0 {
-			t.Errorf("after %d: %v", i, d)
-		}
-		trips.add(time.Second)
-	}
-	trips.add(time.Millisecond)
-	if d := trips.least(); d != time.Millisecond {
-		t.Errorf("%v", d)
-	}
-	for range len(trips.last) {
-		trips.add(2 * time.Millisecond)
-	}
-	if d := trips.least(); d != 2*time.Millisecond {
-		t.Errorf("what was long ago counts: %v", d)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -32,9 +32,9 @@ import (
 const (
 	// gatherPatience is how long a broadcast waits for borrowed hosts.
 	gatherPatience = 30 * time.Second
-	// demandSettles is how long a partition must have had its owner before the owner's
+	// DemandSettles is how long a partition must have had its owner before the owner's
 	// count of hosts is complete: hosts reconnect within two seconds of each other.
-	demandSettles = 3 * time.Second
+	DemandSettles = 3 * time.Second
 	// roomElsewhere is the share of the slots of other partitions' hosts that must be
 	// free before a partition borrows hosts only because its own are busy.
 	roomElsewhere = 0.1
@@ -42,8 +42,8 @@ const (
 	maxServed = 200
 )
 
-// demandReport is what the owner of a partition reports of its hosts once there are many.
-type demandReport struct {
+// DemandReport is what the owner of a partition reports of its hosts once there are many.
+type DemandReport struct {
 	// Counted reports that the other fields are valid: the hosts have had time to
 	// connect.
 	Counted bool `json:"counted,omitempty"`
@@ -88,22 +88,22 @@ func (d *hostAssignment) hear(value string, deleted bool) error {
 
 // clusterLocked returns the state that decides which hosts work for which partitions. The
 // caller holds r.mu as long as it uses the result.
-func (r *clusterView) clusterLocked() *nameserver.Cluster {
-	return &nameserver.Cluster{Units: r.partitions, HostAssignment: r.dividedLocked(), Home: func(app string) (string, bool) {
+func (r *View) clusterLocked() *nameserver.Cluster {
+	return &nameserver.Cluster{Units: r.Partitions, HostAssignment: r.dividedLocked(), Home: func(app string) (string, bool) {
 		partition, ok := r.apps[app]
 		return partition, ok
 	}}
 }
 
-// works reports whether a host should have a session with the owner of a partition.
-func (r *clusterView) works(req *apiv1.WatchRequest) bool {
+// Works reports whether a host should have a session with the owner of a partition.
+func (r *View) Works(req *apiv1.WatchRequest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clusterLocked().Works(req.HostId, req.Apps, req.Unit)
 }
 
-// divided returns the host assignment; nil: none was ever decided.
-func (r *clusterView) divided() *apiv1.HostAssignment {
+// Divided returns the host assignment; nil: none was ever decided.
+func (r *View) Divided() *apiv1.HostAssignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dividedLocked()
@@ -112,7 +112,7 @@ func (r *clusterView) divided() *apiv1.HostAssignment {
 // dividedLocked is divided for callers that hold r.mu. Every host works for all
 // partitions while there is a server that does not know host assignments: it could become
 // the balancer, and would not lend hosts.
-func (r *clusterView) dividedLocked() *apiv1.HostAssignment {
+func (r *View) dividedLocked() *apiv1.HostAssignment {
 	if r.hostAssignment.is != nil && !r.divides {
 		return &apiv1.HostAssignment{Number: r.hostAssignment.is.Number}
 	}
@@ -121,7 +121,7 @@ func (r *clusterView) dividedLocked() *apiv1.HostAssignment {
 
 // noteDividesLocked updates whether all servers know host assignments. The caller holds
 // r.mu.
-func (r *clusterView) noteDividesLocked() {
+func (r *View) noteDividesLocked() {
 	was := r.divides
 	r.divides = true
 	for _, p := range r.servers {
@@ -132,9 +132,9 @@ func (r *clusterView) noteDividesLocked() {
 	}
 }
 
-// gathered reports whether all hosts that a partition borrows for an app have a session
+// Gathered reports whether all hosts that a partition borrows for an app have a session
 // with its owner; have is how many do. After gatherPatience it reports true in any case.
-func (r *clusterView) gathered(partition, app string, have int) bool {
+func (r *View) Gathered(partition, app string, have int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dividedLocked().GetUnitsPerHost() == 0 {
@@ -148,7 +148,7 @@ func (r *clusterView) gathered(partition, app string, have int) bool {
 		return true
 	}
 	want := 0
-	for _, u := range r.partitions {
+	for _, u := range r.Partitions {
 		p := r.servers[r.owners[u].Server]
 		if p == nil || !p.Owns[u].Counted || len(p.Owns[u].Serve) >= maxServed {
 			return false // hosts that count there may still be connecting
@@ -158,25 +158,12 @@ func (r *clusterView) gathered(partition, app string, have int) bool {
 	return have >= want
 }
 
-// demand returns what the owner of a partition reports of its hosts. The report is empty
-// while there are so few hosts that the balancer does not need it.
-func (u *partition) demand(ctx context.Context, s *sched.Server, hosts int, since time.Time) (r demandReport) {
-	if len(u.view.partitions) < 2 || u.view.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
-		return r
-	}
-	c, err := s.HostDemand(ctx)
-	if err != nil {
-		return r
-	}
-	return u.view.count(u.name, c, time.Since(since) >= demandSettles)
-}
-
-// count makes the report of a partition's hosts from its host demand.
-func (r *clusterView) count(partition string, c sched.HostDemand, settled bool) demandReport {
+// Count makes the report of a partition's hosts from its host demand.
+func (r *View) Count(partition string, c sched.HostDemand, settled bool) DemandReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cluster := r.clusterLocked()
-	rep := demandReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
+	rep := DemandReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
 	for _, h := range c.Hosts {
 		if cluster.Anchor(h.ID, h.Apps) != partition {
 			continue
@@ -207,10 +194,10 @@ type assignmentHistory struct {
 
 // hostsOf counts hosts: all of them, and by app those that serve it by name. known is
 // false while a partition does not report its hosts.
-func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
+func (v *Snapshot) hostsOf() (all int, byApp map[string]int, known bool) {
 	byApp, known = map[string]int{}, true
-	for _, partition := range v.partitions {
-		r := v.servers[v.owners[partition].Server].Owns[partition]
+	for _, partition := range v.Partitions {
+		r := v.Servers[v.Owners[partition].Server].Owns[partition]
 		known = known && r.Counted
 		all += r.Here
 		for app, n := range r.Serve {
@@ -222,10 +209,10 @@ func (v *view) hostsOf() (all int, byApp map[string]int, known bool) {
 }
 
 // divide returns the new host assignment; nil: it does not change.
-func (s *splits) divide(v *view, now time.Time) *apiv1.HostAssignment {
+func (s *splits) divide(v *Snapshot, now time.Time) *apiv1.HostAssignment {
 	was := v.hostAssignment
 	is := &apiv1.HostAssignment{}
-	if !s.neverHosts && len(v.partitions) > 1 && v.mayDivide() {
+	if !s.neverHosts && len(v.Partitions) > 1 && v.mayDivide() {
 		s.attend(v, was, is, now)
 	}
 	if is.UnitsPerHost > 0 {
@@ -240,8 +227,8 @@ func (s *splits) divide(v *view, now time.Time) *apiv1.HostAssignment {
 }
 
 // attend sets for how many partitions a host works.
-func (s *splits) attend(v *view, was, is *apiv1.HostAssignment, now time.Time) {
-	partitions := len(v.partitions)
+func (s *splits) attend(v *Snapshot, was, is *apiv1.HostAssignment, now time.Time) {
+	partitions := len(v.Partitions)
 	all, _, known := v.hostsOf()
 	if !known { // a partition is moving, so the number of hosts is not known
 		is.UnitsPerHost = was.GetUnitsPerHost()
@@ -252,8 +239,8 @@ func (s *splits) attend(v *view, was, is *apiv1.HostAssignment, now time.Time) {
 }
 
 // mayDivide reports whether all servers know host assignments.
-func (v *view) mayDivide() bool {
-	for _, p := range v.servers {
+func (v *Snapshot) mayDivide() bool {
+	for _, p := range v.Servers {
 		if !p.Divides {
 			return false
 		}
@@ -262,14 +249,14 @@ func (v *view) mayDivide() bool {
 }
 
 // dividedApps returns the apps that are in several partitions, sorted by name.
-func (s *splits) dividedApps(v *view, was *apiv1.HostAssignment) (apps []*apiv1.DividedApp) {
+func (s *splits) dividedApps(v *Snapshot, was *apiv1.HostAssignment) (apps []*apiv1.DividedApp) {
 	_, hosts, known := v.hostsOf()
 	before := map[string]bool{}
 	for _, d := range was.GetApps() {
 		before[d.App] = d.Divided
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
-		at, w := v.partitionsOf(app), v.placements.wishes[app]
+		at, w := v.PartitionsOf(app), v.placements.wishes[app]
 		partitions := distinct(slices.Concat(at, w.Units))
 		if len(partitions) < 2 {
 			continue
@@ -296,15 +283,15 @@ func (s *splits) dividedApps(v *view, was *apiv1.HostAssignment) (apps []*apiv1.
 }
 
 // calls returns the borrowings that are needed, or were a while ago.
-func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls []*apiv1.HostCall) {
+func (s *splits) calls(v *Snapshot, was *apiv1.HostAssignment, now time.Time) (calls []*apiv1.HostCall) {
 	d := &s.assignments
 	for _, c := range was.GetCalls() {
 		if k := [2]string{c.Unit, c.App}; d.needed[k].IsZero() {
 			d.needed[k] = now // written by an earlier balancer
 		}
 	}
-	for _, partition := range v.partitions {
-		for app, hopeless := range v.servers[v.owners[partition].Server].Owns[partition].Calls {
+	for _, partition := range v.Partitions {
+		for app, hopeless := range v.Servers[v.Owners[partition].Server].Owns[partition].Calls {
 			k := [2]string{partition, app}
 			if hopeless || !d.needed[k].IsZero() || v.roomBeside(partition) {
 				d.needed[k] = now
@@ -312,7 +299,7 @@ func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls
 		}
 	}
 	for k, at := range d.needed {
-		if now.Sub(at) >= d.lasts || !slices.Contains(v.partitions, k[0]) {
+		if now.Sub(at) >= d.lasts || !slices.Contains(v.Partitions, k[0]) {
 			delete(d.needed, k)
 			continue
 		}
@@ -326,11 +313,11 @@ func (s *splits) calls(v *view, was *apiv1.HostAssignment, now time.Time) (calls
 
 // roomBeside reports whether the hosts that count in other partitions have enough slots
 // free. If not, borrowing them would not help.
-func (v *view) roomBeside(partition string) bool {
+func (v *Snapshot) roomBeside(partition string) bool {
 	slots, free := 0, 0
-	for _, other := range v.partitions {
+	for _, other := range v.Partitions {
 		if other != partition {
-			r := v.servers[v.owners[other].Server].Owns[other]
+			r := v.Servers[v.Owners[other].Server].Owns[other]
 			slots, free = slots+r.Slots, free+r.Free
 		}
 	}
@@ -338,7 +325,7 @@ func (v *view) roomBeside(partition string) bool {
 }
 
 // divide decides which hosts work for which partitions. Only the balancer calls it.
-func (s *balancer) divide(ctx context.Context, v *view, now time.Time) {
+func (s *Balancer) divide(ctx context.Context, v *Snapshot, now time.Time) {
 	is := s.splits.divide(v, now)
 	if is == nil {
 		return
@@ -349,7 +336,7 @@ func (s *balancer) divide(ctx context.Context, v *view, now time.Time) {
 	}
 	row, err := protojson.Marshal(is)
 	if err == nil {
-		err = s.view.cluster.Note(ctx, s.view.group, rowAssignment, string(row), false)
+		err = s.view.Etcd.Note(ctx, s.view.Group, rowAssignment, string(row), false)
 	}
 	if err != nil {
 		s.log.Warn("a decision could not be written", "of", "hosts", "error", err)

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // This file is the part of the cluster view about apps that are split. It is in further
-// rows of the cluster's table, see [clusterView]:
+// rows of the cluster's table, see [View]:
 //
 //	slot/APP/N      UNIT MOVE: the partition that has the slot since that move. Without a row: the primary partition
 //	had/APP/UNIT    a further partition has had a slot of the app: runs that ended there are in its history
@@ -28,9 +28,9 @@ import (
 // there: its journal says that the slot has left.
 
 const (
-	rowSlot  = "slot/"
+	RowSlot  = "slot/"
 	rowHad   = "had/"
-	rowSplit = "split/"
+	RowSplit = "split/"
 )
 
 // slotPlacement is the placement of one slot.
@@ -39,29 +39,29 @@ type slotPlacement struct {
 	move      uint64
 }
 
-// wish is the desired placement of the slots of an app.
-type wish struct {
+// Wish is the desired placement of the slots of an app.
+type Wish struct {
 	Units  []string `json:"units"` // by slot
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// places is the placement of the apps that are split.
+// placements is the placement of the apps that are split.
 type placements struct {
 	slots  map[string]*[job.Slots]slotPlacement // by app
 	had    map[string]map[string]bool           // by app and partition
-	wishes map[string]wish                      // by app
+	wishes map[string]Wish                      // by app
 }
 
 func newPlacements() placements {
-	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, wishes: map[string]wish{}}
+	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, wishes: map[string]Wish{}}
 }
 
-// hear takes in a row of the table. It returns false for a row of another kind.
-func (p *placements) hear(kind, rest, value string, deleted bool) bool {
+// Hear takes in a row of the table. It returns false for a row of another kind.
+func (p *placements) Hear(kind, rest, value string, deleted bool) bool {
 	escaped, last, _ := strings.Cut(rest, "/")
 	app, err := url.PathUnescape(escaped)
 	switch kind {
-	case rowSlot:
+	case RowSlot:
 		n, nerr := strconv.ParseUint(last, 10, 8)
 		partition, number, _ := strings.Cut(value, " ")
 		move, merr := strconv.ParseUint(number, 10, 64)
@@ -82,8 +82,8 @@ func (p *placements) hear(kind, rest, value string, deleted bool) bool {
 			p.had[app] = map[string]bool{}
 		}
 		set(p.had[app], last, true, deleted)
-	case rowSplit:
-		w := wish{}
+	case RowSplit:
+		w := Wish{}
 		if err == nil && (deleted || json.Unmarshal([]byte(value), &w) == nil && len(w.Units) == job.Slots) {
 			set(p.wishes, app, w, deleted)
 		}
@@ -93,9 +93,9 @@ func (p *placements) hear(kind, rest, value string, deleted bool) bool {
 	return true
 }
 
-// isSplit reports whether a partition other than the primary one has had a slot of the
+// IsSplit reports whether a partition other than the primary one has had a slot of the
 // app.
-func (r *clusterView) isSplit(app string) bool {
+func (r *View) IsSplit(app string) bool {
 	if !r.anySplit.Load() {
 		return false
 	}
@@ -104,9 +104,9 @@ func (r *clusterView) isSplit(app string) bool {
 	return len(r.placements.had[app]) > 0
 }
 
-// partitionOfSlot returns the partition that has a slot of an app; ok is false when the app
+// PartitionOfSlot returns the partition that has a slot of an app; ok is false when the app
 // has no partition yet.
-func (r *clusterView) partitionOfSlot(app string, slot uint8) (partition string, ok bool) {
+func (r *View) PartitionOfSlot(app string, slot uint8) (partition string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.placements.slots[app]; s != nil && s[slot].partition != "" {
@@ -116,9 +116,9 @@ func (r *clusterView) partitionOfSlot(app string, slot uint8) (partition string,
 	return partition, ok
 }
 
-// partitionsOfApp returns the partitions that have had a slot of an app, the primary one
+// PartitionsOfApp returns the partitions that have had a slot of an app, the primary one
 // first; none when the app has no partition.
-func (r *clusterView) partitionsOfApp(app string) []string {
+func (r *View) PartitionsOfApp(app string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	home, ok := r.apps[app]
@@ -135,7 +135,7 @@ func (r *clusterView) partitionsOfApp(app string) []string {
 }
 
 // placementOf returns the placement of a slot that is in the table; zero: there is none.
-func (r *clusterView) placementOf(app string, slot uint8) slotPlacement {
+func (r *View) placementOf(app string, slot uint8) slotPlacement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.placements.slots[app]; s != nil {
@@ -144,26 +144,26 @@ func (r *clusterView) placementOf(app string, slot uint8) slotPlacement {
 	return slotPlacement{}
 }
 
-// wishOf returns the desired placement of an app.
-func (r *clusterView) wishOf(app string) (wish, bool) {
+// WishOf returns the desired placement of an app.
+func (r *View) WishOf(app string) (Wish, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, ok := r.placements.wishes[app]
 	return w, ok
 }
 
-// wished returns the apps that have a desired placement.
-func (r *clusterView) wished() []string {
+// Wished returns the apps that have a desired placement.
+func (r *View) Wished() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.placements.wishes))
 }
 
-// wishing returns the partitions that should have slots of an app, and those that have
+// Wishing returns the partitions that should have slots of an app, and those that have
 // had some.
-func (r *clusterView) wishing(app string) []string {
-	partitions := r.partitionsOfApp(app)
-	w, _ := r.wishOf(app)
+func (r *View) Wishing(app string) []string {
+	partitions := r.PartitionsOfApp(app)
+	w, _ := r.WishOf(app)
 	for _, partition := range w.Units {
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)
@@ -172,30 +172,30 @@ func (r *clusterView) wishing(app string) []string {
 	return partitions
 }
 
-// settleIn writes the placement of a slot that a partition has, unless the table has it,
+// SettleIn writes the placement of a slot that a partition has, unless the table has it,
 // or a later one.
-func (r *clusterView) settleIn(ctx context.Context, app string, slot uint8, partition string, move uint64) error {
+func (r *View) SettleIn(ctx context.Context, app string, slot uint8, partition string, move uint64) error {
 	if at := r.placementOf(app, slot); at.partition == partition && at.move == move || at.move > move {
 		return nil
 	}
-	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // not raised yet if the directory was restored
+	if err := r.Etcd.Raise(ctx, etcd.FormSplit); err != nil { // not raised yet if the directory was restored
 		return err
 	}
 	escaped := url.PathEscape(app)
-	if home, ok := r.partitionOf(app); !ok || home != partition {
-		if _, err := r.cluster.First(ctx, r.group, rowHad+escaped+"/"+partition, "1"); err != nil {
+	if home, ok := r.PartitionOf(app); !ok || home != partition {
+		if _, err := r.Etcd.First(ctx, r.Group, rowHad+escaped+"/"+partition, "1"); err != nil {
 			return err
 		}
 	}
-	return r.cluster.Note(ctx, r.group, fmt.Sprintf("%s%s/%d", rowSlot, escaped, slot), fmt.Sprintf("%s %d", partition, move), false)
+	return r.Etcd.Note(ctx, r.Group, fmt.Sprintf("%s%s/%d", RowSlot, escaped, slot), fmt.Sprintf("%s %d", partition, move), false)
 }
 
-// settleAll is settleIn for all slots that have moved to a partition.
-func (r *clusterView) settleAll(ctx context.Context, partition string, shares map[string]sched.Share) error {
+// SettleAll is SettleIn for all slots that have moved to a partition.
+func (r *View) SettleAll(ctx context.Context, partition string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
 		for slot, p := range sh.Slots {
 			if p.State == job.Here && p.Move > 0 {
-				if err := r.settleIn(ctx, app, uint8(slot), partition, p.Move); err != nil {
+				if err := r.SettleIn(ctx, app, uint8(slot), partition, p.Move); err != nil {
 					return err
 				}
 			}
@@ -204,11 +204,11 @@ func (r *clusterView) settleAll(ctx context.Context, partition string, shares ma
 	return nil
 }
 
-// wishFor writes the desired placement of an app. Before the first app is spread over
+// WishFor writes the desired placement of an app. Before the first app is spread over
 // several partitions, it locks out servers that would misread that.
-func (r *clusterView) wishFor(ctx context.Context, app string, w wish) error {
+func (r *View) WishFor(ctx context.Context, app string, w Wish) error {
 	if len(distinct(w.Units)) > 1 {
-		if err := r.splits(ctx); err != nil {
+		if err := r.AllowSplits(ctx); err != nil {
 			return err
 		}
 	}
@@ -216,22 +216,22 @@ func (r *clusterView) wishFor(ctx context.Context, app string, w wish) error {
 	if err != nil {
 		return err
 	}
-	return r.cluster.Note(ctx, r.group, rowSplit+url.PathEscape(app), string(row), false)
+	return r.Etcd.Note(ctx, r.Group, RowSplit+url.PathEscape(app), string(row), false)
 }
 
-// splits raises the format version of the cluster to one in which apps can be split. A
+// AllowSplits raises the format version of the cluster to one in which apps can be split. A
 // server that does not understand that cannot start from then on; if one has started just
-// before, splits returns an error.
-func (r *clusterView) splits(ctx context.Context) error {
-	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+// before, it returns an error.
+func (r *View) AllowSplits(ctx context.Context) error {
+	if err := r.Etcd.Raise(ctx, etcd.FormSplit); err != nil {
 		return err
 	}
-	v := r.look()
-	return v.maySplit()
+	v := r.Snapshot()
+	return v.MaySplit()
 }
 
-// seatsOf returns, by slot, the partitions that have the slots of an app.
-func (v *view) partitionsOf(app string) (partitions []string) {
+// PartitionsOf returns, by slot, the partitions that have the slots of an app.
+func (v *Snapshot) PartitionsOf(app string) (partitions []string) {
 	home := v.homes[app]
 	for slot := range job.Slots {
 		partition := home
@@ -243,7 +243,7 @@ func (v *view) partitionsOf(app string) (partitions []string) {
 	return partitions
 }
 
-// clone returns a copy that does not change.
+// Clone returns a copy that does not change.
 func (p *placements) clone() placements {
 	c := newPlacements()
 	for app, s := range p.slots {

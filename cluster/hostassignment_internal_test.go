@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"fmt"
@@ -15,15 +15,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// crowded returns a sight of three partitions, each owned by a server that reports its
+// manyHosts returns a sight of three partitions, each owned by a server that reports its
 // hosts.
 func manyHosts(hosts int) *sight {
 	s := newSight(3, "a", "b", "c")
 	for i, id := range []string{"a", "b", "c"} {
-		p := s.servers[id]
+		p := s.Servers[id]
 		p.Divides, p.Splits = true, true
-		s.servers[id] = p
-		s.owners[s.partitions[i]] = etcd.Owner{Server: id, Epoch: 1}
+		s.Servers[id] = p
+		s.Owners[s.Partitions[i]] = etcd.Owner{Server: id, Epoch: 1}
 	}
 	s.demand(hosts)
 	return s
@@ -31,24 +31,24 @@ func manyHosts(hosts int) *sight {
 
 // demand sets the number of hosts that count in each partition.
 func (s *sight) demand(hosts int) {
-	for _, partition := range s.partitions {
-		s.tell(partition, func(r *demandReport) {
-			*r = demandReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
+	for _, partition := range s.Partitions {
+		s.tell(partition, func(r *DemandReport) {
+			*r = DemandReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
 		})
 	}
 }
 
-func (s *sight) tell(partition string, f func(*demandReport)) {
-	owns := s.servers[s.owners[partition].Server].Owns
+func (s *sight) tell(partition string, f func(*DemandReport)) {
+	owns := s.Servers[s.Owners[partition].Server].Owns
 	r := owns[partition]
-	f(&r.demandReport)
+	f(&r.DemandReport)
 	owns[partition] = r
 }
 
 // divide makes one decision of the balancer and applies it. It reports whether there was
 // one.
 func (s *sight) divide() bool {
-	d := s.s.splits.divide(&s.view, s.now)
+	d := s.s.splits.divide(&s.Snapshot, s.now)
 	if d != nil {
 		if d.Number != s.hostAssignment.GetNumber()+1 {
 			panic(fmt.Sprint("decision ", d, " after ", s.hostAssignment))
@@ -73,7 +73,7 @@ func TestBalancerDividesHosts(t *testing.T) {
 	want("the same again", false, 2)
 	s.demand(200)
 	want("600 hosts", true, 1)
-	s.tell("u1", func(r *demandReport) { *r = demandReport{} })
+	s.tell("u1", func(r *DemandReport) { *r = DemandReport{} })
 	want("a unit is on its way", false, 1)
 	s.demand(20)
 	want("60 hosts", false, 1)
@@ -83,12 +83,12 @@ func TestBalancerDividesHosts(t *testing.T) {
 	want("60 hosts for long", true, 0)
 	s.demand(200)
 	want("600 hosts again", true, 1)
-	p := s.servers["b"]
+	p := s.Servers["b"]
 	p.Divides = false
-	s.servers["b"] = p
+	s.Servers["b"] = p
 	want("a server of an older version", true, 0)
 	p.Divides = true
-	s.servers["b"] = p
+	s.Servers["b"] = p
 	want("it is gone", true, 1)
 	s.s.splits = newSplits(0, -1, 10*time.Second)
 	want("it is switched off", true, 0)
@@ -112,7 +112,7 @@ func TestBalancerCallsHosts(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 	}
 	needs := func(partition string, calls map[string]bool) {
-		s.tell(partition, func(r *demandReport) { r.Calls = calls })
+		s.tell(partition, func(r *DemandReport) { r.Calls = calls })
 	}
 	want("nobody needs any")
 	needs("u1", map[string]bool{"x": true})
@@ -122,16 +122,16 @@ func TestBalancerCallsHosts(t *testing.T) {
 	s.now = s.now.Add(58 * time.Second)
 	want("it ended a while ago")
 
-	for _, partition := range s.partitions {
-		s.tell(partition, func(r *demandReport) { r.Free = 0 })
+	for _, partition := range s.Partitions {
+		s.tell(partition, func(r *DemandReport) { r.Free = 0 })
 	}
 	needs("u2", map[string]bool{"x": false, "y": true})
 	want("hosts are busy everywhere", "u2/y")
-	s.tell("u2", func(r *demandReport) { r.Free = 800 })
+	s.tell("u2", func(r *DemandReport) { r.Free = 800 })
 	want("there is room where nobody has to be called from", "u2/y")
-	s.tell("u0", func(r *demandReport) { r.Free = 160 })
+	s.tell("u0", func(r *DemandReport) { r.Free = 160 })
 	want("there is room elsewhere", "u2/x", "u2/y")
-	s.tell("u0", func(r *demandReport) { r.Free = 0 })
+	s.tell("u0", func(r *DemandReport) { r.Free = 0 })
 	s.now = s.now.Add(2 * time.Minute)
 	want("who was called is needed", "u2/x", "u2/y")
 
@@ -151,18 +151,18 @@ func TestBalancerDividesAnApp(t *testing.T) {
 	s.homes, s.placements = map[string]string{"wide": "u1"}, newPlacements()
 	home := func(app string) (string, bool) { u, ok := s.homes[app]; return u, ok }
 	serve := func(n int) {
-		s.tell("u0", func(r *demandReport) { r.Serve["wide"] = n })
+		s.tell("u0", func(r *DemandReport) { r.Serve["wide"] = n })
 	}
 	serve(100)
-	if d := s.s.splits.decide(&s.view, home, s.now); len(d) != 0 {
+	if d := s.s.splits.decide(&s.Snapshot, home, s.now); len(d) != 0 {
 		t.Fatalf("with 100 hosts it is to be in %v", d)
 	}
 	serve(101)
-	d := s.s.splits.decide(&s.view, home, s.now)
+	d := s.s.splits.decide(&s.Snapshot, home, s.now)
 	if got := distinct(d["wide"].Units); len(got) != 2 || d["wide"].ByHand {
 		t.Fatalf("with 101 hosts it is to be in %v", d)
 	}
-	s.placements.wishes["wide"] = wish{Units: slotsIn("u1", "u1", "u1", "u0")}
+	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1", "u1", "u1", "u0")}
 	want := func(what string, divided bool) {
 		t.Helper()
 		s.divide()
@@ -181,18 +181,18 @@ func TestBalancerDividesAnApp(t *testing.T) {
 	want("few", false)
 	serve(100)
 	want("more", false)
-	s.placements.wishes["wide"] = wish{Units: slotsIn("u1")}
+	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1")}
 	s.placements.slots["wide"] = &[job.Slots]slotPlacement{3: {"u2", 1}}
 	s.divide()
 	if a := s.hostAssignment.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
 		t.Errorf("a slot is still on its way home: %v", a)
 	}
 	// After a while with few hosts, the app is merged into its primary partition.
-	s.placements.wishes["wide"] = wish{Units: slotsIn("u1", "u0")}
+	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1", "u0")}
 	serve(10)
-	s.s.splits.decide(&s.view, home, s.now)
+	s.s.splits.decide(&s.Snapshot, home, s.now)
 	s.now = s.now.Add(mergeAfter)
-	if d := s.s.splits.decide(&s.view, home, s.now); len(distinct(d["wide"].Units)) != 1 {
+	if d := s.s.splits.decide(&s.Snapshot, home, s.now); len(distinct(d["wide"].Units)) != 1 {
 		t.Errorf("with 10 hosts for long it is to be in %v", d)
 	}
 }
@@ -214,16 +214,16 @@ func TestGathered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.hear(facts(rowAssignment, string(row)), false)
+			r.Hear(facts(rowAssignment, string(row)), false)
 		}
 		report := func(counted bool) string {
 			return fmt.Sprintf(`{"divides":true,"owns":{"u0":{"counted":true,"serve":{"":3,"x":2}},"u1":{"counted":%v,"serve":{"":4,"y":9}}}}`, counted)
 		}
-		r.hear(facts("server/me", report(true)), true)
-		r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}, "u1": {Server: "me", Epoch: 2}})
+		r.Hear(facts("server/me", report(true)), true)
+		r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}, "u1": {Server: "me", Epoch: 2}})
 		want := func(what string, have int, is bool) {
 			t.Helper()
-			if got := r.gathered("u0", "x", have); got != is {
+			if got := r.Gathered("u0", "x", have); got != is {
 				t.Errorf("%s: with %d hosts it has gathered all: %v", what, have, got)
 			}
 		}
@@ -236,7 +236,7 @@ func TestGathered(t *testing.T) {
 		say(called)
 		want("one is missing", 8, false)
 		want("all are here", 9, true)
-		r.hear(facts("server/me", report(false)), false)
+		r.Hear(facts("server/me", report(false)), false)
 		want("a unit has not counted", 9, false)
 		time.Sleep(gatherPatience - time.Second)
 		called.Number, called.Calls = 4, append(called.Calls, &apiv1.HostCall{Unit: "u1", App: "y"})
@@ -244,8 +244,8 @@ func TestGathered(t *testing.T) {
 		want("it was called a while ago", 8, false)
 		time.Sleep(time.Second)
 		want("it was called long ago", 8, true)
-		r.hear(facts("server/you", `{"owns":{}}`), false)
-		if d := r.divided(); d.UnitsPerHost != 0 || d.Number != 4 || !r.works(&apiv1.WatchRequest{HostId: "h", Unit: "u0"}) || !r.works(&apiv1.WatchRequest{HostId: "h", Unit: "u1"}) {
+		r.Hear(facts("server/you", `{"owns":{}}`), false)
+		if d := r.Divided(); d.UnitsPerHost != 0 || d.Number != 4 || !r.Works(&apiv1.WatchRequest{HostId: "h", Unit: "u0"}) || !r.Works(&apiv1.WatchRequest{HostId: "h", Unit: "u1"}) {
 			t.Errorf("with a server of an older version: %v", d)
 		}
 	})
@@ -255,11 +255,11 @@ func TestGathered(t *testing.T) {
 // and not by the reports of servers every second.
 func TestReroute(t *testing.T) {
 	r := quietView("u0", "u1")
-	r.hear(facts("server/me", `{"divides":true}`), true)
+	r.Hear(facts("server/me", `{"divides":true}`), true)
 	owners := map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}
-	r.hearOwners(owners)
+	r.HearOwners(owners)
 	woken := func(f func()) bool {
-		ch := r.reroute()
+		ch := r.Reroute()
 		f()
 		select {
 		case <-ch:
@@ -272,26 +272,26 @@ func TestReroute(t *testing.T) {
 		f    func()
 		want bool
 	}{
-		"a report":       {func() { r.hear(facts("server/me", `{"divides":true,"owns":{"u0":{"rate":3}}}`), false) }, false},
-		"the same owner": {func() { r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}) }, false},
+		"a report":       {func() { r.Hear(facts("server/me", `{"divides":true,"owns":{"u0":{"rate":3}}}`), false) }, false},
+		"the same owner": {func() { r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}) }, false},
 	} {
 		if got := woken(tc.f); got != tc.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
 	for _, f := range []func(){
-		func() { r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
-		func() { r.hear(facts(rowAssignment, `{"number":"1"}`), false) },
-		func() { r.hear(facts("app/x", "u1"), false) },
-		func() { r.hear(facts("server/old", `{}`), false) },
-		func() { r.hear(nil, true) },
+		func() { r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
+		func() { r.Hear(facts(rowAssignment, `{"number":"1"}`), false) },
+		func() { r.Hear(facts("app/x", "u1"), false) },
+		func() { r.Hear(facts("server/old", `{}`), false) },
+		func() { r.Hear(nil, true) },
 	} {
 		if !woken(f) {
 			t.Error("nobody is woken by a change")
 		}
 	}
-	r.hear(facts(rowAssignment, `nonsense`), false)
-	if d := r.divided(); d != nil {
+	r.Hear(facts(rowAssignment, `nonsense`), false)
+	if d := r.Divided(); d != nil {
 		t.Errorf("nonsense is taken for %v", d)
 	}
 }
@@ -299,7 +299,7 @@ func TestReroute(t *testing.T) {
 // TestCount: a host counts in one partition, whichever partitions it has sessions with.
 func TestCount(t *testing.T) {
 	r := quietView("u0", "u1", "u2")
-	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowAssignment, `{"number":"1","unitsPerHost":2}`), true)
+	r.Hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowAssignment, `{"number":"1","unitsPerHost":2}`), true)
 	c := sched.HostDemand{}
 	for i := range 90 {
 		h := sched.HostCapacity{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}
@@ -309,8 +309,8 @@ func TestCount(t *testing.T) {
 		c.Hosts = append(c.Hosts, h)
 	}
 	here, x, all, free := 0, 0, 0, 0
-	for _, u := range r.partitions {
-		rep := r.count(u, c, true)
+	for _, u := range r.Partitions {
+		rep := r.Count(u, c, true)
 		here, x, all, free = here+rep.Here, x+rep.Serve["x"], all+rep.Serve[""], free+rep.Free
 		if u == "u1" && rep.Serve["x"] != 30 {
 			t.Errorf("in the unit of their app %v count", rep.Serve)
