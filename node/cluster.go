@@ -23,6 +23,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -74,7 +75,7 @@ type memberParts struct {
 	address    string
 	view       *cluster.View
 	partitions []*partition
-	router     *router
+	router     *router.Router
 	balancer   *cluster.Balancer
 	zone       string
 	power      float64 // what this server can do, relative to the other servers
@@ -164,9 +165,9 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if err != nil {
 		return nil, err
 	}
-	p := &peers{token: cmp.Or(tokens.own(), key), key: key, caCert: cfg.CACert, log: log}
+	p := &router.Peers{Token: cmp.Or(tokens.own(), key), Key: key, CaCert: cfg.CACert, Log: log}
 	m.add(p)
-	m.router = &router{view: m.view, partitions: map[string]*partition{}, peers: p}
+	m.router = &router.Router{View: m.view, Partitions: map[string]router.Hosted{}, Peers: p}
 	for i, name := range m.view.Partitions {
 		u := &partition{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, cluster.DefaultMaxHosts), view: m.view, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
 		if i > 0 { // the first one is where a standalone server has its store
@@ -179,12 +180,12 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 			return nil, err
 		}
 		if len(m.view.Partitions) > 1 {
-			u.conf.Remote = &remote{m.router, name}
+			u.conf.Remote = m.router.Remote(name)
 			u.conf.Gathered = func(app string, have int) bool { return m.view.Gathered(name, app, have) }
 		}
 		u.router = m.router
 		m.partitions = append(m.partitions, u)
-		m.router.partitions[name] = u
+		m.router.Partitions[name] = u
 	}
 	m.zone, m.power = cfg.Zone, cfg.Capacity
 	if m.power == 0 {
@@ -265,7 +266,7 @@ func (m *memberParts) owns() string {
 	var b strings.Builder
 	for _, u := range m.partitions {
 		if services := u.services.Load(); services != nil {
-			fmt.Fprintf(&b, "%s=%d ", u.name, services.sched.Epoch())
+			fmt.Fprintf(&b, "%s=%d ", u.name, services.Sched.Epoch())
 		}
 	}
 	if n := m.view.Divided().GetNumber(); n > 0 { // hosts wait for it
@@ -279,12 +280,12 @@ func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
 	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.view.Partitions, HostAssignment: m.view.Divided()}
 	for _, u := range m.partitions {
 		services := u.services.Load()
-		if services == nil || !services.enter() {
+		if services == nil || !services.Enter() {
 			continue
 		}
-		l, err := services.sched.Load(ctx)
-		epoch := services.sched.Epoch()
-		services.leave()
+		l, err := services.Sched.Load(ctx)
+		epoch := services.Sched.Epoch()
+		services.Leave()
 		if err != nil {
 			continue
 		}
@@ -315,9 +316,9 @@ func (n *clusterNames) partitionFor(partition, app string) string {
 }
 
 // Route returns the owner of the partition that takes an app's commands. If there is
-// none, it waits at most routePatience for one.
+// none, it waits at most Patience for one.
 func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	ctx, cancel := context.WithTimeout(ctx, router.Patience)
 	defer cancel()
 	for {
 		changed := n.m.view.Change()
@@ -335,7 +336,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 
 // Watch sends a host its assignment, now and at every change.
 func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
-	if req.Unit != "" && n.m.router.partitions[req.Unit] == nil {
+	if req.Unit != "" && n.m.router.Partitions[req.Unit] == nil {
 		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Unit)
 	}
 	app := ""
@@ -475,8 +476,8 @@ func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (
 // Forward applies commands that another server has accepted.
 func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
 	n := len(req.Commands)
-	if n > maxCommands || len(req.AtMs) != n || (len(req.Runs) != n && len(req.Runs) != 0) {
-		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times and %d runs: want at most %d, and a time and a run for each", n, len(req.AtMs), len(req.Runs), maxCommands)
+	if n > router.MaxCommands || len(req.AtMs) != n || (len(req.Runs) != n && len(req.Runs) != 0) {
+		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times and %d runs: want at most %d, and a time and a run for each", n, len(req.AtMs), len(req.Runs), router.MaxCommands)
 	}
 	accepted := make([]*apiv1.Ingress, n)
 	for i, c := range req.Commands {
@@ -485,7 +486,7 @@ func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*a
 			accepted[i].Run = req.Runs[i]
 		}
 	}
-	results, err := s.m.router.apply(context.WithValue(ctx, forwarded{}, true), accepted, req.Again)
+	results, err := s.m.router.Apply(context.WithValue(ctx, router.Forwarded{}, true), accepted, req.Again)
 	return &apiv1.ForwardResponse{Results: results}, err
 }
 

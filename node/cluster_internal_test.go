@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -37,10 +38,10 @@ func factsOf(rows ...string) (all []etcd.Fact) {
 // partition has an owner.
 func TestRouterWaitsForAnOwner(t *testing.T) {
 	r := viewOf("main")
-	x := &router{view: r, partitions: map[string]*partition{"main": {name: "main"}}, writes: func(string) bool { return false }}
+	x := &router.Router{View: r, Partitions: map[string]router.Hosted{"main": &partition{name: "main"}}, Writes: func(string) bool { return false }}
 	done := make(chan error, 1)
 	go func() {
-		_, err := x.enter(t.Context(), "main", "pay")
+		_, err := x.Enter(t.Context(), "main", "pay")
 		done <- err
 	}()
 	r.HearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // this server is about to serve it
@@ -48,10 +49,10 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 	r.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
 	select {
 	case err := <-done:
-		if named(err) != "h:1" {
+		if router.AddressIn(err) != "h:1" {
 			t.Errorf("%v", err)
 		}
-	case <-time.After(routePatience + 10*time.Second):
+	case <-time.After(router.Patience + 10*time.Second):
 		t.Error("it waits for ever")
 	}
 }
@@ -84,7 +85,7 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 		}
 		r.HearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
 		quiet("another server's unit")
-		u.services.Store(newPartitionServices(&sched.Server{}))
+		u.services.Store(router.NewServices(&sched.Server{}))
 		r.Wake()
 		if s := <-told; s != "main.1=0 " {
 			t.Errorf("it owns %q", s)
@@ -118,7 +119,7 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 	}{
 		"it arrives":     {time.Second, time.Second},
 		"it is there":    {0, 0},
-		"it never comes": {time.Hour, routePatience},
+		"it never comes": {time.Hour, router.Patience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
@@ -55,9 +56,9 @@ func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (
 type unowned struct{ error }
 
 // wish writes the desired placement that f returns. While f refuses because a partition
-// has no owner, wish waits, for routePatience at most.
+// has no owner, wish waits, for Patience at most.
 func (s *membership) wish(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
-	waiting, cancel := context.WithTimeout(ctx, routePatience)
+	waiting, cancel := context.WithTimeout(ctx, router.Patience)
 	defer cancel()
 	for {
 		changed := s.m.view.Change()
@@ -134,7 +135,7 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	if err != nil {
 		return err
 	}
-	defer services.leave()
+	defer services.Leave()
 	if err := takeSlot(stream.Context(), s.m.view, services, head, items); err != nil {
 		return err
 	}
@@ -146,11 +147,11 @@ const maxSlotBytes = 1 << 30
 
 // own returns the services of a partition of this server. The name comes from a caller,
 // which may know earlier than this server that the partition moves here; own then waits.
-func (s *membership) own(ctx context.Context, partition string) (*partitionServices, error) {
-	if s.m.router.partitions[partition] == nil {
+func (s *membership) own(ctx context.Context, partition string) (*router.Services, error) {
+	if s.m.router.Partitions[partition] == nil {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", partition)
 	}
-	return s.m.router.enter(ctx, partition, "")
+	return s.m.router.Enter(ctx, partition, "")
 }
 
 // CopyApp takes a copy of an app's shared state into a partition of this server.
@@ -159,8 +160,8 @@ func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	defer services.leave()
-	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, services, req.State)
+	defer services.Leave()
+	return &apiv1.CopyAppResponse{}, router.CopyApp(ctx, s.m.router, req.Unit, services, req.State)
 }
 
 // CopyOut lets a partition of this server, which is the primary one of an app, copy the
@@ -170,8 +171,8 @@ func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	services.leave()
-	return &apiv1.CopyOutResponse{}, s.m.router.copyOut(ctx, req.Unit, req.App)
+	services.Leave()
+	return &apiv1.CopyOutResponse{}, s.m.router.CopyOut(ctx, req.Unit, req.App)
 }
 
 // Ask answers another server's request to a partition of this server.
@@ -180,8 +181,8 @@ func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 	if err != nil {
 		return nil, err
 	}
-	defer services.leave()
-	return asked(ctx, services, req)
+	defer services.Leave()
+	return router.AnswerAsked(ctx, services, req)
 }
 
 // SplitApp is refused.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/nameserver"
@@ -119,7 +120,7 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		err := reportTo(ctx, names, srv, address)
 		switch {
 		case err == nil || ctx.Err() != nil:
-		case srv.member == nil && ownerIn(err) != nil:
+		case srv.member == nil && router.OwnerIn(err) != nil:
 			return errors.New("the nameserver refuses this server: " + status.Convert(err).Message())
 		default:
 			log.Warn("the nameserver took no report of this server", "error", err)

@@ -5,19 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
-	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -60,18 +58,18 @@ type partition struct {
 	view     *cluster.View
 	conf     sched.Config // without Journal, Epoch, Store and Meter
 	tel      *telemetry
-	peers    *peers
-	router   *router
+	peers    *router.Peers
+	router   *router.Router
 	log      *slog.Logger
 
 	mover atomic.Pointer[slotMover] // while the server owns the partition
 
-	services atomic.Pointer[partitionServices] // nil while the server does not own the partition
-	applied  atomic.Uint64                     // last record in the store of a standby
-	behind   atomic.Bool                       // the journal does not reach back to the end of that store
-	store    *store.Store                      // only for the goroutine of live
-	aside    aside                             // likewise
-	standby  *sched.Standby                    // likewise; nil while there is none
+	services atomic.Pointer[router.Services] // nil while the server does not own the partition
+	applied  atomic.Uint64                   // last record in the store of a standby
+	behind   atomic.Bool                     // the journal does not reach back to the end of that store
+	store    *store.Store                    // only for the goroutine of live
+	aside    aside                           // likewise
+	standby  *sched.Standby                  // likewise; nil while there is none
 	reports  atomic.Pointer[cluster.PartitionReport]
 }
 
@@ -241,7 +239,7 @@ func (u *partition) catchUp(ctx context.Context, owner etcd.Owner, was standbySt
 	}
 	u.applied.Store(is.applied)
 	u.behind.Store(false)
-	is.missing = u.peers.fetch(ctx, u.conf.Modules, []string{owner.Address}, is.missing)
+	is.missing = u.peers.Fetch(ctx, u.conf.Modules, []string{owner.Address}, is.missing)
 	is.whole = true // the owner that this server becomes fetches the code that is still missing
 	if say {
 		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
@@ -284,7 +282,7 @@ func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) err
 		return err
 	}
 	var got Restored
-	fetched := u.peers.state(owner.Address, func(from apiv1.BackupsClient) (err error) {
+	fetched := u.peers.State(owner.Address, func(from apiv1.BackupsClient) (err error) {
 		got, err = refill(ctx, from, u.name, u.dir("store"))
 		return err
 	})
@@ -334,7 +332,7 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
-	r := newPartitionServices(s)
+	r := router.NewServices(s)
 	why := u.begin(ctx, j, s, ended)
 	if why == "" {
 		sh := newSlotMover(u, s, j.Epoch())
@@ -363,7 +361,7 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 		u.log.Warn("etcd does not take what is still to be written", "unit", u.name)
 		err = errors.Join(j.Close(), <-ended)
 	}
-	r.close(err == nil)
+	r.Close(err == nil)
 	u.reports.Store(nil)
 	u.log.Info("this server does not work any more", "unit", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
 	if err == nil {
@@ -491,105 +489,10 @@ func (u *partition) fetchMissing(ctx context.Context, s *sched.Server) {
 				from = append(from, p.Address)
 			}
 		}
-		if missing = u.peers.fetch(ctx, u.conf.Modules, from, missing); len(missing) > 0 && !wait.For(ctx, catchUpEvery) {
+		if missing = u.peers.Fetch(ctx, u.conf.Modules, from, missing); len(missing) > 0 && !wait.For(ctx, catchUpEvery) {
 			return
 		}
 	}
-}
-
-// partitionServices holds the services of a partition while this server owns it, and counts the calls
-// that use them.
-type partitionServices struct {
-	sched    *sched.Server
-	services map[string]any // by the service's name
-	gone     chan struct{}  // closed when the partition is no longer served
-	clean    bool           // calls that were not answered by then were not carried out; valid when gone is closed
-
-	mu     sync.RWMutex
-	closed bool
-	calls  sync.WaitGroup
-}
-
-func newPartitionServices(s *sched.Server) *partitionServices {
-	r := &partitionServices{sched: s, services: map[string]any{}, gone: make(chan struct{})}
-	s.Register(registrar(r.services))
-	return r
-}
-
-// enter counts a call that uses the partition. It reports false when the partition is no
-// longer served. After true the caller must call leave.
-func (r *partitionServices) enter() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if !r.closed {
-		r.calls.Add(1)
-	}
-	return !r.closed
-}
-
-func (r *partitionServices) leave() { r.calls.Done() }
-
-// close cuts off the open calls and waits for them: after that, no call reads the
-// partition's store. clean reports that the server ended in order.
-func (r *partitionServices) close(clean bool) {
-	r.mu.Lock()
-	r.closed, r.clean = true, clean
-	r.mu.Unlock()
-	close(r.gone)
-	r.calls.Wait()
-}
-
-// peers are the other servers: their connections, and how they are asked for code of
-// modules and for state.
-type peers struct {
-	token, caCert string // token of all processes of the installation
-	key           string // token of servers only
-	log           *slog.Logger
-
-	mu    sync.Mutex
-	conns map[[2]string]*grpc.ClientConn // by address and token, see conn
-}
-
-// state calls fetch with a connection to a server, with the token of servers or, if the
-// server is of an older version and does not know that, with the token of all processes.
-func (p *peers) state(address string, fetch func(apiv1.BackupsClient) error) (err error) {
-	for _, token := range []string{p.key, p.token} {
-		conn, derr := transport.Dial(address, token, p.caCert)
-		if derr != nil {
-			return derr
-		}
-		err = fetch(apiv1.NewBackupsClient(conn))
-		conn.Close() //nolint:errcheck // nothing is under way
-		if status.Code(err) != codes.Unauthenticated {
-			break
-		}
-	}
-	return err
-}
-
-// fetch gets the code of modules from the first of several servers that has it. It
-// returns the digests that are still missing.
-func (p *peers) fetch(ctx context.Context, to *modules.Store, from, digests []string) []string {
-	digests = slices.Clone(digests)
-	for _, address := range from {
-		if len(digests) == 0 || address == "" {
-			continue
-		}
-		conn, err := transport.Dial(address, p.token, p.caCert)
-		if err != nil {
-			p.log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
-			continue
-		}
-		digests = slices.DeleteFunc(digests, func(digest string) bool {
-			err := fetchModule(ctx, apiv1.NewWorkerClient(conn), to, digest)
-			if err != nil && ctx.Err() == nil {
-				p.log.Warn("a server could not fetch the code of a module", "digest", digest, "from", address, "error", err)
-			}
-			return err == nil
-		})
-		conn.Close() //nolint:errcheck // nothing is under way
-	}
-	return digests
 }
 
 // demand returns what the owner of a partition reports of its hosts. The report is empty
@@ -603,4 +506,19 @@ func (u *partition) demand(ctx context.Context, s *sched.Server, hosts int, sinc
 		return r
 	}
 	return u.view.Count(u.name, c, time.Since(since) >= cluster.DemandSettles)
+}
+
+// Serving implements [router.Hosted].
+func (u *partition) Serving() *router.Services { return u.services.Load() }
+
+// Code implements [router.Hosted].
+func (u *partition) Code() *modules.Store { return u.conf.Modules }
+
+// CopyOut implements [router.Hosted].
+func (u *partition) CopyOut(ctx context.Context, app string) error {
+	h := u.mover.Load()
+	if h == nil {
+		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", u.name)
+	}
+	return h.CopyOut(ctx, app)
 }

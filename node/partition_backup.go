@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -48,15 +49,16 @@ func (a *partitionBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_B
 
 // FetchState streams one partition: for the store of a standby, or as a part of a backup.
 func (a *partitionBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
-	u := a.m.router.partitions[req.Group]
-	if u == nil {
+	i := slices.IndexFunc(a.m.partitions, func(u *partition) bool { return u.name == req.Group })
+	if i < 0 {
 		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Group)
 	}
-	r, err := a.m.router.enter(stream.Context(), req.Group, "")
+	u := a.m.partitions[i]
+	r, err := a.m.router.Enter(stream.Context(), req.Group, "")
 	if err != nil {
 		return err
 	}
-	defer r.leave()
+	defer r.Leave()
 	p := part{partition: u.name, copy: copyOwned(u, r)}
 	if req.Modules { // for a backup
 		p.modules, p.copy = u.conf.Modules, copyTold(u, r)
@@ -74,7 +76,7 @@ func (a *partitionBackups) copyOf(u *partition) copyFunc {
 			begun = true
 			return begin(c)
 		}
-		waiting, cancel := context.WithTimeout(ctx, routePatience)
+		waiting, cancel := context.WithTimeout(ctx, router.Patience)
 		defer cancel()
 		for {
 			changed := a.m.view.Change()
@@ -84,7 +86,7 @@ func (a *partitionBackups) copyOf(u *partition) copyFunc {
 			}
 			select {
 			case <-changed:
-			case <-time.After(routePatience / 20): // the owner may learn of it earlier
+			case <-time.After(router.Patience / 20): // the owner may learn of it earlier
 			case <-waiting.Done():
 				return err
 			}
@@ -98,9 +100,9 @@ func onItsWay(err error) bool {
 }
 
 func (a *partitionBackups) copyOnce(ctx, waiting context.Context, u *partition, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
-	r, err := a.m.router.enter(waiting, u.name, "")
+	r, err := a.m.router.Enter(waiting, u.name, "")
 	if err == nil {
-		defer r.leave()
+		defer r.Leave()
 		if err := copyTold(u, r)(ctx, begin, create); err != nil {
 			return err
 		}
@@ -112,18 +114,18 @@ func (a *partitionBackups) copyOnce(ctx, waiting context.Context, u *partition, 
 			return err
 		})
 	}
-	address := named(err)
+	address := router.AddressIn(err)
 	if address == "" {
 		return err
 	}
-	return u.peers.state(address, func(from apiv1.BackupsClient) error {
+	return u.peers.State(address, func(from apiv1.BackupsClient) error {
 		return fetchPart(ctx, from, u.name, address, begin, create)
 	})
 }
 
 // copyOwned copies the store of a partition while this server owns it. It fails when the
 // partition leaves, so that no move waits for a copy.
-func copyOwned(u *partition, r *partitionServices) copyFunc {
+func copyOwned(u *partition, r *router.Services) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -131,12 +133,12 @@ func copyOwned(u *partition, r *partitionServices) copyFunc {
 		defer close(done)
 		go func() {
 			select {
-			case <-r.gone:
+			case <-r.Gone:
 				cancel(status.Errorf(codes.Unavailable, "the unit %s goes to another server: try again in a moment", u.name))
 			case <-done:
 			}
 		}()
-		err := copyOf(u.conf.Store, r.sched.CaughtUp)(ctx, begin, create)
+		err := copyOf(u.conf.Store, r.Sched.CaughtUp)(ctx, begin, create)
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
 		}
@@ -148,12 +150,12 @@ func copyOwned(u *partition, r *partitionServices) copyFunc {
 // placement of every slot in the copy that has moved to the partition. Otherwise the
 // table might be late, and the table shows the maker of the backup whether two copies
 // have the same slot.
-func copyTold(u *partition, r *partitionServices) copyFunc {
+func copyTold(u *partition, r *router.Services) copyFunc {
 	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
 			return err
 		}
-		load, err := r.sched.Load(ctx)
+		load, err := r.Sched.Load(ctx)
 		if err != nil {
 			return err
 		}

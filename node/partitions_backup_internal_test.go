@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -128,7 +129,7 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		}
 	}
 	gone := func(func(*apiv1.BackupChunk) error) error {
-		return elsewherePartition("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
+		return router.ElsewherePartition("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
 	}
 	for name, c := range map[string]struct {
 		first, then func(func(*apiv1.BackupChunk) error) error
@@ -154,8 +155,8 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 			doors, at = append(doors, d), append(at, ln.Addr().String())
 		}
 		r := viewOf("main")
-		u := &partition{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
-		a := &partitionBackups{m: &memberParts{view: r, router: &router{view: r, partitions: map[string]*partition{"main": u}}}, log: slog.New(slog.DiscardHandler)}
+		u := &partition{name: "main", peers: &router.Peers{Token: "shared", Key: "ws_key"}}
+		a := &partitionBackups{m: &memberParts{view: r, partitions: []*partition{u}, router: &router.Router{View: r, Partitions: map[string]router.Hosted{"main": u}}}, log: slog.New(slog.DiscardHandler)}
 		r.HearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met

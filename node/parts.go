@@ -152,7 +152,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		Queue: q, Journal: l, Logger: log,
 		Apply: func(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 			if p.member != nil {
-				return p.member.router.apply(ctx, accepted, again)
+				return p.member.router.Apply(ctx, accepted, again)
 			}
 			return p.sched.Apply(ctx, accepted, again)
 		},

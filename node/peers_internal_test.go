@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 )
 
 // doorOf is a server that accepts some tokens, and has something to copy.
@@ -56,8 +57,8 @@ func TestStateOfPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		go g.Serve(ln) //nolint:errcheck // ends with Stop
-		p := &peers{token: "shared", key: "ws_key"}
-		err = p.state(ln.Addr().String(), func(from apiv1.BackupsClient) error {
+		p := &router.Peers{Token: "shared", Key: "ws_key"}
+		err = p.State(ln.Addr().String(), func(from apiv1.BackupsClient) error {
 			s, err := from.FetchState(t.Context(), &apiv1.FetchStateRequest{})
 			for err == nil {
 				_, err = s.Recv()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 )
 
@@ -16,9 +17,9 @@ import (
 // fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &router{view: cluster.NewView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), partitions: map[string]*partition{"main": nil, "main.1": {}}}
-		r.view.Partitions = []string{"main", "main.1"}
-		if partition, err := r.partitionOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
+		r := &router.Router{View: cluster.NewView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), Partitions: map[string]router.Hosted{"main": &partition{}, "main.1": &partition{}}}
+		r.View.Partitions = []string{"main", "main.1"}
+		if partition, err := r.PartitionOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
 			t.Errorf("without the table the app is in %q: %v", partition, err)
 		}
 		type answer struct {
@@ -27,15 +28,15 @@ func TestCallsWaitForTheTable(t *testing.T) {
 		}
 		got := make(chan answer, 1)
 		go func() {
-			partition, err := r.partitionOf(t.Context(), "a", false)
+			partition, err := r.PartitionOf(t.Context(), "a", false)
 			got <- answer{partition, err}
 		}()
 		synctest.Wait()
-		r.view.Hear([]etcd.Fact{{Key: cluster.RowApp + "a", Value: "main.1"}}, true)
+		r.View.Hear([]etcd.Fact{{Key: cluster.RowApp + "a", Value: "main.1"}}, true)
 		if a := <-got; a != (answer{"main.1", nil}) {
 			t.Errorf("with the table the app is in %q: %v", a.partition, a.err)
 		}
-		if partition, err := r.partitionOf(t.Context(), "nowhere", false); partition != "main" || err != nil {
+		if partition, err := r.PartitionOf(t.Context(), "nowhere", false); partition != "main" || err != nil {
 			t.Errorf("an app that is nowhere is in %q: %v", partition, err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/console"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
@@ -196,11 +197,11 @@ func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens processTo
 		return err
 	}
 	if m != nil {
-		g.Allow(m.router.peers.key, access.Server)
-		m.router.writes = g.Writes
+		g.Allow(m.router.Peers.Key, access.Server)
+		m.router.Writes = g.Writes
 		apiv1.RegisterNameserverServer(s.server.GRPC, &clusterNames{m: m})
 		apiv1.RegisterMembershipServer(s.server.GRPC, &membership{m: m})
-		return m.router.register(s.server.GRPC)
+		return m.router.Register(s.server.GRPC)
 	}
 	s.parts.sched.Register(s.server.GRPC)
 	if len(s.names) == 0 {
@@ -218,8 +219,8 @@ func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
 	if m == nil {
 		return nil
 	}
-	f := &forwarder{guard: g, peers: m.router.peers, accepts: m.view.Passable}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.unary), grpc.ChainStreamInterceptor(f.stream)}
+	f := &router.Forwarder{Guard: g, Peers: m.router.Peers, Accepts: m.view.Passable}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.Unary), grpc.ChainStreamInterceptor(f.Stream)}
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens processTokens) (err error) {

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -129,7 +130,7 @@ func (h *slotMover) look(ctx context.Context, shares map[string]sched.Share) err
 	for _, app := range slices.Sorted(maps.Keys(shares)) {
 		sh := shares[app]
 		if sh.Home == "" {
-			if err := h.copyOut(ctx, app); err != nil && ctx.Err() == nil {
+			if err := h.CopyOut(ctx, app); err != nil && ctx.Err() == nil {
 				h.u.log.Warn("what an app has but once could not be brought to its other units", "app", app, "error", err)
 			}
 		}
@@ -151,7 +152,7 @@ func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) erro
 		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != h.u.name:
 			to = wish.Units[slot]
 		}
-		if to == "" || h.u.router.partitions[to] == nil {
+		if to == "" || h.u.router.Partitions[to] == nil {
 			continue
 		}
 		stays = false
@@ -191,10 +192,10 @@ func (h *slotMover) move(ctx context.Context, app string, slot uint8, to string,
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
 	err := h.hand(ctx, head) // nothing is frozen for a partition that does not answer
-	if status.Code(err) == codes.FailedPrecondition && named(err) == "" {
+	if status.Code(err) == codes.FailedPrecondition && router.AddressIn(err) == "" {
 		// A partition has a copy of an app before a slot is frozen for it. It may have
 		// none if the partitions were restored, each from a moment of its own.
-		if err = h.copyOut(ctx, app, to); err == nil {
+		if err = h.CopyOut(ctx, app, to); err == nil {
 			err = h.hand(ctx, head)
 		}
 	}
@@ -236,11 +237,11 @@ func (h *slotMover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) 
 		}
 		return h.s.Export(ctx, head.App, uint8(head.Slot), head.Move, fn)
 	}
-	services, err := h.u.router.enter(ctx, head.Unit, head.App)
-	address := named(err)
+	services, err := h.u.router.Enter(ctx, head.Unit, head.App)
+	address := router.AddressIn(err)
 	switch {
 	case err == nil:
-		defer services.leave()
+		defer services.Leave()
 		var items []*apiv1.SlotItem
 		if err := export(func(more []*apiv1.SlotItem) error { items = append(items, more...); return nil }); err != nil {
 			return err
@@ -249,7 +250,7 @@ func (h *slotMover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) 
 	case address == "":
 		return err
 	}
-	conn, err := h.u.peers.conn(address)
+	conn, err := h.u.peers.Conn(address)
 	if err != nil {
 		return err
 	}
@@ -269,22 +270,22 @@ func (h *slotMover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) 
 }
 
 // takeSlot adds a slot to a partition of this server from what another partition sent.
-func takeSlot(ctx context.Context, r *cluster.View, services *partitionServices, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
+func takeSlot(ctx context.Context, r *cluster.View, services *router.Services, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
 	if head.Slot < 0 || head.Slot >= job.Slots {
 		return status.Errorf(codes.InvalidArgument, "there is no slot %d", head.Slot)
 	}
 	if head.Move == 0 {
-		return services.sched.Ready(ctx, head.App)
+		return services.Sched.Ready(ctx, head.App)
 	}
-	if err := services.sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
+	if err := services.Sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
 		return err
 	}
 	return r.SettleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
 }
 
-// copyOut copies the shared state of an app from its primary partition to the partitions
+// CopyOut copies the shared state of an app from its primary partition to the partitions
 // that have slots of it, or should have some, and to the others that are named.
-func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) error {
+func (h *slotMover) CopyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.view
 	partitions := r.Wishing(app)
 	for _, partition := range others {
@@ -339,103 +340,21 @@ func (h *slotMover) copyOut(ctx context.Context, app string, others ...string) e
 }
 
 func (h *slotMover) copyTo(ctx context.Context, partition string, st *apiv1.AppState) error {
-	services, err := h.u.router.enter(ctx, partition, st.App)
-	address := named(err)
+	services, err := h.u.router.Enter(ctx, partition, st.App)
+	address := router.AddressIn(err)
 	switch {
 	case err == nil:
-		defer services.leave()
-		return copyApp(ctx, h.u.router, partition, services, st)
+		defer services.Leave()
+		return router.CopyApp(ctx, h.u.router, partition, services, st)
 	case address == "":
 		return err
 	}
-	conn, err := h.u.peers.conn(address)
+	conn, err := h.u.peers.Conn(address)
 	if err != nil {
 		return err
 	}
 	_, err = apiv1.NewMembershipClient(conn).CopyApp(ctx, &apiv1.CopyAppRequest{Unit: partition, State: st})
 	return err
-}
-
-// copyApp takes a copy into a partition of this server, with the code of the modules.
-func copyApp(ctx context.Context, r *router, partition string, services *partitionServices, st *apiv1.AppState) error {
-	u := r.partitions[partition]
-	var missing []string
-	for _, m := range st.GetModules() {
-		if m.CollectedAt == nil && !u.conf.Modules.Has(m.Digest) && !slices.Contains(missing, m.Digest) {
-			missing = append(missing, m.Digest)
-		}
-	}
-	missing = slices.DeleteFunc(missing, func(digest string) bool {
-		for _, other := range r.partitions { // the other partitions of this server have most of them
-			if code, err := other.conf.Modules.Get(digest); err == nil {
-				_, err := u.conf.Modules.Put(code)
-				return err == nil
-			}
-		}
-		return false
-	})
-	if missing = r.peers.fetch(ctx, u.conf.Modules, st.ModulesAt, missing); len(missing) > 0 {
-		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s did not come", len(missing), st.App)
-	}
-	return services.sched.Copy(ctx, st)
-}
-
-// copied waits until the other partitions of a split app have the last changes in the
-// primary one, even if partitions move meanwhile.
-func (r *router) copied(ctx context.Context, app string) error {
-	if len(r.view.Wishing(app)) < 2 {
-		return nil
-	}
-	home, ok := r.view.PartitionOf(app)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
-	defer cancel()
-	var why error
-	for {
-		changed := r.view.Change()
-		err := r.copyOut(ctx, home, app)
-		if err == nil {
-			return nil
-		}
-		if why == nil || ctx.Err() == nil { // an error from the end of ctx explains nothing
-			why = err
-		}
-		if named(err) != "" || status.Code(err) == codes.Unavailable {
-			select {
-			case <-changed:
-				continue
-			case <-time.After(routePatience / 100): // another server may learn of it earlier
-				continue
-			case <-ctx.Done():
-			}
-		}
-		return status.Errorf(codes.Unavailable, "it is done, but not all units of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
-	}
-}
-
-// copyOut lets the owner of an app's primary partition copy the app's state to its other
-// partitions. It does not keep a partition from moving.
-func (r *router) copyOut(ctx context.Context, home, app string) error {
-	services, err := r.enter(ctx, home, app)
-	if address := named(err); address != "" {
-		conn, err := r.peers.conn(address)
-		if err != nil {
-			return err
-		}
-		_, err = apiv1.NewMembershipClient(conn).CopyOut(ctx, &apiv1.CopyOutRequest{Unit: home, App: app})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	services.leave()
-	h := r.partitions[home].mover.Load()
-	if h == nil {
-		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
-	}
-	return h.copyOut(ctx, app)
 }
 
 // maxRated is the number of apps of which a partition reports the rates.

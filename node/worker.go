@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
@@ -175,10 +176,10 @@ type ofPartition struct {
 
 // Invoke implements [grpc.ClientConnInterface].
 func (c ofPartition) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, partitionHeader, c.partition), method, args, reply, opts...)
+	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, router.PartitionHeader, c.partition), method, args, reply, opts...)
 }
 
 // NewStream implements [grpc.ClientConnInterface].
 func (c ofPartition) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, partitionHeader, c.partition), desc, method, opts...)
+	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, router.PartitionHeader, c.partition), desc, method, opts...)
 }

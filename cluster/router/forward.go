@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"context"
@@ -20,23 +20,23 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// forwarder passes a call on to the server that has to answer it, and the answer back to
+// Forwarder passes a call on to the server that has to answer it, and the answer back to
 // the caller. It sends this server's own token and the role that the caller proved here.
 // It never sends the caller's token: an address from a nameserver or from etcd must not
 // learn it.
-type forwarder struct {
-	guard *access.Guard
-	peers *peers
-	// accepts reports whether the server of an assignment knows [ActingHeader]. If it
+type Forwarder struct {
+	Guard *access.Guard
+	Peers *Peers
+	// Accepts reports whether the server of an assignment knows [ActingHeader]. If it
 	// does not, the caller gets the address of that server.
-	accepts func(*apiv1.Assignment) bool
+	Accepts func(*apiv1.Assignment) bool
 }
 
 // forwardHops bounds how often a call follows a partition that moves meanwhile.
 const forwardHops = 3
 
-// ownerIn returns the other server that an error names; nil: it names none.
-func ownerIn(err error) *apiv1.Assignment {
+// OwnerIn returns the other server that an error names; nil: it names none.
+func OwnerIn(err error) *apiv1.Assignment {
 	if status.Code(err) != codes.FailedPrecondition {
 		return nil
 	}
@@ -48,22 +48,22 @@ func ownerIn(err error) *apiv1.Assignment {
 	return nil
 }
 
-// named returns the address that an error names; "": it names none.
-func named(err error) string { return ownerIn(err).GetAddress() }
+// AddressIn returns the address that an error names; "": it names none.
+func AddressIn(err error) string { return OwnerIn(err).GetAddress() }
 
 // applies reports whether calls of a method are passed on. Those of hosts and workers are
 // not: they hold sessions with the owner itself, whose address they get from a
 // nameserver. A server that joins a nameserver means that one. No call is passed on
 // twice.
-func (f *forwarder) applies(ctx context.Context, method string) bool {
-	need := f.guard.Permission(method)
+func (f *Forwarder) applies(ctx context.Context, method string) bool {
+	need := f.Guard.Permission(method)
 	passed := len(metadata.ValueFromIncomingContext(ctx, access.ActingHeader)) > 0
 	return need != "work" && need != access.Execute && need != "serve" && !passed
 }
 
 // to returns the server to which a call is passed on; nil: err is the answer.
-func (f *forwarder) to(err error) *apiv1.Assignment {
-	if a := ownerIn(err); a != nil && f.accepts(a) {
+func (f *Forwarder) to(err error) *apiv1.Assignment {
+	if a := OwnerIn(err); a != nil && f.Accepts(a) {
 		return a
 	}
 	return nil
@@ -71,8 +71,8 @@ func (f *forwarder) to(err error) *apiv1.Assignment {
 
 // outgoing returns the context of the call to the other server, with the caller's role
 // and trace.
-func (f *forwarder) outgoing(ctx context.Context, method string) (context.Context, error) {
-	r, err := f.guard.Caller(ctx, method)
+func (f *Forwarder) outgoing(ctx context.Context, method string) (context.Context, error) {
+	r, err := f.Guard.Caller(ctx, method)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (f *forwarder) outgoing(ctx context.Context, method string) (context.Contex
 	return metadata.NewOutgoingContext(ctx, md), nil
 }
 
-func (f *forwarder) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (f *Forwarder) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	resp, err := next(ctx, req)
 	if err == nil || !f.applies(ctx, info.FullMethod) {
 		return resp, err
@@ -100,12 +100,12 @@ func (f *forwarder) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 
 // call makes one call to another server. Its error names a third one if the partition has
 // moved on meanwhile.
-func (f *forwarder) call(ctx context.Context, to *apiv1.Assignment, method string, req any) (any, error) {
+func (f *Forwarder) call(ctx context.Context, to *apiv1.Assignment, method string, req any) (any, error) {
 	reply, err := replyOf(method)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := f.peers.conn(to.Address)
+	conn, err := f.Peers.Conn(to.Address)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
@@ -135,7 +135,7 @@ func passedOn(to *apiv1.Assignment, err error) error {
 
 // settled turns the error of a call that must not be passed on further into the answer.
 func settled(err error) error {
-	if a := ownerIn(err); a != nil {
+	if a := OwnerIn(err); a != nil {
 		return later(a.Unit, "what the call is about moves between servers now: try again in a moment")
 	}
 	return err
@@ -154,7 +154,7 @@ func later(partition, format string, args ...any) error {
 	return s.Err()
 }
 
-func (f *forwarder) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (f *Forwarder) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if !f.applies(s.Context(), info.FullMethod) {
 		return next(srv, s)
 	}
@@ -200,12 +200,12 @@ func (b *beginning) SendMsg(m any) error {
 }
 
 // pass relays a stream to another server until either end of it has ended.
-func (f *forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.StreamServerInfo, first proto.Message) error {
+func (f *Forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.StreamServerInfo, first proto.Message) error {
 	reply, err := replyOf(info.FullMethod)
 	if err != nil {
 		return err
 	}
-	conn, err := f.peers.conn(to.Address)
+	conn, err := f.Peers.Conn(to.Address)
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}

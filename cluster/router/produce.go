@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func appOfCommand(c *apiv1.Command) string {
 // produce serves a producer's stream. It passes the stream to the partition of its
 // messages, one partition after the other, and handles messages for several partitions
 // itself.
-func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
+func (r *Router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
 	desc := apiv1.Producer_ServiceDesc.Streams[0]
 	var ahead *readingAhead // set at the first message for an app that is split
 	for m != nil {
@@ -48,7 +48,7 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			return err
 		}
 		if len(partitions) < 2 && !split {
-			partition, app := r.view.Fallback(), "default"
+			partition, app := r.View.Fallback(), "default"
 			if len(m.Commands) > 0 {
 				partition, app = partitions[0], appOfCommand(m.Commands[0])
 			}
@@ -143,7 +143,7 @@ func (a *readingAhead) RecvMsg(m any) error {
 // Each message needs an append in every partition for which it has commands. If a
 // producer does not wait for its answers, its next message would otherwise wait for these
 // appends.
-func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*apiv1.ProduceRequest, next *apiv1.ProduceRequest) {
+func (r *Router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*apiv1.ProduceRequest, next *apiv1.ProduceRequest) {
 	all = []*apiv1.ProduceRequest{m}
 	for n := len(m.Commands); ; {
 		select {
@@ -153,7 +153,7 @@ func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*
 			}
 			n += len(m.Commands)
 			_, split, err := r.partitionsOf(ahead.Context(), m)
-			if err != nil || !split || n > maxCommands || m.Ack != all[0].Ack {
+			if err != nil || !split || n > MaxCommands || m.Ack != all[0].Ack {
 				return all, m
 			}
 			all = append(all, m)
@@ -164,7 +164,7 @@ func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*
 }
 
 // spreadAll applies messages in one go, and answers each.
-func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest, split bool) error {
+func (r *Router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest, split bool) error {
 	one := all[0]
 	if len(all) > 1 {
 		one = &apiv1.ProduceRequest{Ack: one.Ack}
@@ -189,7 +189,7 @@ func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest
 // PartitionsOf returns the partitions of a message's commands, each once. split reports that
 // the message must be applied and that the jobs of one of its apps are in several
 // partitions.
-func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (partitions []string, split bool, err error) {
+func (r *Router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (partitions []string, split bool, err error) {
 	last := ""
 	for _, c := range m.GetCommands() {
 		app := appOfCommand(c)
@@ -197,11 +197,11 @@ func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (par
 			continue
 		}
 		last = app
-		partition, err := r.partitionOf(ctx, app, true)
+		partition, err := r.PartitionOf(ctx, app, true)
 		if err != nil {
 			return nil, false, err
 		}
-		split = split || m.Ack != "accepted" && r.view.IsSplit(app)
+		split = split || m.Ack != "accepted" && r.View.IsSplit(app)
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)
 		}
@@ -209,15 +209,15 @@ func (r *router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (par
 	return partitions, split, nil
 }
 
-const maxCommands = 256 // in a message, as everywhere
+const MaxCommands = 256 // in a message, as everywhere
 
 // spread applies a message whose commands are for several partitions. The commands of a
 // split app go to their partitions, whichever servers own these: no server owns all of
 // them. Those of other apps must be for partitions of this server.
-func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool) (*apiv1.ProduceResponse, error) {
+func (r *Router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool) (*apiv1.ProduceResponse, error) {
 	switch {
-	case len(m.Commands) > maxCommands:
-		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), maxCommands)
+	case len(m.Commands) > MaxCommands:
+		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), MaxCommands)
 	case m.Ack != "" && m.Ack != "applied":
 		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
 	}
@@ -225,22 +225,22 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 		if split {
 			break
 		}
-		partition, err := r.partitionOf(ctx, appOfCommand(c), true)
+		partition, err := r.PartitionOf(ctx, appOfCommand(c), true)
 		if err != nil {
 			return nil, err
 		}
-		services, err := r.enter(ctx, partition, appOfCommand(c))
+		services, err := r.Enter(ctx, partition, appOfCommand(c))
 		if err != nil {
 			return nil, err
 		}
-		services.leave()
+		services.Leave()
 	}
 	accepted := make([]*apiv1.Ingress, len(m.Commands))
 	now, trace := time.Now(), sched.TraceParent(ctx)
 	for i, c := range m.Commands {
 		accepted[i] = accept(c, now, trace)
 	}
-	results, err := r.apply(ctx, accepted, false)
+	results, err := r.Apply(ctx, accepted, false)
 	if err == nil && split {
 		err = r.follow(ctx, accepted, results)
 	}
@@ -262,11 +262,11 @@ func accept(c *apiv1.Command, now time.Time, trace string) *apiv1.Ingress {
 }
 
 // follow repeats, for a while, the commands whose jobs were moving to another partition.
-func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results []*apiv1.CommandResult) error {
-	waiting, cancel := context.WithTimeout(ctx, routePatience)
+func (r *Router) follow(ctx context.Context, accepted []*apiv1.Ingress, results []*apiv1.CommandResult) error {
+	waiting, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
-		changed := r.view.Change()
+		changed := r.View.Change()
 		var of []int
 		var rest []*apiv1.Ingress
 		for i, res := range results {
@@ -277,7 +277,7 @@ func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 		if len(of) == 0 || !r.again(waiting, &sched.MovedError{}, changed) {
 			return ctx.Err()
 		}
-		more, err := r.apply(ctx, rest, false) // a command that was refused with MovedText was not carried out
+		more, err := r.Apply(ctx, rest, false) // a command that was refused with MovedText was not carried out
 		if err != nil {
 			return err
 		}
@@ -287,10 +287,10 @@ func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 	}
 }
 
-// apply applies commands of any partitions, here or at their owners. A command that
+// Apply applies commands of any partitions, here or at their owners. A command that
 // cannot reach its owner is answered with Unavailable: it may be tried again. again
 // reports that some commands may have been applied before.
-func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
+func (r *Router) Apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	results := make([]*apiv1.CommandResult, len(accepted))
 	of := map[string][]int{}
 	var order []string
@@ -328,19 +328,19 @@ func refusal(err error) *apiv1.CommandResult {
 	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
 }
 
-func (r *router) applyTo(ctx context.Context, partition string, of []int, accepted []*apiv1.Ingress, again bool, results []*apiv1.CommandResult) error {
+func (r *Router) applyTo(ctx context.Context, partition string, of []int, accepted []*apiv1.Ingress, again bool, results []*apiv1.CommandResult) error {
 	var mine []*apiv1.Ingress
 	for _, i := range of {
 		mine = append(mine, accepted[i])
 	}
 	var done []*apiv1.CommandResult
-	services, err := r.enter(ctx, partition, appOfCommand(mine[0].Command))
-	address := named(err)
+	services, err := r.Enter(ctx, partition, appOfCommand(mine[0].Command))
+	address := AddressIn(err)
 	switch {
 	case err == nil:
-		done, err = services.sched.Apply(ctx, mine, again)
-		services.leave()
-	case address != "" && ctx.Value(forwarded{}) == nil:
+		done, err = services.Sched.Apply(ctx, mine, again)
+		services.Leave()
+	case address != "" && ctx.Value(Forwarded{}) == nil:
 		done, err = r.forward(ctx, address, mine, again)
 	}
 	if err != nil {
@@ -352,15 +352,15 @@ func (r *router) applyTo(ctx context.Context, partition string, of []int, accept
 	return nil
 }
 
-// forwarded is the context key of commands that came from another server. They are not
+// Forwarded is the context key of commands that came from another server. They are not
 // forwarded again: two servers that each name the other as the owner would do so for
 // ever.
-type forwarded struct{}
+type Forwarded struct{}
 
 // forward sends commands to the server that owns their partition. The answer may be lost
 // on its way, so the commands take effect once however often they are sent.
-func (r *router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
-	conn, err := r.peers.conn(address)
+func (r *Router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
+	conn, err := r.Peers.Conn(address)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +368,7 @@ func (r *router) forward(ctx context.Context, address string, accepted []*apiv1.
 	for _, a := range accepted {
 		req.Commands, req.AtMs, req.Runs = append(req.Commands, a.Command), append(req.AtMs, a.AtMs), append(req.Runs, a.Run)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*routePatience)
+	ctx, cancel := context.WithTimeout(ctx, 2*Patience)
 	defer cancel()
 	resp, err := apiv1.NewMembershipClient(conn).Forward(ctx, req)
 	switch {

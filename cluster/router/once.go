@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ const findEvery = time.Second
 // carried out here: if the request was tried, it replaces an error that names an owner by
 // one that does not.
 func onceOnly(err error, once *sched.Once) error {
-	if !once.Tried() || named(err) == "" {
+	if !once.Tried() || AddressIn(err) == "" {
 		return err
 	}
 	return status.Error(codes.Unavailable, "the jobs went to another server while they were asked, and the runs may have been started: look at them before you try again")
@@ -32,7 +32,7 @@ func onceOnly(err error, once *sched.Once) error {
 // triggerElsewhere passes a trigger to the server that owns its job. A client that was
 // redirected would send it there as a new trigger, and that server could not know that it
 // was tried here.
-func (r *router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequest, once *sched.Once) (*apiv1.Run, error) {
+func (r *Router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequest, once *sched.Once) (*apiv1.Run, error) {
 	if req.Wait != "" {
 		if _, err := sched.WaitTime(req.Wait); err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func (r *router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequ
 		a.Run = id[:]
 	}
 	commands := []*apiv1.Ingress{a}
-	results, err := r.apply(ctx, commands, once.Tried())
+	results, err := r.Apply(ctx, commands, once.Tried())
 	if err == nil {
 		err = r.follow(ctx, commands, results)
 	}
@@ -68,7 +68,7 @@ func (r *router) triggerElsewhere(ctx context.Context, req *apiv1.TriggerJobRequ
 
 // awaitRun returns the run of a trigger. If the trigger waits, it returns when the run
 // has ended or the wait is over.
-func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id job.RunID) (*apiv1.Run, error) {
+func (r *Router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id job.RunID) (*apiv1.Run, error) {
 	var left time.Duration
 	if req.Wait != "" {
 		d, err := sched.WaitTime(req.Wait)
@@ -78,7 +78,7 @@ func (r *router) awaitRun(ctx context.Context, req *apiv1.TriggerJobRequest, id 
 		left = d
 	}
 	app := cmp.Or(req.App, "default")
-	home, err := r.partitionOf(ctx, app, false)
+	home, err := r.PartitionOf(ctx, app, false)
 	if err != nil {
 		return nil, err
 	}

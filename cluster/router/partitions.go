@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"cmp"
@@ -7,13 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -23,14 +21,14 @@ import (
 
 // again reports whether to repeat a request after an error. It does so if the partition
 // or the job was moving and nothing was done. It waits a little before.
-func (r *router) again(ctx context.Context, err error, changed <-chan struct{}) bool {
+func (r *Router) again(ctx context.Context, err error, changed <-chan struct{}) bool {
 	if !moved(err) {
 		return false
 	}
 	select {
 	case <-changed:
 		return true
-	case <-time.After(routePatience / 100): // another server may learn of it earlier
+	case <-time.After(Patience / 100): // another server may learn of it earlier
 		return true
 	case <-ctx.Done():
 		return false
@@ -49,59 +47,59 @@ func moved(err error) bool {
 }
 
 // ask sends a request to the owner of a partition: this server, or another one.
-func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+func (r *Router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
-		changed := r.view.Change()
+		changed := r.View.Change()
 		resp, err := r.askOnce(ctx, req)
-		if err == nil || named(err) == "" {
+		if err == nil || AddressIn(err) == "" {
 			return resp, err
 		}
 		select { // the owner is not the one that was known
 		case <-changed:
-		case <-time.After(routePatience / 100):
+		case <-time.After(Patience / 100):
 		case <-ctx.Done():
 			return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
 		}
 	}
 }
 
-func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	services, err := r.enter(ctx, req.Unit, req.App)
-	address := named(err)
+func (r *Router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	services, err := r.Enter(ctx, req.Unit, req.App)
+	address := AddressIn(err)
 	switch {
 	case err == nil:
-		defer services.leave()
-		return asked(ctx, services, req)
+		defer services.Leave()
+		return AnswerAsked(ctx, services, req)
 	case address == "":
 		return nil, err
 	}
-	conn, err := r.peers.conn(address)
+	conn, err := r.Peers.Conn(address)
 	if err != nil {
 		return nil, err
 	}
 	return apiv1.NewMembershipClient(conn).Ask(ctx, req)
 }
 
-// asked answers a request to a partition of this server.
-func asked(ctx context.Context, services *partitionServices, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+// AnswerAsked answers a request to a partition of this server.
+func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	ctx = sched.OffSlot(ctx) // the slot of the call in ctx is in another partition
 	resp, err := &apiv1.AskResponse{}, error(nil)
 	switch q := req.What.(type) {
 	case *apiv1.AskRequest_Get:
-		resp.Get, err = services.sched.Entry(ctx, req.App, q.Get)
+		resp.Get, err = services.Sched.Entry(ctx, req.App, q.Get)
 	case *apiv1.AskRequest_Put:
-		resp.Put, err = services.sched.PutEntry(ctx, req.App, q.Put)
+		resp.Put, err = services.Sched.PutEntry(ctx, req.App, q.Put)
 	case *apiv1.AskRequest_Delete:
-		err = services.sched.DeleteEntry(ctx, req.App, q.Delete)
+		err = services.Sched.DeleteEntry(ctx, req.App, q.Delete)
 	case *apiv1.AskRequest_Enqueue:
-		resp.Enqueue, err = services.sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
+		resp.Enqueue, err = services.Sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
 	case *apiv1.AskRequest_Run:
 		if len(q.Run) != len(job.RunID{}) {
 			return nil, status.Error(codes.InvalidArgument, "the run that is asked for has no id")
 		}
-		resp.Run, err = services.sched.Find(ctx, req.App, job.RunID(q.Run))
+		resp.Run, err = services.Sched.Find(ctx, req.App, job.RunID(q.Run))
 	case *apiv1.AskRequest_Call:
 		resp.Answer, err = askedCall(ctx, services, q.Call)
 	default:
@@ -114,7 +112,7 @@ func asked(ctx context.Context, services *partitionServices, req *apiv1.AskReque
 }
 
 // askedCall answers, for one partition, a call whose answer is merged from several.
-func askedCall(ctx context.Context, services *partitionServices, q *apiv1.AskedCall) ([]byte, error) {
+func askedCall(ctx context.Context, services *Services, q *apiv1.AskedCall) ([]byte, error) {
 	if ruleOf(q.GetMethod()).route != apiv1.Route_ROUTE_MERGED {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
 	}
@@ -135,7 +133,7 @@ func askedCall(ctx context.Context, services *partitionServices, q *apiv1.AskedC
 }
 
 // callPartition makes a call to one partition.
-func (r *router) callPartition(ctx context.Context, partition, app, method string, req, resp proto.Message) error {
+func (r *Router) callPartition(ctx context.Context, partition, app, method string, req, resp proto.Message) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return err
@@ -149,22 +147,25 @@ func (r *router) callPartition(ctx context.Context, partition, app, method strin
 
 // remote makes the requests of one partition's runs to other partitions.
 type remote struct {
-	r         *router
+	r         *Router
 	partition string
 }
+
+// Remote returns what makes the requests of one partition's runs to other partitions.
+func (r *Router) Remote(partition string) sched.Remote { return &remote{r, partition} }
 
 // owned returns a context that ends when this server no longer owns the partition:
 // requests of its runs must not hold up the next owner.
 func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	services := x.r.partitions[x.partition].services.Load()
+	services := x.r.Partitions[x.partition].Serving()
 	if services == nil {
 		cancel()
 		return ctx, cancel
 	}
 	go func() {
 		select {
-		case <-services.gone:
+		case <-services.Gone:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -174,12 +175,12 @@ func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc
 
 // Run implements [sched.Remote]. No other partition has runs of an app that is not split.
 func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
-	if !x.r.view.IsSplit(app) {
+	if !x.r.View.IsSplit(app) {
 		return nil, nil
 	}
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	for _, partition := range x.r.view.PartitionsOfApp(app) {
+	for _, partition := range x.r.View.PartitionsOfApp(app) {
 		if partition == x.partition {
 			continue
 		}
@@ -196,7 +197,7 @@ func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 
 // home sends a request to the primary partition of an app.
 func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	partition, ok := x.r.view.PartitionOf(app)
+	partition, ok := x.r.View.PartitionOf(app)
 	if !ok || partition == x.partition {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
@@ -228,14 +229,14 @@ func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteE
 func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	ctx, done := context.WithTimeout(ctx, routePatience)
+	ctx, done := context.WithTimeout(ctx, Patience)
 	defer done()
 	app := cmp.Or(req.App, from)
 	for {
-		changed := x.r.view.Change()
-		partition, ok := x.r.view.PartitionOfSlot(app, job.SlotOf(req.Job))
+		changed := x.r.View.Change()
+		partition, ok := x.r.View.PartitionOfSlot(app, job.SlotOf(req.Job))
 		if !ok {
-			partition = x.r.view.Fallback()
+			partition = x.r.View.Fallback()
 		}
 		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
 		if err == nil || !x.r.again(ctx, err, changed) {
@@ -246,12 +247,12 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 
 // partitionOfLog returns the partition that has the log of a run: that of its job, or the one
 // where the run ended before the job moved.
-func (r *router) partitionOfLog(ctx context.Context, app, partition string, q *apiv1.ReadLogRequest) (string, error) {
+func (r *Router) partitionOfLog(ctx context.Context, app, partition string, q *apiv1.ReadLogRequest) (string, error) {
 	id, err := job.ParseRunID(q.GetId())
 	if err != nil {
 		return partition, nil // the service reports the invalid id
 	}
-	partitions := append([]string{partition}, r.view.PartitionsOfApp(app)...)
+	partitions := append([]string{partition}, r.View.PartitionsOfApp(app)...)
 	for i, at := range partitions {
 		if i > 0 && at == partition {
 			continue
@@ -265,39 +266,4 @@ func (r *router) partitionOfLog(ctx context.Context, app, partition string, q *a
 		}
 	}
 	return partition, nil
-}
-
-// conn returns a connection to another server, with the token of servers. It is shared,
-// and stays open until Close.
-func (p *peers) conn(address string) (grpc.ClientConnInterface, error) {
-	return p.kept(address, p.key)
-}
-
-func (p *peers) kept(address, token string) (grpc.ClientConnInterface, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at := [2]string{address, token}
-	if c := p.conns[at]; c != nil {
-		return c, nil
-	}
-	c, err := transport.Dial(address, token, p.caCert)
-	if err != nil {
-		return nil, err
-	}
-	if p.conns == nil {
-		p.conns = map[[2]string]*grpc.ClientConn{}
-	}
-	p.conns[at] = c
-	return c, nil
-}
-
-// Close closes the shared connections.
-func (p *peers) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
-		c.Close() //nolint:errcheck // nothing is under way
-	}
-	p.conns = nil
-	return nil
 }

@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"cmp"
@@ -23,18 +23,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 const (
-	// partitionHeader names the partition to which a host's stream belongs, and its requests
+	// PartitionHeader names the partition to which a host's stream belongs, and its requests
 	// on behalf of its runs.
-	partitionHeader = "wheelwork-unit"
+	PartitionHeader = "wheelwork-unit"
 	// localHeader names the partitions for which a server asks another one.
 	localHeader = "wheelwork-local"
-	// routePatience is how long a call waits for a partition that is moving from one
+	// Patience is how long a call waits for a partition that is moving from one
 	// owner to another.
-	routePatience = 5 * time.Second
+	Patience = 5 * time.Second
 )
 
 // registrar collects services instead of serving them.
@@ -51,20 +52,31 @@ func routed() []*grpc.ServiceDesc {
 	}
 }
 
-// router takes the place of the services of a standalone server, and passes each call to
-// the partition of its app. If another server owns that, the call fails with the owner's
-// Assignment, which clients follow. If none does, the call waits for routePatience at
-// most.
-type router struct {
-	view       *cluster.View
-	partitions map[string]*partition
-	peers      *peers
-	// writes reports whether a method may create an app.
-	writes func(method string) bool
+// Hosted is a partition as the router meets it on this server.
+type Hosted interface {
+	// Serving returns what serves the partition; nil: this server does not own it.
+	Serving() *Services
+	// Code returns the store with the code of its modules.
+	Code() *modules.Store
+	// CopyOut copies the shared state of an app to the app's other partitions. This is the
+	// primary one.
+	CopyOut(ctx context.Context, app string) error
 }
 
-// register puts the routed services on s.
-func (r *router) register(s *grpc.Server) error {
+// Router takes the place of the services of a standalone server, and passes each call to
+// the partition of its app. If another server owns that, the call fails with the owner's
+// Assignment, which clients follow. If none does, the call waits for Patience at
+// most.
+type Router struct {
+	View       *cluster.View
+	Partitions map[string]Hosted // all of the cluster, by name; it does not change once calls are routed
+	Peers      *Peers
+	// Writes reports whether a method may create an app.
+	Writes func(method string) bool
+}
+
+// Register puts the routed services on s.
+func (r *Router) Register(s *grpc.Server) error {
 	for _, d := range routed() {
 		own := *d
 		own.Methods, own.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
@@ -100,7 +112,7 @@ func requestOf(service, method string) (protoreflect.MessageType, error) {
 	return protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
 }
 
-func (r *router) unary(service string, m grpc.MethodDesc, request protoreflect.MessageType) grpc.MethodHandler {
+func (r *Router) unary(service string, m grpc.MethodDesc, request protoreflect.MessageType) grpc.MethodHandler {
 	method := "/" + service + "/" + m.MethodName
 	return func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		req := request.New().Interface()
@@ -117,7 +129,7 @@ func (r *router) unary(service string, m grpc.MethodDesc, request protoreflect.M
 	}
 }
 
-func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
+func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	if _, ok := req.(*apiv1.GetVersionRequest); ok {
 		return version.Message(), nil
 	}
@@ -132,7 +144,7 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 	case *apiv1.TriggerJobRequest, *apiv1.RetryRunRequest, *apiv1.BulkJobsRequest:
 		ctx, once := sched.WithOnce(ctx, time.Now())
 		resp, err := r.route(ctx, service, m, method, req)
-		if q, ok := q.(*apiv1.TriggerJobRequest); ok && named(err) != "" && (once.Tried() || q.IdempotencyKey == "") {
+		if q, ok := q.(*apiv1.TriggerJobRequest); ok && AddressIn(err) != "" && (once.Tried() || q.IdempotencyKey == "") {
 			return r.triggerElsewhere(ctx, q, once)
 		}
 		return resp, onceOnly(err, once)
@@ -141,16 +153,16 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 }
 
 // route calls the partitions that a request is about.
-func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
+func (r *Router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	by := ruleOf(method).route
 	if by == apiv1.Route_ROUTE_UNSPECIFIED {
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
 	}
 	app := cmp.Or(ruleOf(method).appOf(req), "default")
-	if by == apiv1.Route_ROUTE_MERGED && r.view.IsSplit(app) {
+	if by == apiv1.Route_ROUTE_MERGED && r.View.IsSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
-	if _, ok := slotOf(by, req); !ok || by == apiv1.Route_ROUTE_CALLER || len(r.partitions) < 2 {
+	if _, ok := slotOf(by, req); !ok || by == apiv1.Route_ROUTE_CALLER || len(r.Partitions) < 2 {
 		resp, err := r.callHere(ctx, service, m, method, req)
 		if err == nil && by == apiv1.Route_ROUTE_PRIMARY_COPIED {
 			err = r.copied(ctx, app)
@@ -163,10 +175,10 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 	if !moved(err) {
 		return resp, err
 	}
-	waiting, done := context.WithTimeout(ctx, routePatience)
+	waiting, done := context.WithTimeout(ctx, Patience)
 	defer done()
 	for {
-		changed := r.view.Change()
+		changed := r.View.Change()
 		resp, err := r.callHere(ctx, service, m, method, req)
 		if err == nil || !r.again(waiting, err, changed) {
 			return resp, err
@@ -175,40 +187,40 @@ func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 }
 
 // callHere calls the partition of a request, if this server owns it.
-func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
+func (r *Router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	name, app, err := r.partitionFor(ctx, method, req)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		services, err := r.enter(ctx, name, app)
+		services, err := r.Enter(ctx, name, app)
 		if err != nil {
 			return nil, err
 		}
 		resp, err := answer(ctx, services, service, m, req)
-		services.leave()
+		services.Leave()
 		if moved(err) {
 			return nil, err
 		}
-		if status.Code(err) != codes.Unavailable || r.partitions[name].services.Load() == services {
+		if status.Code(err) != codes.Unavailable || r.Partitions[name].Serving() == services {
 			return resp, err
 		}
 		// The partition left this server during the call. Its next owner answers, or is
 		// named. A call that may have been carried out is repeated only if its runs
 		// already have their ids: see sched.Once.
 		select {
-		case <-services.gone:
+		case <-services.Gone:
 		case <-ctx.Done():
 			return nil, err
 		}
-		if !services.clean && r.writes(method) && !sched.RunsOnce(ctx) {
+		if !services.clean && r.Writes(method) && !sched.RunsOnce(ctx) {
 			return nil, err
 		}
 	}
 }
 
 // answer calls a partition's own service.
-func answer(ctx context.Context, r *partitionServices, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
+func answer(ctx context.Context, r *Services, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
 	return m.Handler(r.services[service], ctx, func(to any) error {
 		proto.Merge(to.(proto.Message), req)
 		return nil
@@ -216,12 +228,12 @@ func answer(ctx context.Context, r *partitionServices, service string, m grpc.Me
 }
 
 // partitionFor returns the partition of a request, and the app that decided it.
-func (r *router) partitionFor(ctx context.Context, method string, req proto.Message) (partition, app string, err error) {
+func (r *Router) partitionFor(ctx context.Context, method string, req proto.Message) (partition, app string, err error) {
 	rule := ruleOf(method)
 	app = rule.appOf(req)
 	if up, ok := req.(*apiv1.WorkUp); ok {
-		if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 && named[0] != "" {
-			if r.partitions[named[0]] == nil {
+		if named := metadata.ValueFromIncomingContext(ctx, PartitionHeader); len(named) == 1 && named[0] != "" {
+			if r.Partitions[named[0]] == nil {
 				return "", "", status.Errorf(codes.NotFound, "the cluster has no unit %q", named[0])
 			}
 			return named[0], "", nil
@@ -231,14 +243,14 @@ func (r *router) partitionFor(ctx context.Context, method string, req proto.Mess
 		}
 	}
 	app = cmp.Or(app, "default")
-	if partition, err = r.partitionOf(ctx, app, r.writes(method)); err != nil {
+	if partition, err = r.PartitionOf(ctx, app, r.Writes(method)); err != nil {
 		return "", app, err
 	}
 	if slot, ok := slotOf(rule.route, req); ok {
 		partition, err = r.partitionOfSlot(app, slot, partition)
-	} else if rule.route == apiv1.Route_ROUTE_ANY && r.view.IsSplit(app) {
-		for _, other := range r.view.PartitionsOfApp(app) {
-			if u := r.partitions[other]; u != nil && u.services.Load() != nil { // this server can answer, without another one
+	} else if rule.route == apiv1.Route_ROUTE_ANY && r.View.IsSplit(app) {
+		for _, other := range r.View.PartitionsOfApp(app) {
+			if u := r.Partitions[other]; u != nil && u.Serving() != nil { // this server can answer, without another one
 				return other, app, nil
 			}
 		}
@@ -248,12 +260,12 @@ func (r *router) partitionFor(ctx context.Context, method string, req proto.Mess
 
 // PartitionOfSlot returns the partition of a slot of an app. A slot that never moved is in
 // home, the primary partition.
-func (r *router) partitionOfSlot(app string, slot uint8, home string) (string, error) {
-	partition, ok := r.view.PartitionOfSlot(app, slot)
+func (r *Router) partitionOfSlot(app string, slot uint8, home string) (string, error) {
+	partition, ok := r.View.PartitionOfSlot(app, slot)
 	switch {
 	case !ok:
 		return home, nil
-	case r.partitions[partition] == nil:
+	case r.Partitions[partition] == nil:
 		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the unit %s, which this server does not know", slot, app, partition)
 	}
 	return partition, nil
@@ -262,9 +274,9 @@ func (r *router) partitionOfSlot(app string, slot uint8, home string) (string, e
 // partitionOfCommand returns the partition that applies a command. A command that is only to
 // be accepted waits in the primary partition: where its job is then matters when it is
 // applied.
-func (r *router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
+func (r *Router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
 	app := appOfCommand(c)
-	home, err := r.partitionOf(ctx, app, true)
+	home, err := r.PartitionOf(ctx, app, true)
 	if err != nil || ack == "accepted" {
 		return home, err
 	}
@@ -273,24 +285,24 @@ func (r *router) partitionOfCommand(ctx context.Context, c *apiv1.Command, ack s
 
 // PartitionOf returns the primary partition of an app. An app without one gets one if write is
 // set.
-func (r *router) partitionOf(ctx context.Context, app string, write bool) (string, error) {
+func (r *Router) PartitionOf(ctx context.Context, app string, write bool) (string, error) {
 	if err := r.untilHeard(ctx); err != nil {
 		return "", err
 	}
-	if partition, ok := r.view.PartitionOf(app); ok {
-		if r.partitions[partition] == nil {
+	if partition, ok := r.View.PartitionOf(app); ok {
+		if r.Partitions[partition] == nil {
 			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, partition)
 		}
 		return partition, nil
 	}
 	if !write {
-		return r.view.Fallback(), nil
+		return r.View.Fallback(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
-		changed := r.view.Change()
-		partition, err := r.view.Place(ctx, app)
+		changed := r.View.Change()
+		partition, err := r.View.Place(ctx, app)
 		if err == nil {
 			return partition, nil
 		}
@@ -304,12 +316,12 @@ func (r *router) partitionOf(ctx context.Context, app string, write bool) (strin
 
 // untilHeard waits until this server, which may have just started, knows the placement of
 // apps. Before that it would look for all of them in the fallback partition.
-func (r *router) untilHeard(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+func (r *Router) untilHeard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
-		changed := r.view.Change()
-		if r.view.HasHeard() {
+		changed := r.View.Change()
+		if r.View.HasHeard() {
 			return nil
 		}
 		select {
@@ -320,20 +332,20 @@ func (r *router) untilHeard(ctx context.Context) error {
 	}
 }
 
-// enter returns the services of a partition, once this server owns it. The caller must
+// Enter returns the services of a partition, once this server owns it. The caller must
 // call leave.
-func (r *router) enter(ctx context.Context, name, app string) (*partitionServices, error) {
-	u := r.partitions[name]
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+func (r *Router) Enter(ctx context.Context, name, app string) (*Services, error) {
+	u := r.Partitions[name]
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
-		changed := r.view.Change()
-		if services := u.services.Load(); services != nil && services.enter() {
+		changed := r.View.Change()
+		if services := u.Serving(); services != nil && services.Enter() {
 			return services, nil
 		}
-		a := r.view.Assignment(name)
-		if a.Server != "" && a.Server != r.view.Self {
-			return nil, elsewherePartition(app, a)
+		a := r.View.Assignment(name)
+		if a.Server != "" && a.Server != r.View.Self {
+			return nil, ElsewherePartition(app, a)
 		}
 		select {
 		case <-changed:
@@ -346,14 +358,14 @@ func (r *router) enter(ctx context.Context, name, app string) (*partitionService
 	}
 }
 
-func elsewherePartition(app string, a *apiv1.Assignment) error {
+func ElsewherePartition(app string, a *apiv1.Assignment) error {
 	if app == "" {
 		app = "of the unit " + a.Unit
 	}
 	return elsewhere(app, a)
 }
 
-func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.MessageType) grpc.StreamHandler {
+func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.MessageType) grpc.StreamHandler {
 	method := "/" + service + "/" + m.StreamName
 	return func(_ any, stream grpc.ServerStream) error {
 		first := request.New().Interface()
@@ -377,11 +389,11 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		if err != nil {
 			return err
 		}
-		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.view.IsSplit(app) {
+		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.View.IsSplit(app) {
 			if name, err = r.partitionOfLog(stream.Context(), app, name, q); err != nil {
 				return err
 			}
-		} else if slot, ok := slotOf(by, first); ok && len(r.partitions) > 1 {
+		} else if slot, ok := slotOf(by, first); ok && len(r.Partitions) > 1 {
 			stream = &claiming{stream, sched.OnSlot(stream.Context(), app, slot)}
 		}
 		if by == apiv1.Route_ROUTE_PRIMARY_COPIED {
@@ -415,7 +427,7 @@ func (s *answering) SendMsg(m any) error {
 // passCopying is pass for a stream that changes the shared state of an app, which the
 // primary partition holds: the app's other partitions have a copy of it before the caller
 // is answered. By then the call has left the primary partition, which can move meanwhile.
-func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) error {
+func (r *Router) passCopying(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) error {
 	s := &answering{ServerStream: stream}
 	if _, err := r.pass(service, m, name, app, s, first); err != nil {
 		return err
@@ -431,20 +443,20 @@ func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string
 
 // pass passes a stream to a partition until either ends. next is a message of the stream
 // that is for another partition; nil: there is none.
-func (r *router) pass(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) (next *apiv1.ProduceRequest, err error) {
-	services, err := r.enter(stream.Context(), name, app)
+func (r *Router) pass(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) (next *apiv1.ProduceRequest, err error) {
+	services, err := r.Enter(stream.Context(), name, app)
 	if err != nil {
 		return nil, err
 	}
 	p := &passed{ServerStream: stream, first: first, r: r, partition: name, app: app}
 	ended := make(chan error, 1)
 	go func() {
-		defer services.leave()
+		defer services.Leave()
 		ended <- m.Handler(services.services[service], p)
 	}()
 	select {
 	case err = <-ended:
-	case <-services.gone:
+	case <-services.Gone:
 		select {
 		case err = <-ended:
 		case <-time.After(cutAfter):
@@ -465,7 +477,7 @@ const cutAfter = 50 * time.Millisecond
 // partition was known.
 type passed struct {
 	grpc.ServerStream
-	r         *router
+	r         *Router
 	first     proto.Message // nil after it was delivered
 	partition string
 	app       string // of the last commands; this partition has it
@@ -512,13 +524,13 @@ func (p *passed) RecvMsg(m any) error {
 func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	for _, c := range q.GetCommands() {
 		app := appOfCommand(c)
-		if q.Ack != "accepted" && p.r.view.IsSplit(app) {
+		if q.Ack != "accepted" && p.r.View.IsSplit(app) {
 			return false
 		}
 		if app == p.app {
 			continue
 		}
-		if partition, ok := p.r.view.PartitionOf(app); !ok || partition != p.partition {
+		if partition, ok := p.r.View.PartitionOf(app); !ok || partition != p.partition {
 			return false
 		}
 		p.app = app
@@ -528,10 +540,10 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 
 // fetchModule sends the code of a module from any partition, whether or not this server
 // owns that: a digest names the same bytes everywhere.
-func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
+func (r *Router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
 	const chunk = 1 << 20
-	for _, name := range r.view.Partitions {
-		code, err := r.partitions[name].conf.Modules.Get(req.Digest)
+	for _, name := range r.View.Partitions {
+		code, err := r.Partitions[name].Code().Get(req.Digest)
 		if err != nil {
 			continue
 		}
@@ -548,19 +560,19 @@ func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerSt
 // each calls every partition: those of this server here, the others at their owners.
 // While a partition is moving it waits and begins again, because the result must not be
 // incomplete.
-func each[Q, A proto.Message](ctx context.Context, r *router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+func each[Q, A proto.Message](ctx context.Context, r *Router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
 	for {
-		changed := r.view.Change()
+		changed := r.View.Change()
 		all, err := g.once(ctx)
 		if status.Code(err) != codes.Unavailable {
 			return all, err
 		}
 		select {
 		case <-changed:
-		case <-time.After(routePatience / 20): // another server may learn of it earlier
+		case <-time.After(Patience / 20): // another server may learn of it earlier
 		case <-ctx.Done():
 			return nil, err
 		}
@@ -569,7 +581,7 @@ func each[Q, A proto.Message](ctx context.Context, r *router, service, method st
 
 // gathering is one request to all partitions.
 type gathering[Q, A proto.Message] struct {
-	r       *router
+	r       *Router
 	service string
 	desc    grpc.MethodDesc
 	req     Q
@@ -577,7 +589,7 @@ type gathering[Q, A proto.Message] struct {
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
-	names := g.r.view.Partitions
+	names := g.r.View.Partitions
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
@@ -585,21 +597,21 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	elsewhere := map[string][]string{} // partitions by the address of their owner
 	var addresses []string
 	for _, name := range names {
-		u := g.r.partitions[name]
+		u := g.r.Partitions[name]
 		if u == nil {
 			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
 		}
-		if services := u.services.Load(); services != nil && services.enter() {
+		if services := u.Serving(); services != nil && services.Enter() {
 			resp, err := answer(ctx, services, g.service, g.desc, g.req)
-			services.leave()
+			services.Leave()
 			if err != nil {
 				return nil, err
 			}
 			all = append(all, resp.(A))
 			continue
 		}
-		a := g.r.view.Assignment(name)
-		if a.Server == "" || a.Server == g.r.view.Self || len(asked) > 0 {
+		a := g.r.View.Assignment(name)
+		if a.Server == "" || a.Server == g.r.View.Self || len(asked) > 0 {
 			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {
@@ -620,7 +632,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
-	conn, err := transport.Dial(address, g.r.peers.token, g.r.peers.caCert)
+	conn, err := transport.Dial(address, g.r.Peers.Token, g.r.Peers.CaCert)
 	if err != nil {
 		return resp, err
 	}
@@ -645,7 +657,7 @@ func descOf(service, method string) grpc.MethodDesc {
 	panic("there is no method " + service + "/" + method) // misspelt in this file
 }
 
-func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
+func (r *Router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
 	parts, err := each(ctx, r, apiv1.Apps_ServiceDesc.ServiceName, "ListApps", req,
 		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListAppsResponse, error) {
 			return apiv1.NewAppsClient(c).ListApps(ctx, req)
@@ -663,7 +675,7 @@ func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*api
 }
 
 // listHosts merges what the partitions report of each host.
-func (r *router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+func (r *Router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	parts, err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
 		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListHostsResponse, error) {
 			return apiv1.NewClusterClient(c).ListHosts(ctx, req)

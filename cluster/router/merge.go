@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"cmp"
@@ -22,8 +22,8 @@ import (
 // This file merges the answers of several partitions into one.
 
 // unite answers a call for an app that is in several partitions.
-func (r *router) unite(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
-	if len(r.view.PartitionsOfApp(app)) == 0 {
+func (r *Router) unite(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
+	if len(r.View.PartitionsOfApp(app)) == 0 {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	switch ruleOf(method).merge {
@@ -46,13 +46,13 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 // answers returns the answers of the partitions of an app, that of the primary partition
 // first. A partition that has nothing of what the request names is left out, unless all
 // have nothing.
-func (r *router) answers(ctx context.Context, app, method string, req proto.Message) (parts []proto.Message, err error) {
+func (r *Router) answers(ctx context.Context, app, method string, req proto.Message) (parts []proto.Message, err error) {
 	kind, err := replyOf(method)
 	if err != nil {
 		return nil, err
 	}
 	var none error
-	for _, partition := range r.view.PartitionsOfApp(app) {
+	for _, partition := range r.View.PartitionsOfApp(app) {
 		part := kind.New().Interface()
 		switch err := r.callPartition(ctx, partition, app, method, req, part); {
 		case status.Code(err) == codes.NotFound:
@@ -70,7 +70,7 @@ func (r *router) answers(ctx context.Context, app, method string, req proto.Mess
 }
 
 // uniteCounts adds the counts of the other partitions to the answer of the primary one.
-func (r *router) uniteCounts(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
+func (r *Router) uniteCounts(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
 	parts, err := r.answers(ctx, app, method, req)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func pageOf(size int32) int {
 
 // uniteNames merges lists by name. The token of a page is the last name on it, as in the
 // list of one partition.
-func (r *router) uniteNames(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
+func (r *Router) uniteNames(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
 	pages, err := r.answers(ctx, app, method, req)
 	if err != nil {
 		return nil, err
@@ -283,8 +283,8 @@ func parsePartitionTokens(s string, partitions []string) (partitionTokens, error
 }
 
 // uniteRuns merges the pages of the partitions into one.
-func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	partitions := r.view.PartitionsOfApp(app)
+func (r *Router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	partitions := r.View.PartitionsOfApp(app)
 	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err
@@ -373,8 +373,8 @@ func rank(r *apiv1.Run) int {
 }
 
 // uniteBulk processes a page of each partition.
-func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
-	partitions := r.view.PartitionsOfApp(app)
+func (r *Router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
+	partitions := r.View.PartitionsOfApp(app)
 	from, err := parsePartitionTokens(q.PageToken, partitions)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package node
+package router
 
 import (
 	"google.golang.org/grpc/codes"

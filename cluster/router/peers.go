@@ -1,0 +1,134 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/modules"
+)
+
+// Peers are the other servers: their connections, and how they are asked for code of
+// modules and for state.
+type Peers struct {
+	Token, CaCert string // token of all processes of the installation
+	Key           string // token of servers only
+	Log           *slog.Logger
+
+	mu    sync.Mutex
+	conns map[[2]string]*grpc.ClientConn // by address and token, see conn
+}
+
+// State calls fetch with a connection to a server, with the token of servers or, if the
+// server is of an older version and does not know that, with the token of all processes.
+func (p *Peers) State(address string, fetch func(apiv1.BackupsClient) error) (err error) {
+	for _, token := range []string{p.Key, p.Token} {
+		conn, derr := transport.Dial(address, token, p.CaCert)
+		if derr != nil {
+			return derr
+		}
+		err = fetch(apiv1.NewBackupsClient(conn))
+		conn.Close() //nolint:errcheck // nothing is under way
+		if status.Code(err) != codes.Unauthenticated {
+			break
+		}
+	}
+	return err
+}
+
+// Fetch gets the code of modules from the first of several servers that has it. It
+// returns the digests that are still missing.
+func (p *Peers) Fetch(ctx context.Context, to *modules.Store, from, digests []string) []string {
+	digests = slices.Clone(digests)
+	for _, address := range from {
+		if len(digests) == 0 || address == "" {
+			continue
+		}
+		conn, err := transport.Dial(address, p.Token, p.CaCert)
+		if err != nil {
+			p.Log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
+			continue
+		}
+		digests = slices.DeleteFunc(digests, func(digest string) bool {
+			err := fetchModule(ctx, apiv1.NewWorkerClient(conn), to, digest)
+			if err != nil && ctx.Err() == nil {
+				p.Log.Warn("a server could not fetch the code of a module", "digest", digest, "from", address, "error", err)
+			}
+			return err == nil
+		})
+		conn.Close() //nolint:errcheck // nothing is under way
+	}
+	return digests
+}
+
+// Conn returns a connection to another server, with the token of servers. It is shared,
+// and stays open until Close.
+func (p *Peers) Conn(address string) (grpc.ClientConnInterface, error) {
+	return p.kept(address, p.Key)
+}
+
+func (p *Peers) kept(address, token string) (grpc.ClientConnInterface, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := [2]string{address, token}
+	if c := p.conns[at]; c != nil {
+		return c, nil
+	}
+	c, err := transport.Dial(address, token, p.CaCert)
+	if err != nil {
+		return nil, err
+	}
+	if p.conns == nil {
+		p.conns = map[[2]string]*grpc.ClientConn{}
+	}
+	p.conns[at] = c
+	return c, nil
+}
+
+// Close closes the shared connections.
+func (p *Peers) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close() //nolint:errcheck // nothing is under way
+	}
+	p.conns = nil
+	return nil
+}
+
+func fetchModule(ctx context.Context, from apiv1.WorkerClient, to *modules.Store, digest string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	stream, err := from.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
+	if err != nil {
+		return err
+	}
+	var code bytes.Buffer
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		code.Write(chunk.GetData())
+	}
+	if got := modules.Digest(code.Bytes()); got != digest {
+		return fmt.Errorf("the server sent other bytes: %s", got)
+	}
+	_, err = to.Put(code.Bytes())
+	return err
+}
