@@ -115,7 +115,7 @@ func (s *Balancer) look(ctx context.Context) {
 	}
 	for partition, to := range s.decide(v, now) {
 		if err := s.view.Etcd.Note(ctx, s.view.Group, RowWant+partition, to, false); err != nil {
-			s.log.Warn("a decision could not be written", "unit", partition, "to", to, "error", err)
+			s.log.Warn("a decision could not be written", "partition", partition, "to", to, "error", err)
 			return
 		}
 	}
@@ -136,7 +136,7 @@ func (s *Balancer) decide(v Snapshot, now time.Time) map[string]string {
 		}
 		wants[m.Partition] = m.To
 		if v.Wants[m.Partition] != m.To {
-			s.log.Info("a partition moves", "unit", m.Partition, "from", m.From, "to", m.To)
+			s.log.Info("a partition moves", "partition", m.Partition, "from", m.From, "to", m.To)
 		}
 	}
 	for partition, to := range wants {
@@ -255,7 +255,7 @@ func (s *Balancer) partitions(v Snapshot, now time.Time, wants map[string]string
 			if p.To = want; now.Sub(under.at) > patience {
 				p.To = ""
 				if owner != "" {
-					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", partition, "owner", owner, "to", want)
+					s.log.Warn("a partition stays where it is: the server that was to take it does not", "partition", partition, "owner", owner, "to", want)
 					wants[partition] = owner
 					t.at = now // so that it is not sent there again at once
 					s.since[partition], p.Since = t, now

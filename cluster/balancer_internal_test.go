@@ -105,11 +105,11 @@ func TestBalancerSpreadsUnits(t *testing.T) {
 	}
 	s.lose("b")
 	if d := s.decide(); len(d) != 2 { // at once: until then nothing of these partitions is scheduled
-		t.Fatalf("decided %v for the units of a server that is lost", d)
+		t.Fatalf("decided %v for the partitions of a server that is lost", d)
 	}
 	s.obey()
 	if n := s.owned(); n["a"] != 3 || n["c"] != 3 {
-		t.Errorf("its units are not spread over the others: %v", n)
+		t.Errorf("its partitions are not spread over the others: %v", n)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 	s.rate(hot, 1000)
 	s.settle(time.Minute)
 	if n := s.owned(); n[s.Owners[hot].Server] != 1 {
-		t.Errorf("the hot unit %s is not alone: %v", hot, s.Owners)
+		t.Errorf("the hot partition %s is not alone: %v", hot, s.Owners)
 	}
 	for i := range 300 { // the rates vary by a tenth
 		for partition := range s.Owners {
@@ -139,7 +139,7 @@ func TestBalancerFollowsTheLoad(t *testing.T) {
 			s.rate(partition, rate*(1+0.1*float64((i+len(partition))%3-1)))
 		}
 		if moves := s.settle(time.Second); moves != 0 {
-			t.Fatalf("noise moved %d units in second %d", moves, i)
+			t.Fatalf("noise moved %d partitions in second %d", moves, i)
 		}
 	}
 }
@@ -303,13 +303,13 @@ func TestBalancerPassesOverThoseBehind(t *testing.T) {
 		s.decide()
 	}
 	if got := s.Wants["u0"]; got != most {
-		t.Errorf("the unit is to go to %s, want %s", got, most)
+		t.Errorf("the partition is to go to %s, want %s", got, most)
 	}
 	s.Draining[most] = true
 	for id := range rest {
 		if id != most {
 			if got := fit(s.Snapshot, "u0", first); got != id {
-				t.Errorf("with %s draining the unit is to go to %s, want %s", most, got, id)
+				t.Errorf("with %s draining the partition is to go to %s, want %s", most, got, id)
 			}
 		}
 	}
@@ -394,7 +394,7 @@ func TestBalancerWeighs(t *testing.T) {
 		s.decide()
 		s.lose("c")
 		if d := s.decide(); d["u0"] != to {
-			t.Errorf("with the hosts in %q the unit goes to %v, want %s", zone, d, to)
+			t.Errorf("with the hosts in %q the partition goes to %v, want %s", zone, d, to)
 		}
 	}
 }

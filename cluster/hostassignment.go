@@ -332,7 +332,7 @@ func (s *Balancer) divide(ctx context.Context, v *Snapshot, now time.Time) {
 	}
 	if is.UnitsPerHost != v.hostAssignment.GetUnitsPerHost() {
 		all, _, _ := v.hostsOf()
-		s.log.Info("hosts are to work for another number of units", "hosts", all, "units_per_host", is.UnitsPerHost)
+		s.log.Info("hosts are to work for another number of partitions", "hosts", all, "units_per_host", is.UnitsPerHost)
 	}
 	row, err := protojson.Marshal(is)
 	if err == nil {

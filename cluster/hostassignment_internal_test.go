@@ -64,7 +64,7 @@ func TestBalancerDividesHosts(t *testing.T) {
 	want := func(what string, decided bool, n int32) {
 		t.Helper()
 		if got := s.divide(); got != decided || s.hostAssignment.GetUnitsPerHost() != n {
-			t.Errorf("%s: decided %v, %v, want %d units per host", what, got, s.hostAssignment, n)
+			t.Errorf("%s: decided %v, %v, want %d partitions per host", what, got, s.hostAssignment, n)
 		}
 	}
 	want("99 hosts", false, 0)
@@ -74,7 +74,7 @@ func TestBalancerDividesHosts(t *testing.T) {
 	s.demand(200)
 	want("600 hosts", true, 1)
 	s.tell("u1", func(r *DemandReport) { *r = DemandReport{} })
-	want("a unit is on its way", false, 1)
+	want("a partition is on its way", false, 1)
 	s.demand(20)
 	want("60 hosts", false, 1)
 	s.now = s.now.Add(mergeAfter - time.Second)
@@ -231,13 +231,13 @@ func TestGathered(t *testing.T) {
 		say(&apiv1.HostAssignment{Number: 1, UnitsPerHost: 1})
 		want("nobody was called", 99, false)
 		say(&apiv1.HostAssignment{Number: 2, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u1", App: "x"}}})
-		want("to another unit", 99, false)
+		want("to another partition", 99, false)
 		called := &apiv1.HostAssignment{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u0", App: "x"}}}
 		say(called)
 		want("one is missing", 8, false)
 		want("all are here", 9, true)
 		r.Hear(facts("server/me", report(false)), false)
-		want("a unit has not counted", 9, false)
+		want("a partition has not counted", 9, false)
 		time.Sleep(gatherPatience - time.Second)
 		called.Number, called.Calls = 4, append(called.Calls, &apiv1.HostCall{Unit: "u1", App: "y"})
 		say(called)
@@ -313,7 +313,7 @@ func TestCount(t *testing.T) {
 		rep := r.Count(u, c, true)
 		here, x, all, free = here+rep.Here, x+rep.Serve["x"], all+rep.Serve[""], free+rep.Free
 		if u == "u1" && rep.Serve["x"] != 30 {
-			t.Errorf("in the unit of their app %v count", rep.Serve)
+			t.Errorf("in the partition of their app %v count", rep.Serve)
 		}
 	}
 	if here != 90 || x != 30 || all != 60 || free != 90 {

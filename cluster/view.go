@@ -141,10 +141,10 @@ func (r *View) Begin(ctx context.Context, partitions int) error {
 		return err
 	}
 	if err := json.Unmarshal([]byte(stands), &r.Partitions); err != nil || len(r.Partitions) == 0 {
-		return fmt.Errorf("etcd says that %q are the units of the group %s, which names none", stands, r.Group)
+		return fmt.Errorf("etcd says that %q are the partitions of the group %s, which names none", stands, r.Group)
 	}
 	if partitions > 0 && len(r.Partitions) != partitions {
-		r.log.Info("the number of units is that with which the cluster began", "units", len(r.Partitions), "asked", partitions)
+		r.log.Info("the number of partitions is that with which the cluster began", "partitions", len(r.Partitions), "asked", partitions)
 	}
 	return nil
 }
@@ -426,7 +426,7 @@ func (r *View) emptiest() (string, error) {
 	best := ""
 	for _, partition := range r.Partitions {
 		if !r.known[partition] {
-			return "", fmt.Errorf("the unit %s has had no owner yet, so nobody knows which apps it holds", partition)
+			return "", fmt.Errorf("the partition %s has had no owner yet, so nobody knows which apps it holds", partition)
 		}
 		if best == "" || rates[partition]+placeCost*float64(apps[partition]) < rates[best]+placeCost*float64(apps[best]) {
 			best = partition
@@ -451,7 +451,7 @@ func (r *View) Declare(ctx context.Context, partition string, apps []string) err
 			return err
 		}
 		if at != partition {
-			r.log.Error("an app is in two units: what one of them holds of it is not seen", "app", app, "unit", partition, "other", at)
+			r.log.Error("an app is in two partitions: what one of them holds of it is not seen", "app", app, "partition", partition, "other", at)
 		}
 	}
 	_, err := r.Etcd.First(ctx, r.Group, rowKnown+partition, "1")

@@ -45,7 +45,7 @@ func TestWorks(t *testing.T) {
 		}
 		wide := works(host, "wide")
 		if len(wide) != 1 || wide[0] != "u0" && wide[0] != "u2" {
-			t.Fatalf("%s works for the units %v of an app whose hosts are divided", host, wide)
+			t.Fatalf("%s works for the partitions %v of an app whose hosts are divided", host, wide)
 		}
 		seen[wide[0]]++
 		for _, apps := range [][]string{nil, {"wide"}, {"one"}, {"hot", "one"}, {"nowhere"}, {"nowhere", "one"}, {"odd"}} {

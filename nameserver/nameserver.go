@@ -98,7 +98,7 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 			return err
 		}
 		if clustered(report) != clustered(first) {
-			return status.Error(codes.InvalidArgument, "a server reports units either always or never")
+			return status.Error(codes.InvalidArgument, "a server reports partitions either always or never")
 		}
 		n.mu.Lock()
 		report.Server = first.Server
@@ -258,7 +258,7 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
 	a, _ := n.assign(cmp.Or(req.App, defaultApp), "")
 	if a.Server == "" && a.Unit != "" {
-		return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
+		return nil, status.Errorf(codes.Unavailable, "the partition %s, where the app is, has no owner now: try again in a moment", a.Unit)
 	}
 	if a.Server == "" {
 		return nil, status.Error(codes.Unavailable, "no server is alive, or this nameserver has just started and none has come back yet: try again in a moment, or start one with `wheelwork server --nameserver ADDRESS`")

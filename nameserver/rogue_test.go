@@ -24,8 +24,8 @@ func TestJoinTakesNothingFromALiveServer(t *testing.T) {
 		"its app":                     {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, Apps: []string{"shop", "new"}}}, codes.FailedPrecondition},
 		"its place":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}}, codes.FailedPrecondition},
 		"its id":                      {[]*apiv1.ServerReport{{Server: "srv-a", Address: rogue, Apps: []string{"shop"}}}, codes.AlreadyExists},
-		"all units":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.FailedPrecondition},
-		"its address, then all units": {[]*apiv1.ServerReport{{Server: "srv-a", Address: honest}, {Address: honest, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.InvalidArgument},
+		"all partitions":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.FailedPrecondition},
+		"its address, then all partitions": {[]*apiv1.ServerReport{{Server: "srv-a", Address: honest}, {Address: honest, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c2 apiv1.NameserverClient) {

@@ -233,14 +233,14 @@ func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placemen
 	}
 	for key, was := range before {
 		if is, there := p.Rows[key]; !there || is != was {
-			return status.Errorf(codes.Unavailable, "what is in which unit was changed meanwhile (%s): make the backup again", key)
+			return status.Errorf(codes.Unavailable, "what is in which partition was changed meanwhile (%s): make the backup again", key)
 		}
 	}
 	for key := range p.Rows {
 		// A new app is in one partition only. A slot that moved for the first time may be
 		// in two of the copies, or in none.
 		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, cluster.RowSlot) {
-			return status.Errorf(codes.Unavailable, "a part of an app came to another unit meanwhile (%s): make the backup again", key)
+			return status.Errorf(codes.Unavailable, "a part of an app came to another partition meanwhile (%s): make the backup again", key)
 		}
 	}
 	text, err := json.Marshal(p)
@@ -308,7 +308,7 @@ func (a *backupsAPI) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupS
 
 // FetchState is refused: a standalone server has no standbys.
 func (a *backupsAPI) FetchState(req *apiv1.FetchStateRequest, _ apiv1.Backups_FetchStateServer) error {
-	return status.Errorf(codes.FailedPrecondition, "this server is in no cluster, and has no unit %q", req.Group)
+	return status.Errorf(codes.FailedPrecondition, "this server is in no cluster, and has no partition %q", req.Group)
 }
 
 func (a *backupsAPI) send(ctx context.Context, s *state, send func(*apiv1.BackupChunk) error) error {
@@ -393,7 +393,7 @@ func (o *stopped) openPartitions() error {
 		u := stoppedPartition{name: name}
 		cfg.Dir = o.data.join(partitionsDir, name, "store")
 		if u.store, err = store.Open(cfg); err != nil {
-			return fmt.Errorf("open the store of the unit %s: %w", name, err)
+			return fmt.Errorf("open the store of the partition %s: %w", name, err)
 		}
 		o.add(u.store)
 		if u.modules, err = modules.Open(o.data.join(partitionsDir, name, "modules")); err != nil {
@@ -672,7 +672,7 @@ func (x *restore) placement(r io.Reader) error {
 		return err
 	}
 	if len(text) > maxPlacement || json.Unmarshal(text, &x.placed) != nil || x.placed == nil || len(x.placed.Units) == 0 {
-		return fmt.Errorf("%w: %s does not say which units there are", backup.ErrDamaged, placementFile)
+		return fmt.Errorf("%w: %s does not say which partitions there are", backup.ErrDamaged, placementFile)
 	}
 	if x.dir == "" {
 		return nil
@@ -689,21 +689,21 @@ func (x *restore) checkPartitions() error {
 	want := max(x.res.Units, 1)
 	if x.placed == nil {
 		if want > 1 || len(x.partitions) > 0 {
-			return fmt.Errorf("%w: it has several units, and does not say which", backup.ErrDamaged)
+			return fmt.Errorf("%w: it has several partitions, and does not say which", backup.ErrDamaged)
 		}
 		return nil
 	}
 	if len(x.placed.Units) != want || x.placed.Units[0].Applied != x.res.Applied {
-		return fmt.Errorf("%w: it begins as one of %d units, and names %d", backup.ErrDamaged, want, len(x.placed.Units))
+		return fmt.Errorf("%w: it begins as one of %d partitions, and names %d", backup.ErrDamaged, want, len(x.placed.Units))
 	}
 	for _, u := range x.placed.Units[1:] {
 		if !x.partitions[u.Name] {
-			return fmt.Errorf("%w: there is nothing of the unit %.80q in it, or it is named twice", backup.ErrDamaged, u.Name)
+			return fmt.Errorf("%w: there is nothing of the partition %.80q in it, or it is named twice", backup.ErrDamaged, u.Name)
 		}
 		delete(x.partitions, u.Name)
 	}
 	for name := range x.partitions {
-		return fmt.Errorf("%w: it has the unit %.80q and does not name it", backup.ErrDamaged, name)
+		return fmt.Errorf("%w: it has the partition %.80q and does not name it", backup.ErrDamaged, name)
 	}
 	return nil
 }
@@ -798,7 +798,7 @@ func (x *restore) finish() error {
 	if x.placed != nil {
 		for _, u := range x.placed.Units[1:] {
 			if err := opens(filepath.Join(x.dir, partitionsDir, u.Name, "store"), u.Applied); err != nil {
-				return fmt.Errorf("the unit %s: %w", u.Name, err)
+				return fmt.Errorf("the partition %s: %w", u.Name, err)
 			}
 		}
 	}

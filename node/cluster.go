@@ -329,7 +329,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 		select { // a call during a take-over is answered after it
 		case <-changed:
 		case <-ctx.Done():
-			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
+			return nil, status.Errorf(codes.Unavailable, "the partition %s, where the app is, has no owner now: try again in a moment", a.Unit)
 		}
 	}
 }
@@ -337,7 +337,7 @@ func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*api
 // Watch sends a host its assignment, now and at every change.
 func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
 	if req.Unit != "" && n.m.router.Partitions[req.Unit] == nil {
-		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Unit)
+		return status.Errorf(codes.NotFound, "the cluster has no partition %q", req.Unit)
 	}
 	app := ""
 	if len(req.Apps) > 0 {
@@ -458,7 +458,7 @@ func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServer
 func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
 	v := s.m.view.Snapshot()
 	if !slices.Contains(v.Partitions, req.Unit) {
-		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.Partitions, ", "))
+		return nil, status.Errorf(codes.NotFound, "the cluster has no partition %q: it has %s", req.Unit, strings.Join(v.Partitions, ", "))
 	}
 	id, err := v.Find(req.Server)
 	if err != nil {

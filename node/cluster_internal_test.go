@@ -84,7 +84,7 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 			}
 		}
 		r.HearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
-		quiet("another server's unit")
+		quiet("another server's partition")
 		u.services.Store(router.NewServices(&sched.Server{}))
 		r.Wake()
 		if s := <-told; s != "main.1=0 " {
@@ -138,7 +138,7 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 				begin := time.Now()
 				_, err := (&membership{m: &memberParts{view: r}}).SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
 				took := time.Since(begin)
-				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "only 2 units have an owner that is not drained") || took < c.min || took > c.min+time.Millisecond {
+				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "only 2 partitions have an owner that is not drained") || took < c.min || took > c.min+time.Millisecond {
 					t.Errorf("after %v: %v", took, err)
 				}
 			})

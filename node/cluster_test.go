@@ -187,7 +187,7 @@ func TestUnitsMove(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 4, "a", "b")
 	c := w.client("a", "b")
-	w.until(c, "two servers own two units each", func(s *sdk.Cluster) bool {
+	w.until(c, "two servers own two partitions each", func(s *sdk.Cluster) bool {
 		n := owned(s)
 		return n[w.at["a"]] == 2 && n[w.at["b"]] == 2
 	})
@@ -236,7 +236,7 @@ func TestUnitsMove(t *testing.T) {
 
 	w.start("c")
 	began := time.Now()
-	w.until(c, "the third server owns a unit", func(s *sdk.Cluster) bool { return owned(s)[w.at["c"]] >= 1 })
+	w.until(c, "the third server owns a partition", func(s *sdk.Cluster) bool { return owned(s)[w.at["c"]] >= 1 })
 	t.Logf("an idle server owns its share after %v", time.Since(began).Round(time.Millisecond))
 
 	u := s.Units[1]
@@ -248,7 +248,7 @@ func TestUnitsMove(t *testing.T) {
 	if _, err := c.MoveUnit(t.Context(), u.Name, to); err != nil {
 		t.Fatal(err)
 	}
-	w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
+	w.until(c, "the partition is where it was sent", func(s *sdk.Cluster) bool {
 		u := partitionOf(s, u.Name)
 		return u.GetAddress() == to && u.GetState() == "owned"
 	})
@@ -321,7 +321,7 @@ func TestUnservedUnitIsGivenUp(t *testing.T) {
 			}
 		}
 	}
-	w.until(c, "the unit to be served where it was", func(s *sdk.Cluster) bool {
+	w.until(c, "the partition to be served where it was", func(s *sdk.Cluster) bool {
 		u := partitionOf(s, partition.Name)
 		return u.GetAddress() == partition.Address && u.GetState() == "owned" && u.GetEpoch() > j.Epoch()
 	})
@@ -352,7 +352,7 @@ func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
 			w.t.Fatal(err)
 		}
 		if other, twice := apps[a.Unit]; twice {
-			w.t.Fatalf("%s and %s are in the unit %s, while others are empty", app, other, a.Unit)
+			w.t.Fatalf("%s and %s are in the partition %s, while others are empty", app, other, a.Unit)
 		}
 		apps[a.Unit] = app
 	}
@@ -368,7 +368,7 @@ func TestAnyServerWillDo(t *testing.T) {
 	w.untilBothOwn(c)
 	apps := w.place(c, "a")
 	w.host("h", "b", "a")
-	w.until(c, "the host has a session with the owner of each unit", func(s *sdk.Cluster) bool {
+	w.until(c, "the host has a session with the owner of each partition", func(s *sdk.Cluster) bool {
 		return !slices.ContainsFunc(s.Units, func(u *sdk.Unit) bool { return u.Hosts != 1 })
 	})
 	for name := range w.all {
@@ -594,7 +594,7 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a", "b")
 	c := w.client("a", "b")
-	w.until(c, "both servers own a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	w.until(c, "both servers own a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: "pay", Name: "greet", Version: "1", Code: greet.Module}); err != nil {
 		t.Fatal(err)
 	}
@@ -673,7 +673,7 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 	if err := <-moving; err != nil {
 		t.Fatal(err)
 	}
-	w.until(c, "the unit is elsewhere", func(s *sdk.Cluster) bool { return partitionOf(s, where.Unit).GetAddress() == w.at[to] })
+	w.until(c, "the partition is elsewhere", func(s *sdk.Cluster) bool { return partitionOf(s, where.Unit).GetAddress() == w.at[to] })
 	if _, err := c.Apply(t.Context(), &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: 2, Settle: time.Second}, Capacity: 3,
 		})
 	})
-	w.until(w.client("a"), "both servers own a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	w.until(w.client("a"), "both servers own a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
 	for p, token := range map[*process]string{a: adminToken, b: another} {
 		c, err := sdk.Dial(t.Context(), p.URL, sdk.Options{Token: token, Dialer: only(p.GRPC)})
 		if err != nil {

@@ -71,7 +71,7 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	}
 	for i, u := range o.partitions {
 		if want := fmt.Sprintf("%s.%d", g.Group, i+1); u.name != want {
-			return g, fmt.Errorf("%s holds the unit %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.data.path, u.name, g.Group, want)
+			return g, fmt.Errorf("%s holds the partition %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.data.path, u.name, g.Group, want)
 		}
 		if _, err := u.store.Snapshot(ctx); err != nil {
 			return g, err
@@ -143,7 +143,7 @@ func (o *stopped) place(ctx context.Context, r *cluster.View) error {
 		return err
 	}
 	if want := len(o.partitions) + 1; len(r.Partitions) != want {
-		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.Group, len(r.Partitions), o.data.path, want)
+		return fmt.Errorf("the group %s has %d partitions on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.Group, len(r.Partitions), o.data.path, want)
 	}
 	text, err := os.ReadFile(o.data.join(placementFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,7 +154,7 @@ func (o *stopped) place(ctx context.Context, r *cluster.View) error {
 		err = json.Unmarshal(text, &p)
 	}
 	if err != nil {
-		return fmt.Errorf("read which app is in which unit: %w", err)
+		return fmt.Errorf("read which app is in which partition: %w", err)
 	}
 	if p.splits() {
 		if err := r.Etcd.Raise(ctx, etcd.FormSplit); err != nil {

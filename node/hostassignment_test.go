@@ -98,7 +98,7 @@ func TestHostsAreDivided(t *testing.T) {
 		id := fmt.Sprint("h", i)
 		stop[id] = w.light(id, "a", "b")
 	}
-	w.until(c, "each host works for one unit", func(s *sdk.Cluster) bool {
+	w.until(c, "each host works for one partition", func(s *sdk.Cluster) bool {
 		return s.UnitsPerHost == 1 && s.Hosts == hosts && sessions(s) == hosts
 	})
 	var partitions []string
@@ -163,7 +163,7 @@ func TestHostsAreDivided(t *testing.T) {
 	if r := w.ends(c, apps[partitions[1]], "everywhere", "after"); r.Parts != hosts {
 		t.Errorf("after a server went away a broadcast to %d hosts has %d parts", hosts, r.Parts)
 	}
-	w.until(c, "each host works for one unit again", func(s *sdk.Cluster) bool { return s.Hosts == hosts && sessions(s) == hosts })
+	w.until(c, "each host works for one partition again", func(s *sdk.Cluster) bool { return s.Hosts == hosts && sessions(s) == hosts })
 }
 
 // TestAppIsSplitByItsHosts: an app that five hosts serve by name, where two are enough,
@@ -176,7 +176,7 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 	w.start("a")
 	w.start("b")
 	c := w.client("a", "b")
-	w.until(c, "each server owns a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	w.until(c, "each server owns a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
 	const app, hosts, jobs = "wide", 5, 16
 	for i := range jobs {
 		w.greets(c, &sdk.Job{App: app, Name: fmt.Sprint("job-", i)})
@@ -185,7 +185,7 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 	for i := range hosts {
 		w.hostOf(fmt.Sprint("h", i), []string{app}, "a", "b")
 	}
-	w.until(c, "the app is in two units, and each of its hosts works for one", func(s *sdk.Cluster) bool {
+	w.until(c, "the app is in two partitions, and each of its hosts works for one", func(s *sdk.Cluster) bool {
 		x := splitOf(s, app)
 		return arrived(s, app, 2) && x.GetHostsDivided() && x.GetHosts() == hosts && sessions(s) == hosts
 	})
@@ -202,7 +202,7 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := splitOf(s, app).GetHome()
-	w.until(c, "the app and its hosts are in one unit", func(s *sdk.Cluster) bool {
+	w.until(c, "the app and its hosts are in one partition", func(s *sdk.Cluster) bool {
 		return arrived(s, app, 1) && int(partitionOf(s, home).Hosts) == hosts
 	})
 	for i := range jobs {
@@ -225,7 +225,7 @@ func TestSessionsOfManyHosts(t *testing.T) {
 	w.start("b")
 	c := w.client("a", "b")
 	shared := func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 3 && n[w.at["b"]] == 3 }
-	w.until(c, "each server owns three units", shared)
+	w.until(c, "each server owns three partitions", shared)
 	for i := range hosts {
 		w.light(fmt.Sprint("light-", i), "a", "b")
 	}
@@ -236,7 +236,7 @@ func TestSessionsOfManyHosts(t *testing.T) {
 		}
 		return n
 	}
-	s := w.until(c, "every host works for every unit", func(s *sdk.Cluster) bool { return sessions(s) == 6*hosts })
+	s := w.until(c, "every host works for every partition", func(s *sdk.Cluster) bool { return sessions(s) == 6*hosts })
 	t.Logf("%d hosts, bound %d: %d sessions, by server %v", hosts, w.most, sessions(s), byServer(s))
 	app := w.place(c, "a")["main"]
 	w.greets(c, &sdk.Job{App: app, Name: "everywhere", Fanout: &sdk.Fanout{Mode: "broadcast"}})
@@ -247,7 +247,7 @@ func TestSessionsOfManyHosts(t *testing.T) {
 		}
 		w.start(name)
 	}
-	s = w.until(c, "every host works for one unit", func(s *sdk.Cluster) bool {
+	s = w.until(c, "every host works for one partition", func(s *sdk.Cluster) bool {
 		return shared(s) && s.UnitsPerHost == 1 && int(s.Hosts) == hosts && sessions(s) == hosts
 	})
 	t.Logf("%d hosts, bound %d: %d sessions, by server %v", hosts, w.most, sessions(s), byServer(s))

@@ -34,7 +34,7 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 		}
 		to := balance.Choose(a.Home, partitions, n)
 		if len(to) < n {
-			err := status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
+			err := status.Errorf(codes.FailedPrecondition, "only %d partitions have an owner that is not drained: the app cannot be split over %d", len(to), n)
 			if slices.ContainsFunc(partitions, func(u balance.Partition) bool { return u.Owner == "" }) {
 				err = unowned{err}
 			}
@@ -149,7 +149,7 @@ const maxSlotBytes = 1 << 30
 // which may know earlier than this server that the partition moves here; own then waits.
 func (s *membership) own(ctx context.Context, partition string) (*router.Services, error) {
 	if s.m.router.Partitions[partition] == nil {
-		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", partition)
+		return nil, status.Errorf(codes.NotFound, "the cluster has no partition %q", partition)
 	}
 	return s.m.router.Enter(ctx, partition, "")
 }

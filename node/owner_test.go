@@ -20,7 +20,7 @@ const adminToken = "ww_an-administrators-token-of-this-test"
 func twoOwners(t *testing.T) (w *several, app string) {
 	t.Helper()
 	w = newSeveral(t, 2, "a", "b")
-	w.until(w.client("a"), "both servers own a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	w.until(w.client("a"), "both servers own a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
 	return w, w.appOf("b", "a")
 }
 

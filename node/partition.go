@@ -95,12 +95,12 @@ func (u *partition) live(ctx context.Context) (err error) {
 		case errors.As(err, &held):
 			continue
 		case err != nil:
-			u.log.Warn("a unit could not be taken", "error", err)
+			u.log.Warn("a partition could not be taken", "error", err)
 			wait.For(ctx, standbyAgain/4)
 			continue
 		}
 		if err := u.work(ctx, j); err != nil {
-			return fmt.Errorf("unit %s: %w", u.name, err)
+			return fmt.Errorf("partition %s: %w", u.name, err)
 		}
 	}
 	return nil
@@ -137,11 +137,11 @@ func (u *partition) standBy(ctx context.Context) error {
 		// process lives.
 		if s.Owner.Server == u.conf.ID {
 			if err := u.view.Etcd.Release(ctx, u.name, s.Owner.Epoch); err != nil {
-				u.log.Warn("a unit that this server does not serve could not be given up; it tries again", "error", err)
+				u.log.Warn("a partition that this server does not serve could not be given up; it tries again", "error", err)
 			}
 		} else if s.Owner.Server != said {
 			if said = s.Owner.Server; said != "" {
-				u.log.Info("this server stands by", "unit", u.name, "owner", s.Owner.Server, "address", s.Owner.Address)
+				u.log.Info("this server stands by", "partition", u.name, "owner", s.Owner.Server, "address", s.Owner.Address)
 			}
 		}
 		now, err := u.catchUp(ctx, s.Owner, caught, time.Since(saidAt) >= checkpointEvery)
@@ -178,7 +178,7 @@ func (u *partition) lacks(ctx context.Context) bool {
 	}
 	lacks := u.store.Applied()+1 < begins
 	if lacks && !u.behind.Swap(lacks) {
-		u.log.Warn("the journal of a unit does not reach back to what is on this server's disk: it waits for a server with the state, and cannot take over before", "unit", u.name)
+		u.log.Warn("the journal of a partition does not reach back to what is on this server's disk: it waits for a server with the state, and cannot take over before", "partition", u.name)
 	}
 	u.behind.Store(lacks)
 	return lacks
@@ -272,10 +272,10 @@ func (u *partition) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 // position that this server reported keeps the journal from being trimmed further.
 func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	if owner.Server == "" || owner.Server == u.conf.ID {
-		u.log.Warn("the state of a unit cannot be fetched while nobody owns it", "unit", u.name, "because", why)
+		u.log.Warn("the state of a partition cannot be fetched while nobody owns it", "partition", u.name, "because", why)
 		return ctx.Err()
 	}
-	u.log.Info("this standby begins with the state of the server that works", "unit", u.name, "from", owner.Address, "because", why)
+	u.log.Info("this standby begins with the state of the server that works", "partition", u.name, "from", owner.Address, "because", why)
 	start := time.Now()
 	u.standby = nil
 	if err := u.store.Close(); err != nil {
@@ -290,11 +290,11 @@ func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) err
 		return errors.Join(fetched, err)
 	}
 	if fetched != nil {
-		u.log.Warn("a standby could not fetch the state; it tries again", "unit", u.name, "from", owner.Address, "error", fetched)
+		u.log.Warn("a standby could not fetch the state; it tries again", "partition", u.name, "from", owner.Address, "error", fetched)
 		return ctx.Err()
 	}
 	u.forgetAside(got.Applied)
-	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
+	u.log.Info("this standby has the state of the server that works", "partition", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
 	if err := u.view.Etcd.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
 		u.log.Warn("a standby could not say where it is", "error", err)
 	}
@@ -307,7 +307,7 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 	start := time.Now()
 	defer func() { err = errors.Join(err, j.Close()) }()
 	if err := u.view.Etcd.Unfollow(ctx, u.name); err != nil {
-		u.log.Warn("the owner of a unit counts as its standby, so that its journal is not trimmed", "error", err)
+		u.log.Warn("the owner of a partition counts as its standby, so that its journal is not trimmed", "error", err)
 	}
 	conf := u.conf
 	conf.Journal, conf.Epoch = j, j.Epoch()
@@ -323,7 +323,7 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 			return nil
 		}
 		if !u.owns(ctx, j) { // the ownership ended while the journal was read
-			u.log.Info("a unit was taken by another server while its journal was read", "unit", u.name, "epoch", j.Epoch(), "error", err)
+			u.log.Info("a partition was taken by another server while its journal was read", "partition", u.name, "epoch", j.Epoch(), "error", err)
 			return nil
 		}
 		return err
@@ -339,7 +339,7 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 		u.mover.Store(sh)
 		u.services.Store(r)
 		u.view.Wake()
-		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
+		u.log.Info("this server works now", "partition", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
 		var fetching sync.WaitGroup
 		fetching.Go(func() { u.fetchMissing(running, s) })
 		if len(u.view.Partitions) > 1 {
@@ -358,12 +358,12 @@ func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
 	case <-time.After(flushPatience):
 		// etcd does not answer. A closed journal gives up what it could not write by the
 		// end of a lease: its waiters get an error saying that the outcome is unknown.
-		u.log.Warn("etcd does not take what is still to be written", "unit", u.name)
+		u.log.Warn("etcd does not take what is still to be written", "partition", u.name)
 		err = errors.Join(j.Close(), <-ended)
 	}
 	r.Close(err == nil)
 	u.reports.Store(nil)
-	u.log.Info("this server does not work any more", "unit", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
+	u.log.Info("this server does not work any more", "partition", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
 	if err == nil {
 		return nil
 	}
@@ -424,7 +424,7 @@ func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server,
 			ended <- err
 			return "it failed"
 		case <-time.After(standbyAgain / 4):
-			u.log.Warn("the apps of a unit could not be declared", "unit", u.name, "error", err)
+			u.log.Warn("the apps of a partition could not be declared", "partition", u.name, "error", err)
 		}
 	}
 }
@@ -518,7 +518,7 @@ func (u *partition) Code() *modules.Store { return u.conf.Modules }
 func (u *partition) CopyOut(ctx context.Context, app string) error {
 	h := u.mover.Load()
 	if h == nil {
-		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", u.name)
+		return status.Errorf(codes.Unavailable, "the partition %s goes to another server", u.name)
 	}
 	return h.CopyOut(ctx, app)
 }

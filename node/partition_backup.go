@@ -51,7 +51,7 @@ func (a *partitionBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_B
 func (a *partitionBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
 	i := slices.IndexFunc(a.m.partitions, func(u *partition) bool { return u.name == req.Group })
 	if i < 0 {
-		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Group)
+		return status.Errorf(codes.NotFound, "the cluster has no partition %q", req.Group)
 	}
 	u := a.m.partitions[i]
 	r, err := a.m.router.Enter(stream.Context(), req.Group, "")
@@ -134,7 +134,7 @@ func copyOwned(u *partition, r *router.Services) copyFunc {
 		go func() {
 			select {
 			case <-r.Gone:
-				cancel(status.Errorf(codes.Unavailable, "the unit %s goes to another server: try again in a moment", u.name))
+				cancel(status.Errorf(codes.Unavailable, "the partition %s goes to another server: try again in a moment", u.name))
 			case <-done:
 			}
 		}()
@@ -176,7 +176,7 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, partition, address
 		return err
 	}
 	if !b.Info().Modules {
-		return status.Errorf(codes.Unimplemented, "the server at %s, which owns the unit %s, is of a version that gives the state away without the code of modules: bring it up to date, or have the unit go to this server (`wheelwork cluster move`)", address, partition)
+		return status.Errorf(codes.Unimplemented, "the server at %s, which owns the partition %s, is of a version that gives the state away without the code of modules: bring it up to date, or have the partition go to this server (`wheelwork cluster move`)", address, partition)
 	}
 	if err := begin(store.Copied{Applied: b.Info().Applied, Bytes: b.Info().Bytes}); err != nil {
 		return err
@@ -187,7 +187,7 @@ func fetchPart(ctx context.Context, from apiv1.BackupsClient, partition, address
 			return nil
 		}
 		if err == nil && !storeFile.MatchString(name) && !moduleFile.MatchString(name) {
-			err = fmt.Errorf("the server at %s has in the unit %s a file %s, of which this version knows nothing", address, partition, name)
+			err = fmt.Errorf("the server at %s has in the partition %s a file %s, of which this version knows nothing", address, partition, name)
 		}
 		if err != nil {
 			return err
@@ -218,4 +218,4 @@ func partitionsIn(dir string) (names []string, err error) {
 	return names, err
 }
 
-var errHasPartitions = errors.New("the data directory holds several units of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")
+var errHasPartitions = errors.New("the data directory holds several partitions of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")

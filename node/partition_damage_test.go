@@ -168,7 +168,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 			}
 		}
 	}
-	said("cannot take over before\" unit=main.1")
+	said("cannot take over before\" partition=main.1")
 	aside := func() []string {
 		placements, err := filepath.Glob(filepath.Join(storeOf("b", "units/main.1"), "quarantine", "*", "view"))
 		if err != nil {
@@ -182,7 +182,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 
 	// The other server has the state.
 	a, _ = started("a")
-	said("this standby has the state of the server that works\" unit=main.1")
+	said("this standby has the state of the server that works\" partition=main.1")
 	if placements := aside(); len(placements) != 0 {
 		t.Errorf("what is not needed is kept in %v", placements)
 	}
@@ -214,7 +214,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if missing := l.missing(t, b); len(missing) > 0 {
 		t.Errorf("after a rebuild: %v", missing)
 	}
-	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" unit=main.1") {
+	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" partition=main.1") {
 		t.Errorf("the old view is in %v; the server said\n%s", placements, says2.String())
 	}
 }

@@ -27,7 +27,7 @@ type aside struct {
 func (u *partition) openStore(ctx context.Context) error {
 	u.store = nil
 	if err := u.rebuildAsked(ctx); err != nil {
-		return fmt.Errorf("make the store of the unit %s again: %w", u.name, err)
+		return fmt.Errorf("make the store of the partition %s again: %w", u.name, err)
 	}
 	cfg := store.Config{Dir: u.dir("store"), Logger: u.log, Journal: func() (store.Journal, error) { return u.span(ctx) }}
 	st, err := store.Open(cfg)
@@ -39,7 +39,7 @@ func (u *partition) openStore(ctx context.Context) error {
 		st, err = store.Open(cfg)
 	}
 	if err != nil {
-		return fmt.Errorf("open the store of the unit %s: %w. If another server of the cluster has the unit (`wheelwork cluster status`), move the directory %s away instead: this server then takes the state from there", u.name, err, cfg.Dir)
+		return fmt.Errorf("open the store of the partition %s: %w. If another server of the cluster has the partition (`wheelwork cluster status`), move the directory %s away instead: this server then takes the state from there", u.name, err, cfg.Dir)
 	}
 	u.store, u.conf.Store = st, st
 	return nil
@@ -53,7 +53,7 @@ func (u *partition) span(ctx context.Context) (store.Journal, error) {
 		if err == nil {
 			return store.Journal{First: first, Next: next}, nil
 		}
-		u.log.Warn("the store of a unit has to be made again, and etcd does not say what its journal has; the server tries again", "unit", u.name, "error", err)
+		u.log.Warn("the store of a partition has to be made again, and etcd does not say what its journal has; the server tries again", "partition", u.name, "error", err)
 		if !wait.For(ctx, standbyAgain) {
 			return store.Journal{}, err
 		}
@@ -69,9 +69,9 @@ func (u *partition) setAside(short *store.ShortJournalError) error {
 		return err
 	}
 	u.aside = aside{place: filepath.Join(dir, place), next: max(short.Next, short.View+1)}
-	u.log.Warn("the store of a unit is damaged, and snapshots and journal do not hold all of it: this server takes the state from the server that works. "+
+	u.log.Warn("the store of a partition is damaged, and snapshots and journal do not hold all of it: this server takes the state from the server that works. "+
 		"If no server has it, make a new cluster of the last backup with `wheelwork restore`",
-		"unit", u.name, "kept_in", u.aside.place, "because", short)
+		"partition", u.name, "kept_in", u.aside.place, "because", short)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (u *partition) forgetAside(applied uint64) {
 	}
 	u.aside = aside{}
 	if err := os.RemoveAll(a.place); err != nil {
-		u.log.Warn("a store in quarantine is not needed and could not be removed: remove it by hand", "unit", u.name, "directory", a.place, "error", err)
+		u.log.Warn("a store in quarantine is not needed and could not be removed: remove it by hand", "partition", u.name, "directory", a.place, "error", err)
 	}
 }
 
@@ -138,11 +138,11 @@ func (u *partition) rebuildAsked(ctx context.Context) error {
 	r, err := store.Rebuild(u.dir("store"), opt)
 	switch short := (*store.ShortJournalError)(nil); {
 	case errors.As(err, &short):
-		u.log.Error("the database of a unit is not made again as `wheelwork store rebuild` asked for, because something would be lost; nothing was changed", "unit", u.name, "because", short)
+		u.log.Error("the database of a partition is not made again as `wheelwork store rebuild` asked for, because something would be lost; nothing was changed", "partition", u.name, "because", short)
 	case err != nil:
 		return err
 	default:
-		u.log.Info("the database of a unit was made again as `wheelwork store rebuild` asked for", "unit", u.name,
+		u.log.Info("the database of a partition was made again as `wheelwork store rebuild` asked for", "partition", u.name,
 			"from_snapshot_at", r.Snapshot, "old_database_kept_in", r.Quarantine, "first_lost", r.First, "last_lost", r.Last)
 	}
 	return os.Remove(request)

@@ -50,7 +50,7 @@ func TestPlacesStay(t *testing.T) {
 		for _, u := range []placedPartition{{"main", 7}, {"main.1", 9}} {
 			p := part{partition: u.Name, copy: func(_ context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 				if asked != 1 {
-					t.Errorf("%s: the places were read %d times before a unit", name, asked)
+					t.Errorf("%s: the places were read %d times before a partition", name, asked)
 				}
 				if err := begin(store.Copied{Applied: u.Applied}); err != nil {
 					return err
@@ -122,7 +122,7 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 				_, err = w.Write([]byte("rows"))
 			}
 			if cut {
-				return status.Error(codes.Unavailable, "the unit goes to another server")
+				return status.Error(codes.Unavailable, "the partition goes to another server")
 			}
 			_, cerr := w.Close()
 			return errors.Join(err, cerr)

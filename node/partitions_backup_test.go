@@ -122,12 +122,12 @@ func TestBackupOfCluster(t *testing.T) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-end.Done():
-			t.Fatalf("the units are with %v, %v", owners, err)
+			t.Fatalf("the partitions are with %v, %v", owners, err)
 		}
 	}
 	placements := placementsOf(t, one, apps)
 	if n := len(slices.Compact(slices.Sorted(maps.Values(placements)))); n != 4 {
-		t.Fatalf("the apps are in %d units: %v", n, placements)
+		t.Fatalf("the apps are in %d partitions: %v", n, placements)
 	}
 	var backups [2]bytes.Buffer
 	for i, p := range []*process{one, two} {
@@ -159,7 +159,7 @@ func TestBackupOfCluster(t *testing.T) {
 		_, err = stolen.Recv()
 	}
 	if status.Code(err) != codes.PermissionDenied {
-		t.Errorf("the state of a unit with the token of hosts: %v", err)
+		t.Errorf("the state of a partition with the token of hosts: %v", err)
 	}
 	if err := errors.Join(stop(), stop2()); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestBackupOfCluster(t *testing.T) {
 	}
 	err = node.Server(within(t), node.ServerConfig{Data: w.data(2), Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
 	if err == nil || !strings.Contains(err.Error(), "cluster init") {
-		t.Errorf("a server alone on the units of a cluster: %v", err)
+		t.Errorf("a server alone on the partitions of a cluster: %v", err)
 	}
 	w.etcd, w.partitions = beside(t), 0
 	other := w.grow(2)
@@ -254,7 +254,7 @@ func TestBackupOfCluster(t *testing.T) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-end.Done():
-			t.Fatalf("%d units are followed, %d were fetched: %v, %v", stand, len(found), st, err)
+			t.Fatalf("%d partitions are followed, %d were fetched: %v, %v", stand, len(found), st, err)
 		}
 	}
 	if err := stop(); err != nil {
@@ -309,8 +309,8 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 	}{
 		"as it should be":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
 		"no names":          {2, nil, []string{"main.1"}, "does not say"},
-		"nothing of a unit": {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, nil, "nothing of the unit"},
-		"a unit too many":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1", "main.2"}, "does not name"},
+		"nothing of a partition": {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, nil, "nothing of the partition"},
+		"a partition too many":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1", "main.2"}, "does not name"},
 		"named twice":       {3, []partition{{"main", info.Applied}, {"main.1", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "named twice"},
 		"fewer than it has": {1, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
 		"another moment":    {2, []partition{{"main", info.Applied}, {"main.1", info.Applied + 1}}, []string{"main.1"}, "main.1"},

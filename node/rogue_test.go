@@ -134,7 +134,7 @@ func TestTokensStayWhereTheyWereSent(t *testing.T) {
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: 2, Settle: time.Second}, Capacity: 3,
 		})
 	})
-	w.until(w.client("a"), "both servers own a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[evil.at] == 1 })
+	w.until(w.client("a"), "both servers own a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[evil.at] == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c, err := sdk.Dial(ctx, one.URL, sdk.Options{Token: adminToken, RetryFor: -1, Timeout: time.Second})

@@ -95,7 +95,7 @@ func (h *slotMover) run(ctx context.Context) {
 			err = h.look(ctx, load.Shares)
 		}
 		if err != nil && ctx.Err() == nil {
-			h.u.log.Warn("the slots of apps that are split do not come to where they are to be", "unit", h.u.name, "error", err)
+			h.u.log.Warn("the slots of apps that are split do not come to where they are to be", "partition", h.u.name, "error", err)
 		}
 		// Reports of servers change the cluster view all the time, and nothing here
 		// depends on them.
@@ -131,7 +131,7 @@ func (h *slotMover) look(ctx context.Context, shares map[string]sched.Share) err
 		sh := shares[app]
 		if sh.Home == "" {
 			if err := h.CopyOut(ctx, app); err != nil && ctx.Err() == nil {
-				h.u.log.Warn("what an app has but once could not be brought to its other units", "app", app, "error", err)
+				h.u.log.Warn("what an app has but once could not be brought to its other partitions", "app", app, "error", err)
 			}
 		}
 		if err := h.lookAt(ctx, app, sh); err != nil {
@@ -174,7 +174,7 @@ func (h *slotMover) lookAt(ctx context.Context, app string, sh sched.Share) erro
 			h.tries[key]++
 			h.later[key] = time.Now().Add(min(laterBy<<min(h.tries[key]-1, 10), laterMax))
 			h.note(app, fmt.Sprintf("slot %d: %s", slot, status.Convert(err).Message()))
-			h.u.log.Info("a slot stays for now", "app", app, "slot", slot, "unit", h.u.name, "to", to, "because", err)
+			h.u.log.Info("a slot stays for now", "app", app, "slot", slot, "partition", h.u.name, "to", to, "because", err)
 			continue
 		}
 		delete(h.later, key)
@@ -216,12 +216,12 @@ func (h *slotMover) move(ctx context.Context, app string, slot uint8, to string,
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		h.u.log.Warn("a slot that is frozen does not come to the other unit; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
+		h.u.log.Warn("a slot that is frozen does not come to the other partition; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
 		if !wait.For(ctx, handAgain) {
 			return ctx.Err()
 		}
 	}
-	h.u.log.Info("a slot is in another unit now", "app", app, "slot", slot, "from", h.u.name, "to", to, "move", move,
+	h.u.log.Info("a slot is in another partition now", "app", app, "slot", slot, "from", h.u.name, "to", to, "move", move,
 		"frozen_for", time.Since(frozen).Round(time.Millisecond), "in", time.Since(start).Round(time.Millisecond))
 	return h.s.Forget(ctx, app, slot, move)
 }

@@ -44,7 +44,7 @@ func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster
 func newSplittable(t *testing.T) *clustered {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it starts clusters of several units, and waits for them: not with -short")
+		t.Skip("it starts clusters of several partitions, and waits for them: not with -short")
 	}
 	t.Parallel()
 	w := newClustered(t)
@@ -131,7 +131,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 	order(c, "before")
 	split(c, 3)
 	underway := make(true) // the app has just begun to move
-	untilCluster(t, c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	untilCluster(t, c, "the app is in three partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 	first := maps.Clone(runs)
 	order(c, "after")
 	// The counts of jobs without a schedule no longer change.
@@ -203,10 +203,10 @@ func TestBackupOfSplitApp(t *testing.T) {
 			}
 		}
 		split(again, 1)
-		untilCluster(t, again, "the app is in one unit", func(s *sdk.Cluster) bool { return arrived(s, app, 1) })
+		untilCluster(t, again, "the app is in one partition", func(s *sdk.Cluster) bool { return arrived(s, app, 1) })
 		order(again, "together")
 		split(again, 2)
-		untilCluster(t, again, "the app is in two units", func(s *sdk.Cluster) bool { return arrived(s, app, 2) })
+		untilCluster(t, again, "the app is in two partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 2) })
 		order(again, "again")
 		listed := map[string]int{}
 		for r, err := range again.Runs(within(t), sdk.RunQuery{App: app}) {
@@ -308,7 +308,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 	ready, stop = w.server(1)
 	alone := w.works(ready)
 	again := client(t, alone, adminToken)
-	untilCluster(t, again, "the slot is in the other unit", func(s *sdk.Cluster) bool {
+	untilCluster(t, again, "the slot is in the other partition", func(s *sdk.Cluster) bool {
 		for _, sh := range splitOf(s, app).GetShares() {
 			if sh.Unit == "main.2" && sh.Slots == 1 {
 				return true
@@ -328,7 +328,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 	if _, err := again.SplitApp(within(t), app, 3); err != nil {
 		t.Fatal(err)
 	}
-	untilCluster(t, again, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	untilCluster(t, again, "the app is in three partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 	if err := errors.Join(h.stop(), stop()); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func TestAppIsSplit(t *testing.T) {
 	if x := splitOf(s, app); x == nil || !x.ByHand || len(x.Shares) != 3 {
 		t.Fatalf("the cluster says of the app: %v", x)
 	}
-	w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	w.until(c, "the app is in three partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 
 	// A new module is known in all partitions when the call is answered.
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "2", Code: greet.Module}); err != nil {
@@ -131,7 +131,7 @@ func TestAppIsSplit(t *testing.T) {
 	if _, err := c.MergeApp(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
-	w.until(c, "the app is in one unit", func(s *sdk.Cluster) bool { return arrived(s, app, 1) })
+	w.until(c, "the app is in one partition", func(s *sdk.Cluster) bool { return arrived(s, app, 1) })
 	stop.Store(true)
 	orders.Wait()
 	t.Logf("%d orders, the longest took %v", len(ids), longest.Round(time.Millisecond))
@@ -211,7 +211,7 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 	if _, err := c.SplitApp(t.Context(), app, 3); err != nil {
 		t.Fatal(err)
 	}
-	s := w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) && owned(s) != nil })
+	s := w.until(c, "the app is in three partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 3) && owned(s) != nil })
 	var stop atomic.Bool
 	var pushes sync.WaitGroup
 	pushed := 0
@@ -240,7 +240,7 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 			if _, err := c.MoveUnit(t.Context(), u.Name, to); err != nil {
 				t.Fatal(err)
 			}
-			w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
+			w.until(c, "the partition is where it was sent", func(s *sdk.Cluster) bool {
 				is := partitionOf(s, u.Name)
 				return is.GetAddress() == to && is.GetState() == "owned"
 			})
@@ -250,7 +250,7 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 	pushes.Wait()
 	t.Logf("%d modules", pushed)
 	if pushed == 0 {
-		t.Error("nothing was pushed while units moved")
+		t.Error("nothing was pushed while partitions moved")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestHotAppSpreads(t *testing.T) {
 		w.start(name)
 	}
 	c := w.client("a", "b", "c")
-	w.until(c, "each server owns a unit", func(s *sdk.Cluster) bool {
+	w.until(c, "each server owns a partition", func(s *sdk.Cluster) bool {
 		n := owned(s)
 		return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 && n[w.at["c"]] == 1
 	})
@@ -378,7 +378,7 @@ func TestEnqueueIntoAnotherUnit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 2, "a")
 	c := w.client("a")
-	w.until(c, "the server owns both units", func(s *sdk.Cluster) bool { return owned(s)[w.at["a"]] == 2 })
+	w.until(c, "the server owns both partitions", func(s *sdk.Cluster) bool { return owned(s)[w.at["a"]] == 2 })
 	conn, ctx := dial(t, w.all["a"], memberToken)
 	where := map[string]string{}
 	for app, name := range map[string]string{"pay": "settle", "mail": "letter"} {
@@ -396,7 +396,7 @@ func TestEnqueueIntoAnotherUnit(t *testing.T) {
 		where[app] = a.Unit
 	}
 	if where["pay"] == where["mail"] {
-		t.Fatalf("both apps are in one unit: %v", where)
+		t.Fatalf("both apps are in one partition: %v", where)
 	}
 	if _, err := c.PutGrants(t.Context(), &sdk.ModuleGrants{App: "pay", Module: "greet", Grants: &apiv1.Grants{Enqueue: []string{"mail/letter"}}}); err != nil {
 		t.Fatal(err)
@@ -468,7 +468,7 @@ func TestProduceForASplitApp(t *testing.T) {
 	if _, err := c.SplitApp(t.Context(), app, 3); err != nil {
 		t.Fatal(err)
 	}
-	w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	w.until(c, "the app is in three partitions", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
 	conn, ctx := dial(t, w.all["a"], adminToken)
 	stream, err := apiv1.NewProducerClient(conn).Produce(ctx)
 	if err != nil {

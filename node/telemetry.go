@@ -77,7 +77,7 @@ func (t *telemetry) partitionMeter(partition string) (_ metric.Meter, unregister
 	labelled := &revocable{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"unit": partition}, t.registry)}
 	reader, err := promexport.New(promexport.WithRegisterer(labelled), promexport.WithoutScopeInfo(), promexport.WithoutTargetInfo())
 	if err != nil {
-		return nil, nil, fmt.Errorf("set up the metrics of the unit %s: %w", partition, err)
+		return nil, nil, fmt.Errorf("set up the metrics of the partition %s: %w", partition, err)
 	}
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	return meters.Meter("github.com/wheelworkhq/wheelwork"), func() {

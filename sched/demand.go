@@ -163,7 +163,7 @@ func (l *loop) called(r *job.Run) string {
 	if l.cfg.Gathered(r.App, n) {
 		return ""
 	}
-	return "none of the hosts that work for this unit of the cluster takes it now, and the app's other hosts have been called"
+	return "none of the hosts that work for this partition of the cluster takes it now, and the app's other hosts have been called"
 }
 
 // leaveHost ends the stream of a host that was assigned to other partitions, once it

@@ -426,7 +426,7 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 			return nil, err
 		}
 		if here == nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "run %s ended before its job came to this unit of the cluster, and what became of its parts stayed there: trigger job %s anew", r.Id, r.Job)
+			return nil, status.Errorf(codes.FailedPrecondition, "run %s ended before its job came to this partition of the cluster, and what became of its parts stayed there: trigger job %s anew", r.Id, r.Job)
 		}
 	}
 	t := &trigger{

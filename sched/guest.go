@@ -249,7 +249,7 @@ func (l *loop) mayEnqueue(r *job.Run, e *enqueued) error {
 // elsewhere is the error for a job that is in another partition, which must be called instead.
 type elsewhere struct{}
 
-func (elsewhere) Error() string { return "another unit has the job" }
+func (elsewhere) Error() string { return "another partition has the job" }
 
 // takesFrom fails if the app of a job does not accept runs from app.
 func (l *loop) takesFrom(app string, e *enqueued) error {

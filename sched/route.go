@@ -315,7 +315,7 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	case r.Policy.Broadcast && !r.IsPart() && l.recoveryLeft() > 0:
 		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
 	case l.awaits(r):
-		resp.State, resp.Why = string(job.Queued), "a broadcast waits until the hosts of the app are here that work for other units of the cluster: they have been called"
+		resp.State, resp.Why = string(job.Queued), "a broadcast waits until the hosts of the app are here that work for other partitions of the cluster: they have been called"
 	default:
 		resp.State = string(job.Queued)
 	}

@@ -134,7 +134,7 @@ func (l *loop) errIfCrossPartition(def *apiv1.Job, other string) error {
 	if a := l.apps[def.App]; a == nil || here(a.slots[job.SlotOf(other)]) {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "job %s: it refers to job %s, and app %s is split: the two are in different units of the cluster. Bring the app together with `wheelwork cluster merge %s`; the jobs that refer to each other stay together afterwards", def.Name, other, def.App, def.App)
+	return status.Errorf(codes.FailedPrecondition, "job %s: it refers to job %s, and app %s is split: the two are in different partitions of the cluster. Bring the app together with `wheelwork cluster merge %s`; the jobs that refer to each other stay together afterwards", def.Name, other, def.App, def.App)
 }
 
 // errIfSplit fails if the app is split. Operations that must see all jobs of an app call it.
@@ -142,7 +142,7 @@ func (a *app) errIfSplit() error {
 	if a == nil || !a.split() {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "app %s is split over several units of the cluster, and jobs of it in other units may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
+	return status.Errorf(codes.FailedPrecondition, "app %s is split over several partitions of the cluster, and jobs of it in other partitions may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
 }
 
 // departingSlot is a slot that leaves when its tasks at hosts have ended. Until then its
@@ -235,7 +235,7 @@ func (l *loop) leaveTo(app string, slot uint8, partition string) (uint64, error)
 		return 0, &BusyError{why}
 	}
 	if l.recovering { // a host may execute a run whose start was never recorded
-		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
+		return 0, &BusyError{"the partition has a new owner, and hosts have not said yet what they execute"}
 	}
 	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Ownership.Move + 1, Unit: partition}}})
 	if s.Ownership.State != job.Leaving {
@@ -254,7 +254,7 @@ func (l *loop) pinReason(a *app, slot uint8) string {
 		for j := range s.Jobs.All() {
 			for _, other := range j.Refers() {
 				if s.Index == slot || job.SlotOf(other) == slot {
-					return fmt.Sprintf("job %s refers to job %s: jobs that refer to each other stay in the unit where app %s began", j.Name(), other, a.name)
+					return fmt.Sprintf("job %s refers to job %s: jobs that refer to each other stay in the partition where app %s began", j.Name(), other, a.name)
 				}
 			}
 		}
@@ -336,7 +336,7 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 			case p.State == job.Leaving:
 				return false, status.Errorf(codes.Aborted, "slot %d of app %s is leaving here itself", slot, app)
 			case a.home() == "" && p.Move == 0:
-				return false, status.Errorf(codes.FailedPrecondition, "app %s began in this unit: its slot %d was never elsewhere", app, slot)
+				return false, status.Errorf(codes.FailedPrecondition, "app %s began in this partition: its slot %d was never elsewhere", app, slot)
 			case i > 0 && l.taking[a.slots[slot]] != mine:
 				return false, status.Errorf(codes.Aborted, "another server brings slot %d of app %s", slot, app)
 			}
@@ -503,7 +503,7 @@ func (s *Server) State(ctx context.Context, app string) (*apiv1.AppState, error)
 // this is the primary partition, or if a later state was copied before.
 func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
 	if naming.Check("app", st.GetApp()) != nil || st.Home == "" {
-		return status.Errorf(codes.InvalidArgument, "a copy of the app %q of the unit %q: neither may be empty", st.GetApp(), st.GetHome())
+		return status.Errorf(codes.InvalidArgument, "a copy of the app %q of the partition %q: neither may be empty", st.GetApp(), st.GetHome())
 	}
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) { return struct{}{}, l.copyApp(st) })
 	return err
@@ -526,11 +526,11 @@ func (l *loop) copyApp(st *apiv1.AppState) error {
 	a := l.app(st.App)
 	m := a.slots[job.ModuleSlot]
 	if a.home() == "" && (m.Settings != nil || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len() > 0 || s.Ownership.Move > 0 })) {
-		return status.Errorf(codes.FailedPrecondition, "app %s began in this unit: it is not a copy of what is in %s", st.App, st.Home)
+		return status.Errorf(codes.FailedPrecondition, "app %s began in this partition: it is not a copy of what is in %s", st.App, st.Home)
 	}
 	is := stamp{epoch: st.Epoch, revision: st.Revision}
 	if is.before(a.copied) {
-		return status.Errorf(codes.FailedPrecondition, "a later state of app %s has come to this unit", st.App)
+		return status.Errorf(codes.FailedPrecondition, "a later state of app %s has come to this partition", st.App)
 	}
 	if err := l.refuse(); err != nil {
 		return err
@@ -750,7 +750,7 @@ func (s *Server) Ready(ctx context.Context, app string) error {
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
 		a := l.apps[app]
 		if a == nil || a.home() == "" && !a.split() {
-			return struct{}{}, status.Errorf(codes.FailedPrecondition, "this unit has no copy yet of what app %s has but once", app)
+			return struct{}{}, status.Errorf(codes.FailedPrecondition, "this partition has no copy yet of what app %s has but once", app)
 		}
 		return struct{}{}, l.refuse()
 	})

@@ -150,7 +150,7 @@ func TestLateCopy(t *testing.T) {
 			}
 			a, err := apiv1.NewAppsClient(conn).GetApp(ctx, &apiv1.GetAppRequest{Name: "default"})
 			if err != nil || a.Description != c.want {
-				t.Errorf("after copy %d the unit has %q, want %q; %v", i, a.GetDescription(), c.want, err)
+				t.Errorf("after copy %d the partition has %q, want %q; %v", i, a.GetDescription(), c.want, err)
 			}
 		}
 	})
@@ -218,7 +218,7 @@ func slotMoves(t *testing.T, kill string) {
 
 	// A partition cannot give up a slot that it does not have.
 	if _, err := p.v.srv.Leave(ctx, "default", movedSlot, "x", 0); err == nil {
-		t.Error("a slot left a unit where it is not")
+		t.Error("a slot left a partition where it is not")
 	}
 	move, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", time.Second)
 	if err != nil {
@@ -341,7 +341,7 @@ func slotMoves(t *testing.T, kill string) {
 		t.Error(err)
 	}
 	if sh, err := p.v.srv.Share(ctx, "default"); err != nil || sh.Home != "u" || sh.Slots[movedSlot].State != job.Left || sh.Here[movedSlot] {
-		t.Errorf("the other unit has %+v, %v", sh, err)
+		t.Errorf("the other partition has %+v, %v", sh, err)
 	}
 }
 
@@ -461,10 +461,10 @@ func TestHandlersAcrossUnits(t *testing.T) {
 			Name: movedJob, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{keptJob}},
 		}})
 		if err == nil || !strings.Contains(err.Error(), "merge") {
-			t.Errorf("a job refers to one in another unit: %v", err)
+			t.Errorf("a job refers to one in another partition: %v", err)
 		}
 		if _, err := c.modules.CollectModules(ctx, &apiv1.CollectModulesRequest{}); err == nil {
-			t.Error("modules were collected that jobs in other units may name")
+			t.Error("modules were collected that jobs in other partitions may name")
 		}
 		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
 			Name: childKept, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{keptJob}},

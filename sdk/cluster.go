@@ -40,7 +40,7 @@ func (c *Client) Undrain(ctx context.Context, server string) (*Cluster, error) {
 // MoveUnit moves a partition to a server. The balancer may move it again later.
 func (c *Client) MoveUnit(ctx context.Context, unit, server string) (*Cluster, error) {
 	r, err := c.members.MoveUnit(ctx, &apiv1.MoveUnitRequest{Unit: unit, Server: server})
-	return r, c.callError(ctx, "move the unit "+unit, err)
+	return r, c.callError(ctx, "move the partition "+unit, err)
 }
 
 // SplitApp spreads the jobs of an app over the given number of partitions; 0: over all.

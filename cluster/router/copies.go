@@ -66,7 +66,7 @@ func (r *Router) copied(ctx context.Context, app string) error {
 			case <-ctx.Done():
 			}
 		}
-		return status.Errorf(codes.Unavailable, "it is done, but not all units of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
+		return status.Errorf(codes.Unavailable, "it is done, but not all partitions of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
 	}
 }
 

@@ -273,7 +273,7 @@ func parsePartitionTokens(s string, partitions []string) (partitionTokens, error
 	}
 	for partition := range t {
 		if !slices.Contains(partitions, partition) {
-			err = errors.New("no such unit")
+			err = errors.New("no such partition")
 		}
 	}
 	if err != nil || len(t) == 0 {

@@ -114,7 +114,7 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 // askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, services *Services, q *apiv1.AskedCall) ([]byte, error) {
 	if ruleOf(q.GetMethod()).route != apiv1.Route_ROUTE_MERGED {
-		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
+		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from partitions", q.GetMethod())
 	}
 	service, name := pathOf(q.Method)
 	kind, err := requestOf(service, name)

@@ -219,7 +219,7 @@ func (r *Router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 	case len(m.Commands) > MaxCommands:
 		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), MaxCommands)
 	case m.Ack != "" && m.Ack != "applied":
-		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
+		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several partitions of the cluster: with ack %q send them in one message for each app", m.Ack)
 	}
 	for _, c := range m.Commands { // nothing is applied if another server owns one of the partitions
 		if split {

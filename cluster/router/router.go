@@ -156,7 +156,7 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 func (r *Router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	by := ruleOf(method).route
 	if by == apiv1.Route_ROUTE_UNSPECIFIED {
-		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
+		return nil, status.Errorf(codes.Unimplemented, "this server does not know which partition of the cluster answers %s", method)
 	}
 	app := cmp.Or(ruleOf(method).appOf(req), "default")
 	if by == apiv1.Route_ROUTE_MERGED && r.View.IsSplit(app) {
@@ -234,7 +234,7 @@ func (r *Router) partitionFor(ctx context.Context, method string, req proto.Mess
 	if up, ok := req.(*apiv1.WorkUp); ok {
 		if named := metadata.ValueFromIncomingContext(ctx, PartitionHeader); len(named) == 1 && named[0] != "" {
 			if r.Partitions[named[0]] == nil {
-				return "", "", status.Errorf(codes.NotFound, "the cluster has no unit %q", named[0])
+				return "", "", status.Errorf(codes.NotFound, "the cluster has no partition %q", named[0])
 			}
 			return named[0], "", nil
 		}
@@ -266,7 +266,7 @@ func (r *Router) partitionOfSlot(app string, slot uint8, home string) (string, e
 	case !ok:
 		return home, nil
 	case r.Partitions[partition] == nil:
-		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the unit %s, which this server does not know", slot, app, partition)
+		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the partition %s, which this server does not know", slot, app, partition)
 	}
 	return partition, nil
 }
@@ -291,7 +291,7 @@ func (r *Router) PartitionOf(ctx context.Context, app string, write bool) (strin
 	}
 	if partition, ok := r.View.PartitionOf(app); ok {
 		if r.Partitions[partition] == nil {
-			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, partition)
+			return "", status.Errorf(codes.Internal, "the app %s is in the partition %s, which this server does not know: it is of an older version than others", app, partition)
 		}
 		return partition, nil
 	}
@@ -351,16 +351,16 @@ func (r *Router) Enter(ctx context.Context, name, app string) (*Services, error)
 		case <-changed:
 		case <-ctx.Done():
 			if app == "" {
-				return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now: try again in a moment", name)
+				return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now: try again in a moment", name)
 			}
-			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app %s is, has no owner now: try again in a moment", name, app)
+			return nil, status.Errorf(codes.Unavailable, "the partition %s, where the app %s is, has no owner now: try again in a moment", name, app)
 		}
 	}
 }
 
 func ElsewherePartition(app string, a *apiv1.Assignment) error {
 	if app == "" {
-		app = "of the unit " + a.Unit
+		app = "of the partition " + a.Unit
 	}
 	return elsewhere(app, a)
 }
@@ -383,7 +383,7 @@ func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		}
 		by := ruleOf(method).route
 		if by == apiv1.Route_ROUTE_UNSPECIFIED {
-			return status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
+			return status.Errorf(codes.Unimplemented, "this server does not know which partition of the cluster answers %s", method)
 		}
 		name, app, err := r.partitionFor(stream.Context(), method, first)
 		if err != nil {
@@ -433,7 +433,7 @@ func (r *Router) passCopying(service string, m grpc.StreamDesc, name, app string
 		return err
 	}
 	if s.answer == nil {
-		return status.Errorf(codes.Internal, "the unit %s gave no answer", name)
+		return status.Errorf(codes.Internal, "the partition %s gave no answer", name)
 	}
 	if err := r.copied(stream.Context(), app); err != nil {
 		return err
@@ -460,7 +460,7 @@ func (r *Router) pass(service string, m grpc.StreamDesc, name, app string, strea
 		select {
 		case err = <-ended:
 		case <-time.After(cutAfter):
-			err = status.Errorf(codes.Unavailable, "the unit %s goes to another server: connect again", name)
+			err = status.Errorf(codes.Unavailable, "the partition %s goes to another server: connect again", name)
 		}
 	}
 	p.cut()
@@ -599,7 +599,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	for _, name := range names {
 		u := g.r.Partitions[name]
 		if u == nil {
-			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
+			return nil, status.Errorf(codes.NotFound, "the cluster has no partition %q", name)
 		}
 		if services := u.Serving(); services != nil && services.Enter() {
 			resp, err := answer(ctx, services, g.service, g.desc, g.req)
@@ -612,7 +612,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 		}
 		a := g.r.View.Assignment(name)
 		if a.Server == "" || a.Server == g.r.View.Self || len(asked) > 0 {
-			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
+			return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {
 			addresses = append(addresses, a.Address)
@@ -641,7 +641,7 @@ func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions [
 		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
 	}
 	if resp, err = g.ask(ctx, conn); err != nil {
-		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the units %s, does not answer: %s", address, strings.Join(partitions, ", "), status.Convert(err).Message())
+		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the partitions %s, does not answer: %s", address, strings.Join(partitions, ", "), status.Convert(err).Message())
 	}
 	return resp, nil
 }

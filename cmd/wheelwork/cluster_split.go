@@ -15,7 +15,7 @@ func (c *cli) clusterSplit() *cobra.Command {
 	var auto, wait bool
 	cmd := &cobra.Command{
 		Use:   "split APP",
-		Short: "Spread the jobs of an app over several units",
+		Short: "Spread the jobs of an app over several partitions",
 		Long: `Spread the jobs of an app over several units, so that several servers schedule
 them. They move in sixteen slices, each of which stands still for a moment, while
 everything goes on. Jobs that refer to each other stay where the app began. The
@@ -25,7 +25,7 @@ balancer leaves the app alone then, until --auto.`,
   wheelwork cluster split shop --auto`,
 		Args: arguments("APP"),
 	}
-	cmd.Flags().IntVar(&partitions, "units", 0, "over how many `units` (default all)")
+	cmd.Flags().IntVar(&partitions, "units", 0, "over how many `partitions` (default all)")
 	cmd.Flags().BoolVar(&auto, "auto", false, "leave it to the balancer again, which goes by the app's rate")
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are where they are to be")
 	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
@@ -44,7 +44,7 @@ func (c *cli) clusterMerge() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "merge APP",
-		Short: "Bring the jobs of an app together in one unit",
+		Short: "Bring the jobs of an app together in one partition",
 		Long: `Bring the jobs of an app back into the unit where it began. The balancer leaves the
 app alone then, until "wheelwork cluster split APP --auto".`,
 		Example: `  wheelwork cluster merge shop --wait`,

@@ -15,7 +15,7 @@ import (
 func (c *cli) clusterStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the servers of the cluster, and who owns which unit",
+		Short: "Show the servers of the cluster, and who owns which partition",
 		Long: `Show the servers of the cluster and its units. A unit is a group of apps with one
 owner and one journal; the other servers stand by it.`,
 		Example: `  wheelwork cluster status
@@ -99,7 +99,7 @@ func (c *cli) clusterMove() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "move UNIT SERVER",
-		Short: "Have a unit go to a server",
+		Short: "Have a partition go to a server",
 		Long: `Have a unit go to a server, named by its id or its address. Its jobs pause for a
 moment. It stays there for a while; afterwards the balancer may move it on, when
 the load of the servers asks for it.`,
@@ -145,7 +145,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	}
 	columns := []string{"server", "address", "zone", "state", "units", "schedules/s", "capacity", "round trip", "version", "last seen at"}
 	if n := s.GetUnitsPerHost(); n > 0 {
-		fmt.Fprintf(c.out, "of %d hosts each works for %d of %d units, unless it is called\n\n", s.GetHosts(), n, len(s.GetUnits()))
+		fmt.Fprintf(c.out, "of %d hosts each works for %d of %d partitions, unless it is called\n\n", s.GetHosts(), n, len(s.GetUnits()))
 	}
 	err := c.printAll(columns, func(yield func(record, error) bool) {
 		for _, m := range s.GetServers() {
@@ -210,7 +210,7 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 	if divided {
 		hosts := "" // empty: every host of the app serves all of its partitions
 		if app.GetHostsDivided() {
-			hosts = fmt.Sprintf("%d, each for one unit", app.GetHosts())
+			hosts = fmt.Sprintf("%d, each for one partition", app.GetHosts())
 		}
 		row = append(row, cell{hosts, none})
 	}

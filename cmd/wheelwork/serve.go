@@ -128,13 +128,13 @@ func (c *cli) serverCommand() *cobra.Command {
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
-	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
+	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many partitions a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
 	splitRate := addSplitRate(cmd)
 	maxHosts := addMaxHosts(cmd)
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
-	flags.StringVar(&conf.Zone, "zone", "", "`name` of where the server is: units go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
+	flags.StringVar(&conf.Zone, "zone", "", "`name` of where the server is: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
 	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	member := addMember(cmd, &conf.Cluster)
@@ -169,7 +169,7 @@ func (c *cli) serverCommand() *cobra.Command {
 // addSplitRate adds the flag for the rate at which an app is split. The returned function
 // reads it.
 func addSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
-	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
+	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several partitions (default 500; negative: none is, but by hand)")
 	return func(cmd *cobra.Command) (float64, error) {
 		if math.IsNaN(*rate) {
 			return 0, usage(cmd, "--split-rate %v: want a number, a negative one for never", *rate)
@@ -181,7 +181,7 @@ func addSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
 // addMaxHosts adds the flag for the number of hosts up to which each host serves every
 // partition. The returned function reads it.
 func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
-	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every unit of a cluster, and an app that they serve by name stays in one; more are divided (0: never)")
+	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every partition of a cluster, and an app that they serve by name stays in one; more are divided (0: never)")
 	return func(cmd *cobra.Command) (int, error) {
 		switch {
 		case *n < 0:

@@ -128,7 +128,7 @@ func TestAddServer(t *testing.T) {
 		}
 	}
 	if moved == 0 {
-		t.Error("no unit was moved: the test shows nothing")
+		t.Error("no partition was moved: the test shows nothing")
 	}
 
 	begin = time.Now()

@@ -189,7 +189,7 @@ func TestSplitUnderFaults(t *testing.T) {
 			return err == nil
 		}, said)
 	}
-	until(t, "three servers to share the units", time.Minute, func() bool {
+	until(t, "three servers to share the partitions", time.Minute, func() bool {
 		at := map[int]bool{}
 		for _, o := range c.owners() {
 			at[o.server] = true
