@@ -21,9 +21,9 @@ func TestJoinTakesNothingFromALiveServer(t *testing.T) {
 		reports []*apiv1.ServerReport // those of the rogue
 		code    codes.Code            // code with which its session ends
 	}{
-		"its app":                     {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, Apps: []string{"shop", "new"}}}, codes.FailedPrecondition},
-		"its place":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}}, codes.FailedPrecondition},
-		"its id":                      {[]*apiv1.ServerReport{{Server: "srv-a", Address: rogue, Apps: []string{"shop"}}}, codes.AlreadyExists},
+		"its app":                          {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, Apps: []string{"shop", "new"}}}, codes.FailedPrecondition},
+		"its place":                        {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}}, codes.FailedPrecondition},
+		"its id":                           {[]*apiv1.ServerReport{{Server: "srv-a", Address: rogue, Apps: []string{"shop"}}}, codes.AlreadyExists},
 		"all partitions":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.FailedPrecondition},
 		"its address, then all partitions": {[]*apiv1.ServerReport{{Server: "srv-a", Address: honest}, {Address: honest, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.InvalidArgument},
 	} {

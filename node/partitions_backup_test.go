@@ -307,14 +307,14 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 		copies     []string
 		want       string // "": it is accepted
 	}{
-		"as it should be":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
-		"no names":          {2, nil, []string{"main.1"}, "does not say"},
+		"as it should be":        {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, ""},
+		"no names":               {2, nil, []string{"main.1"}, "does not say"},
 		"nothing of a partition": {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, nil, "nothing of the partition"},
 		"a partition too many":   {2, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1", "main.2"}, "does not name"},
-		"named twice":       {3, []partition{{"main", info.Applied}, {"main.1", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "named twice"},
-		"fewer than it has": {1, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
-		"another moment":    {2, []partition{{"main", info.Applied}, {"main.1", info.Applied + 1}}, []string{"main.1"}, "main.1"},
-		"another first":     {2, []partition{{"main", info.Applied + 1}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
+		"named twice":            {3, []partition{{"main", info.Applied}, {"main.1", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "named twice"},
+		"fewer than it has":      {1, []partition{{"main", info.Applied}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
+		"another moment":         {2, []partition{{"main", info.Applied}, {"main.1", info.Applied + 1}}, []string{"main.1"}, "main.1"},
+		"another first":          {2, []partition{{"main", info.Applied + 1}, {"main.1", info.Applied}}, []string{"main.1"}, "names 2"},
 	} {
 		var b bytes.Buffer
 		info := info

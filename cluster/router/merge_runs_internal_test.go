@@ -40,12 +40,12 @@ func (u partitionRuns) ask(partition, token string, size int) (*apiv1.ListRunsRe
 func TestMergedRunsAreBounded(t *testing.T) {
 	const mostBytes = 3<<20 + 4<<10 // a page, and what its messages and tokens add
 	for name, c := range map[string]struct{ partitions, runs, errorBytes, size, pages int }{
-		"small runs":                      {6, 100, 10, 60, 10},
+		"small runs":                           {6, 100, 10, 60, 10},
 		"fewer runs asked for than partitions": {6, 3, 10, 1, 3},
-		"long errors":                     {6, 40, 60 << 10, 1000, 6},
+		"long errors":                          {6, 40, 60 << 10, 1000, 6},
 		"one partition's page is full":         {2, 120, 60 << 10, 1000, 6},
-		"very long errors":                {24, 2, 1 << 20, 1000, 24},
-		"each is a page of its own":       {3, 2, 4 << 20, 1000, 6},
+		"very long errors":                     {24, 2, 1 << 20, 1000, 24},
+		"each is a page of its own":            {3, 2, 4 << 20, 1000, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := partitionRuns{}
