@@ -27,7 +27,7 @@ const (
 	PartitionSettles = 10 * time.Second
 )
 
-// Balancer is the balancer: it spreads the ownership of partitions evenly. Every server
+// Balancer spreads the ownership of partitions evenly. Every server
 // runs one. The one that is elected decides, again and again and from the current state,
 // the desired owner of each partition; the servers do the rest. A decision that was lost
 // is made again. Two that contradict each other cost a move, never safety.

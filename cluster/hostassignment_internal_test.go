@@ -197,7 +197,7 @@ func TestBalancerDividesAnApp(t *testing.T) {
 	}
 }
 
-// slotsIn assigns the slots to units in turn.
+// slotsIn assigns the slots to partitions in turn.
 func slotsIn(partitions ...string) (at []string) {
 	for i := range job.Slots {
 		at = append(at, partitions[i%len(partitions)])

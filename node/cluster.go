@@ -165,7 +165,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if err != nil {
 		return nil, err
 	}
-	p := &router.Peers{Token: cmp.Or(tokens.own(), key), Key: key, CaCert: cfg.CACert, Log: log}
+	p := &router.Peers{Token: cmp.Or(tokens.own(), key), Key: key, CACert: cfg.CACert, Log: log}
 	m.add(p)
 	m.router = &router.Router{View: m.view, Partitions: map[string]router.Hosted{}, Peers: p}
 	for i, name := range m.view.Partitions {

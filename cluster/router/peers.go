@@ -23,7 +23,7 @@ import (
 // Peers are the other servers: their connections, and how they are asked for code of
 // modules and for state.
 type Peers struct {
-	Token, CaCert string // token of all processes of the installation
+	Token, CACert string // token of all processes of the installation
 	Key           string // token of servers only
 	Log           *slog.Logger
 
@@ -35,7 +35,7 @@ type Peers struct {
 // server is of an older version and does not know that, with the token of all processes.
 func (p *Peers) State(address string, fetch func(apiv1.BackupsClient) error) (err error) {
 	for _, token := range []string{p.Key, p.Token} {
-		conn, derr := transport.Dial(address, token, p.CaCert)
+		conn, derr := transport.Dial(address, token, p.CACert)
 		if derr != nil {
 			return derr
 		}
@@ -56,7 +56,7 @@ func (p *Peers) Fetch(ctx context.Context, to *modules.Store, from, digests []st
 		if len(digests) == 0 || address == "" {
 			continue
 		}
-		conn, err := transport.Dial(address, p.Token, p.CaCert)
+		conn, err := transport.Dial(address, p.Token, p.CACert)
 		if err != nil {
 			p.Log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
 			continue
@@ -86,7 +86,7 @@ func (p *Peers) kept(address, token string) (grpc.ClientConnInterface, error) {
 	if c := p.conns[at]; c != nil {
 		return c, nil
 	}
-	c, err := transport.Dial(address, token, p.CaCert)
+	c, err := transport.Dial(address, token, p.CACert)
 	if err != nil {
 		return nil, err
 	}

@@ -632,7 +632,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
-	conn, err := transport.Dial(address, g.r.Peers.Token, g.r.Peers.CaCert)
+	conn, err := transport.Dial(address, g.r.Peers.Token, g.r.Peers.CACert)
 	if err != nil {
 		return resp, err
 	}

@@ -307,7 +307,7 @@ func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*p
 		if _, err := client.MemberRemove(ctx, lost.ID); err != nil {
 			return nil, err
 		}
-		c.Logger.Info("a member of etcd whose files are lost was taken out, and joins anew", "name", lost.Name, "peer", c.Peer)
+		c.Logger.Info("a member of etcd whose files are lost was removed, and joins again", "name", lost.Name, "peer", c.Peer)
 	}
 	added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
 	if err != nil {

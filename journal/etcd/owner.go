@@ -66,10 +66,10 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 }
 
 // campaign creates a key of this server under its lease and returns the create revision
-// of the key. With anew false, an existing key of this server under the same lease is
-// enough. With anew true, such a key is replaced: a transaction that was sent under the
+// of the key. With replace false, an existing key of this server under the same lease is
+// enough. With replace true, such a key is replaced: a transaction that was sent under the
 // old epoch, and whose end was not confirmed, may still arrive.
-func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool) (int64, error) {
+func (c *Cluster) campaign(ctx context.Context, key string, l *lease, replace bool) (int64, error) {
 	value, err := json.Marshal(Owner{Server: c.cfg.Server, Address: c.cfg.Address})
 	if err != nil {
 		return 0, err
@@ -98,7 +98,7 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool)
 		switch {
 		case holder.Server != c.cfg.Server:
 			return 0, &OwnedError{Owner: holder}
-		case clientv3.LeaseID(kvs[0].Lease) == l.id && !anew:
+		case clientv3.LeaseID(kvs[0].Lease) == l.id && !replace:
 			return kvs[0].CreateRevision, nil
 		}
 		if err := c.release(ctx, key, kvs[0].CreateRevision); err != nil {
