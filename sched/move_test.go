@@ -27,6 +27,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -90,9 +91,9 @@ func (w *world) join(id, etcdURL string) *member {
 	}
 	srv, err := sched.New(sched.Config{
 		ID: id, Epoch: j.Epoch(), Journal: j, Store: st, Modules: mods,
-		Inspect: func(_ context.Context, code *modules.Upload, _ string) (sched.ModuleInfo, error) {
+		Inspect: func(_ context.Context, code *modules.Upload, _ string) (api.ModuleInfo, error) {
 			digest, err := code.Digest()
-			return sched.ModuleInfo{Digest: digest, Kind: "reactor", Handlers: []string{"main"}}, err
+			return api.ModuleInfo{Digest: digest, Kind: "reactor", Handlers: []string{"main"}}, err
 		},
 	})
 	if err != nil {
@@ -562,8 +563,8 @@ func TestCatchUp(t *testing.T) {
 	}
 	cfg := sched.Config{
 		ID: "b", Store: st, Modules: mods,
-		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{}, nil
+		Inspect: func(context.Context, *modules.Upload, string) (api.ModuleInfo, error) {
+			return api.ModuleInfo{}, nil
 		},
 	}
 	cfg.Journal = c.View(t.Context(), "default.0")

@@ -13,7 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/runtime"
-	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 )
 
 // collected holds the services of a server by name. Calls go directly to the
@@ -54,9 +54,9 @@ func TestTriedTwiceRunsOnce(t *testing.T) {
 				cl.apply(&apiv1.Job{Name: "bad"})
 				failed := cl.wait(cl.trigger("bad", "")).Id
 
-				unary, _ := sched.WithOnce(t.Context(), time.Now())
-				retry, _ := sched.WithOnce(t.Context(), time.Now())
-				bulk, _ := sched.WithOnce(t.Context(), time.Now())
+				unary, _ := api.WithOnce(t.Context(), time.Now())
+				retry, _ := api.WithOnce(t.Context(), time.Now())
+				bulk, _ := api.WithOnce(t.Context(), time.Now())
 				var ids [2][2]string
 				for try := range ids {
 					r, err := w.services().jobs().TriggerJob(unary, &apiv1.TriggerJobRequest{Name: "one"})

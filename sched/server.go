@@ -13,11 +13,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/sched/api"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+	"github.com/wheelworkhq/wheelwork/sched/projection"
+	"github.com/wheelworkhq/wheelwork/sched/slotmove"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -34,14 +36,14 @@ type Config struct {
 	// one sentence that says why the module is refused. manifest is the manifest that was
 	// pushed beside the code; "": none. Calls are concurrent, but at most one for each
 	// app.
-	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
+	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (api.ModuleInfo, error)
 
 	// SecretKey seals the secrets of apps, 32 bytes; nil: the server refuses secrets. It
 	// must be the same for all servers that may own the partition.
 	SecretKey []byte
 
 	// Remote calls the other partitions; nil: there are none.
-	Remote Remote
+	Remote api.Remote
 	// Gathered reports whether a broadcast of an app need not wait for further hosts to
 	// connect; have is the number of hosts of the app that are connected. The loop calls
 	// it, so it must not block. nil: every host is connected to every partition.
@@ -49,7 +51,7 @@ type Config struct {
 
 	// Ingress takes the commands of producers that do not wait until commands are applied;
 	// nil: there is no ingress.
-	Ingress Ingress
+	Ingress api.Ingress
 	// Sync is what durable means for this journal: always, interval or os. Producers get
 	// it with each response. Default always.
 	Sync string
@@ -70,33 +72,11 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Ingress accepts commands that are applied later. Implementations are safe for
-// concurrent use.
-type Ingress interface {
-	// Accept makes the commands durable and then calls done once, with a result for each
-	// command in order, or with an error. If Accept itself returns an error, nothing was
-	// accepted and it does not call done.
-	Accept(commands []*apiv1.Command, origin string, done func([]*apiv1.CommandResult, error)) error
-}
-
-// ModuleInfo is what the upload verifier finds in a module.
-type ModuleInfo struct {
-	Digest      string // SHA-256 of the upload, to which Inspect has appended a separate manifest
-	Kind        string // command or reactor
-	Handlers    []string
-	Imports     []string
-	Needs       []string      // abilities that a host must advertise to run it
-	Requests    *apiv1.Grants // capabilities that its manifest asks for; nil: none
-	Interpreter string        // digest of the interpreter of a script; "": it is no script
-	// GetInterpreter is a text for users that says how to upload the interpreter.
-	GetInterpreter string
-}
-
 func (c *Config) defaults() error {
 	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
 		return errors.New("sched: Journal, Store, Modules and Inspect are required")
 	}
-	if err := c.checkKey(); err != nil {
+	if err := api.CheckKey(c.SecretKey); err != nil {
 		return err
 	}
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
@@ -121,25 +101,28 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-func (c *Config) checkKey() error {
-	if n := len(c.SecretKey); n != 0 && n != keyBytes {
-		return fmt.Errorf("sched: the key of the secrets has %d bytes, it must have %d", n, keyBytes)
+// core returns the configuration of the loop.
+func (c *Config) core(v *projection.View) core.Config {
+	return core.Config{
+		ID: c.ID, Epoch: c.Epoch, Journal: c.Journal, View: v, History: c.Store, HasModule: c.Modules.Has,
+		Cluster: c.Remote != nil, Gathered: c.Gathered,
+		Sync: c.Sync, MaxLive: c.MaxLive, HostLease: c.HostLease, Random: c.Random, Meter: c.Meter, Logger: c.Logger,
 	}
-	return nil
+}
+
+// projection returns the configuration of the projection.
+func (c *Config) projection() projection.Config {
+	return projection.Config{Store: c.Store, Every: c.CheckpointEvery, BundleRuns: c.BundleRuns, StatsBatch: c.StatsBatch, Logger: c.Logger}
 }
 
 // Server schedules the runs of one partition and dispatches tasks to hosts. It does not
 // own the journal and the store: the caller closes them after Run has returned. The
 // methods are safe for concurrent use, except CheckSecrets.
 type Server struct {
+	*api.Services
+	*slotmove.Slots
 	cfg  Config
-	loop *loop
-	logs *logbook
-	hub  *hub
-
-	secrets   sealer
-	uploads   uploads
-	backfills turns
+	loop *core.Loop
 }
 
 // New loads the state from the store, replays the journal from there and returns a server
@@ -148,7 +131,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	l, err := load(&cfg)
+	l, err := core.Open(cfg.core(projection.New(cfg.projection())))
 	if err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
@@ -157,35 +140,22 @@ func New(cfg Config) (*Server, error) {
 
 // serve replays the rest of the journal and returns a server with the state of l. cfg is
 // the configuration of l.
-func serve(cfg Config, l *loop) (_ *Server, err error) {
-	if err := l.replay(); err != nil {
+func serve(cfg Config, l *core.Loop) (*Server, error) {
+	if err := l.BecomeOwner(); err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
-	l.resume()
-	s := &Server{cfg: cfg, loop: l, hub: l.hub, logs: newLogbook(cfg.Store, l.hub)}
-	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
-		return nil, fmt.Errorf("the key of the secrets: %w", err)
+	services, err := api.New(api.Config{
+		ID: cfg.ID, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect,
+		SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
 	}
+	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}
 	if err := s.observe(cfg.Meter); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return s, nil
-}
-
-// Register registers the server's gRPC services with r.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
-	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
-	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
-	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
-	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
-	apiv1.RegisterProducerServer(r, &producerAPI{s: s})
-	apiv1.RegisterWorkerServer(r, &workerAPI{s: s})
-	apiv1.RegisterGuestServer(r, &guestAPI{s: s})
-	apiv1.RegisterValuesServer(r, &valuesAPI{s: s})
-	apiv1.RegisterSecretsServer(r, &secretsAPI{s: s})
-	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
-	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }
 
 // Run runs the server until ctx ends, then brings the store up to date and returns nil.
@@ -193,8 +163,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // durable, and the process should end. Run is called once.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.loop.run(ctx) })
-	g.Go(func() error { return s.loop.writeCheckpoints() })
+	g.Go(func() error { return s.loop.Run(ctx) })
+	g.Go(func() error { return s.loop.WriteCheckpoints() })
 	g.Go(func() error { return s.snapshots(ctx) })
 	return g.Wait()
 }
@@ -204,24 +174,16 @@ func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
 
 // CaughtUp waits until the store includes all records that were made before the call. If
 // the disk is full it returns nil early, and readers see an older state.
-func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }
-
-// Load is the load of a server as it reports it to the nameserver and the balancer.
-type Load struct {
-	ScheduleRate float64          // armed and triggered runs a second, an average with a half-life of 30 s
-	Hosts        int              // connected hosts
-	Zone         string           // the most frequent label "zone" of these hosts; "": no host has one
-	Apps         []string         // apps whose primary partition is this one, sorted
-	Shares       map[string]Share // of active and split apps; nil without [Config.Remote]
-}
+func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.CaughtUp(ctx) }
 
 // Load returns the server's load.
-func (s *Server) Load(ctx context.Context) (Load, error) {
-	return ask(ctx, s.loop, func(l *loop) (Load, error) {
-		ld := l.load()
-		if l.cfg.Remote != nil {
-			ld.Shares = l.shares()
-		}
-		return ld, nil
+func (s *Server) Load(ctx context.Context) (core.Load, error) {
+	return core.Ask(ctx, s.loop, func(l *core.Loop) (core.Load, error) {
+		return l.Load(), nil
 	})
+}
+
+// HostDemand returns the hosts and the demand for more. The server calls it about once a second.
+func (s *Server) HostDemand(ctx context.Context) (core.HostDemand, error) {
+	return core.Ask(ctx, s.loop, func(l *core.Loop) (core.HostDemand, error) { return l.Demand.HostDemand(), nil })
 }

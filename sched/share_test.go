@@ -102,7 +102,7 @@ func (p *two) kill(i, n int, f func()) {
 	w.start()
 }
 
-// copyApp copies the app-wide state from the primary partition u to the partition v.
+// CopyApp copies the app-wide state from the primary partition u to the partition v.
 func (p *two) copyApp() {
 	p.t.Helper()
 	st, err := p.u.srv.State(context.Background(), "default")

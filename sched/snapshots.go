@@ -22,7 +22,7 @@ func (s *Server) snapshots(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.loop.done:
+		case <-s.loop.Mail.Done:
 			return nil
 		case <-tick.C:
 		}

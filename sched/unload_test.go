@@ -19,7 +19,7 @@ func (e *compiler) Unload(_ context.Context, digest string) error {
 	return nil
 }
 
-func (e *compiler) holds() (versions []string) {
+func (e *compiler) Holds() (versions []string) {
 	for _, v := range []string{"1", "2", "3"} {
 		if e.Loaded(modules.Digest(codeOf(v))) {
 			versions = append(versions, v)
@@ -44,7 +44,7 @@ func TestCollectedModulesLeaveHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := a.holds(); !slices.Equal(got, []string{"1", "2", "3"}) {
+		if got := a.Holds(); !slices.Equal(got, []string{"1", "2", "3"}) {
 			t.Fatalf("host a has loaded %v", got)
 		}
 		time.Sleep(2 * time.Hour)
@@ -56,18 +56,18 @@ func TestCollectedModulesLeaveHosts(t *testing.T) {
 			synctest.Wait()
 		}
 		collect(true)
-		if got := a.holds(); len(got) != 3 {
+		if got := a.Holds(); len(got) != 3 {
 			t.Errorf("after a dry run host a has %v", got)
 		}
 		collect(false)
 		for name, e := range map[string]*compiler{"a": a, "b": b} {
-			if got := e.holds(); !slices.Equal(got, []string{"2"}) {
+			if got := e.Holds(); !slices.Equal(got, []string{"2"}) {
 				t.Errorf("host %s keeps %v, want 2, which a job names", name, got)
 			}
 		}
 		c.pushVersions("1") // a push of the same bytes brings the module back
 		synctest.Wait()
-		if got := a.holds(); !slices.Equal(got, []string{"1", "2"}) {
+		if got := a.Holds(); !slices.Equal(got, []string{"1", "2"}) {
 			t.Errorf("host a has %v after version 1 was pushed again", got)
 		}
 

@@ -26,6 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -57,7 +58,7 @@ type world struct {
 
 	gathered func(app string, have int) bool // sched.Config.Gathered; nil: all hosts are connected
 
-	remote sched.Remote  // the other partitions; nil: none
+	remote api.Remote    // the other partitions; nil: none
 	srv    *sched.Server // the running server
 
 	secretKey []byte
@@ -223,12 +224,12 @@ func (w *world) start() {
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
 		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
-		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (sched.ModuleInfo, error) {
+		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (api.ModuleInfo, error) {
 			code, err := upload.Bytes()
 			if err != nil {
-				return sched.ModuleInfo{}, err
+				return api.ModuleInfo{}, err
 			}
-			return sched.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
+			return api.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
 	}
 	srv, err := w.serve(cfg)

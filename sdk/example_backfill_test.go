@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -42,8 +43,8 @@ func scheduler() (address string, stop func()) {
 	}
 	s, err := sched.New(sched.Config{
 		ID: "example", Journal: journal, Store: view, Modules: blobs,
-		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{}, errors.New("this server takes no modules")
+		Inspect: func(context.Context, *modules.Upload, string) (api.ModuleInfo, error) {
+			return api.ModuleInfo{}, errors.New("this server takes no modules")
 		},
 	})
 	if err != nil {

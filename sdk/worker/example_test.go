@@ -19,6 +19,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -46,8 +47,8 @@ func serve() (address string, stop func()) {
 	}
 	scheduler, err := sched.New(sched.Config{
 		ID: "example", Journal: journal, Store: view, Modules: blobs,
-		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{}, errors.New("this server takes no modules")
+		Inspect: func(context.Context, *modules.Upload, string) (api.ModuleInfo, error) {
+			return api.ModuleInfo{}, errors.New("this server takes no modules")
 		},
 	})
 	if err != nil {

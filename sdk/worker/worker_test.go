@@ -28,6 +28,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -77,8 +78,8 @@ func (w *world) start() {
 	}
 	srv, err := sched.New(sched.Config{
 		ID: "srv", Journal: j, Store: st, Modules: mods,
-		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{}, errors.New("there are no modules here")
+		Inspect: func(context.Context, *modules.Upload, string) (api.ModuleInfo, error) {
+			return api.ModuleInfo{}, errors.New("there are no modules here")
 		},
 	})
 	if err != nil {

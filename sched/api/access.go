@@ -1,0 +1,40 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+)
+
+type accessAPI struct {
+	apiv1.UnimplementedModuleAccessServer
+	s *Services
+}
+
+func (a *accessAPI) PutGrants(ctx context.Context, req *apiv1.PutGrantsRequest) (*apiv1.ModuleGrants, error) {
+	m := &apiv1.ModuleGrants{App: core.AppOf(req.GetGrants().GetApp()), Module: req.GetGrants().GetModule(), Grants: proto.CloneOf(req.GetGrants().GetGrants())}
+	if err := errors.Join(naming.Check("app", m.App), job.CheckGranted(m.Module, m.Grants), job.CheckGrants(m.Grants)); err != nil {
+		return nil, core.Invalid(err)
+	}
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ModuleGrants, error) { return l.Guests.PutGrants(m) })
+}
+
+func (a *accessAPI) GetGrants(ctx context.Context, req *apiv1.GetGrantsRequest) (*apiv1.ModuleGrants, error) {
+	app := core.AppOf(req.App)
+	if err := errors.Join(naming.Check("app", app), job.CheckGranted(req.Module, nil)); err != nil {
+		return nil, core.Invalid(err)
+	}
+	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ModuleGrants, error) { return l.Guests.GrantsMessage(app, req.Module), nil })
+}
+
+func (a *accessAPI) ListGrants(ctx context.Context, req *apiv1.ListGrantsRequest) (*apiv1.ListGrantsResponse, error) {
+	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListGrantsResponse, error) {
+		return &apiv1.ListGrantsResponse{Grants: l.Guests.ListGrants(core.AppOf(req.App))}, nil
+	})
+}

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+)
+
+type clusterAPI struct {
+	apiv1.UnimplementedClusterServer
+	s *Services
+}
+
+func (a *clusterAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return version.Message(), nil
+}
+
+func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListHostsResponse, error) {
+		resp := &apiv1.ListHostsResponse{Hosts: l.HostMessages()}
+		slices.SortFunc(resp.Hosts, func(a, b *apiv1.Host) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Id, b.Id))
+		})
+		return resp, nil
+	})
+}
+
+func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
+	o, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Overview, error) { return l.Overview(core.AppOf(req.App)), nil })
+	if err != nil {
+		return nil, err
+	}
+	st := a.s.cfg.Store.Stats()
+	o.Disk = &apiv1.Disk{
+		TotalBytes: st.Total, FreeBytes: st.Free,
+		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Keys + st.Logs,
+	}
+	return o, nil
+}
+
+// TraceParent returns the W3C trace context of a call, in the format of the traceparent
+// header: that of the server's span, or else the one that the caller sent; "": none.
+func TraceParent(ctx context.Context) string {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		return carrier["traceparent"]
+	}
+	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 && len(v[0]) == 55 {
+		return v[0]
+	}
+	return ""
+}

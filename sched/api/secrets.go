@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+)
+
+type secretsAPI struct {
+	apiv1.UnimplementedSecretsServer
+	s *Services
+}
+
+func secretMessage(app string, row *apiv1.SecretRow) *apiv1.Secret {
+	return &apiv1.Secret{
+		App: app, Name: row.Name, Version: row.Version,
+		CreatedAt: timestamppb.New(time.UnixMilli(row.CreatedMs)), UpdatedAt: timestamppb.New(time.UnixMilli(row.UpdatedMs)),
+	}
+}
+
+// SetSecret seals the value before it passes it to the loop.
+func (a *secretsAPI) SetSecret(ctx context.Context, req *apiv1.SetSecretRequest) (*apiv1.Secret, error) {
+	app := core.AppOf(req.App)
+	if err := errors.Join(naming.Check("app", app), naming.Check("name", req.Name)); err != nil {
+		return nil, core.Invalid(err)
+	}
+	value, err := oneValue("value", req.Value, req.ValueBytes)
+	if err != nil {
+		return nil, err
+	}
+	if len(value) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "the value is empty: `wheelwork secret delete` removes a secret")
+	}
+	sealed, err := a.s.secrets.seal(app, req.Name, value)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Secret, error) {
+		row, err := l.Guests.SetSecret(app, req.Name, sealed)
+		if err != nil {
+			return nil, err
+		}
+		return secretMessage(app, row), nil
+	})
+}
+
+func (a *secretsAPI) ListSecrets(ctx context.Context, req *apiv1.ListSecretsRequest) (*apiv1.ListSecretsResponse, error) {
+	app := core.AppOf(req.App)
+	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListSecretsResponse, error) {
+		resp := &apiv1.ListSecretsResponse{}
+		for _, row := range l.Guests.Secrets(app) {
+			resp.Secrets = append(resp.Secrets, secretMessage(app, row))
+		}
+		return resp, nil
+	})
+}
+
+func (a *secretsAPI) DeleteSecret(ctx context.Context, req *apiv1.DeleteSecretRequest) (*apiv1.DeleteSecretResponse, error) {
+	app := core.AppOf(req.App)
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.DeleteSecretResponse, error) {
+		return &apiv1.DeleteSecretResponse{}, l.Guests.DeleteSecret(app, req.Name)
+	})
+}
+
+// openSecret returns the value of a secret for a handler. The caller has checked that the
+// handler may use it.
+func (s *Services) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
+	value, err := s.secrets.open(app, row.Name, row.Sealed)
+	if err != nil {
+		s.cfg.Logger.Error("a secret cannot be opened", "app", app, "secret", row.Name, "error", err)
+		return nil, status.Error(codes.DataLoss, fmt.Sprintf("secret %s: %v", row.Name, err))
+	}
+	return value, nil
+}
+
+// CheckSecrets returns an error if the server's key does not open one of its secrets. It
+// is called before Run, and not concurrently with it.
+func (s *Services) CheckSecrets() error {
+	var other int
+	var first string
+	for _, app := range s.loop.AppNames() {
+		for _, row := range s.loop.Guests.Secrets(app) {
+			if _, err := s.secrets.open(app, row.Name, row.Sealed); err == nil {
+				continue
+			}
+			if other++; other == 1 {
+				first = fmt.Sprintf("%s of app %s", row.Name, app)
+			}
+		}
+	}
+	if other == 0 {
+		return nil
+	}
+	return fmt.Errorf("the server's key does not open %d of the secrets that are kept, among them %s: they were sealed with another key", other, first)
+}

@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/grpc"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// Config configures the services. All fields but Remote and Ingress are required.
+type Config struct {
+	ID    string
+	Epoch uint64
+
+	Loop    *core.Loop
+	Store   *store.Store
+	Modules *modules.Store
+	// Journal reports the size of the journal.
+	Journal interface{ Bytes() int64 }
+	// Inspect is the upload verifier, see [ModuleInfo]. It returns an error of one sentence
+	// that says why a module is refused.
+	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
+
+	SecretKey []byte // seals the secrets of apps, 32 bytes; nil: the server refuses secrets
+	Remote    Remote // calls the other partitions; nil: there are none
+	Ingress   Ingress
+	Sync      string // what durable means for the journal: always, interval or os
+	Logger    *slog.Logger
+}
+
+// Services are the gRPC services of one partition, and the calls of other partitions. The
+// methods are safe for concurrent use, except CheckSecrets.
+type Services struct {
+	cfg  Config
+	loop *core.Loop
+	logs *logbook
+	hub  *core.Hub
+
+	secrets   sealer
+	uploads   uploads
+	backfills turns
+}
+
+// New returns services for a loop.
+func New(cfg Config) (_ *Services, err error) {
+	s := &Services{cfg: cfg, loop: cfg.Loop, hub: cfg.Loop.Hub, logs: newLogbook(cfg.Store, cfg.Loop.Hub)}
+	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
+		return nil, fmt.Errorf("the key of the secrets: %w", err)
+	}
+	return s, nil
+}
+
+// Ingress accepts commands that are applied later. Implementations are safe for
+// concurrent use.
+type Ingress interface {
+	// Accept makes the commands durable and then calls done once, with a result for each
+	// command in order, or with an error. If Accept itself returns an error, nothing was
+	// accepted and it does not call done.
+	Accept(commands []*apiv1.Command, origin string, done func([]*apiv1.CommandResult, error)) error
+}
+
+// ModuleInfo is what the upload verifier finds in a module.
+type ModuleInfo struct {
+	Digest      string // SHA-256 of the upload, to which Inspect has appended a separate manifest
+	Kind        string // command or reactor
+	Handlers    []string
+	Imports     []string
+	Needs       []string      // abilities that a host must advertise to run it
+	Requests    *apiv1.Grants // capabilities that its manifest asks for; nil: none
+	Interpreter string        // digest of the interpreter of a script; "": it is no script
+	// GetInterpreter is a text for users that says how to upload the interpreter.
+	GetInterpreter string
+}
+
+// Register registers the server's gRPC services with r.
+func (s *Services) Register(r grpc.ServiceRegistrar) {
+	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
+	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
+	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
+	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
+	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
+	apiv1.RegisterProducerServer(r, &producerAPI{s: s})
+	apiv1.RegisterWorkerServer(r, &workerAPI{s: s})
+	apiv1.RegisterGuestServer(r, &guestAPI{s: s})
+	apiv1.RegisterValuesServer(r, &valuesAPI{s: s})
+	apiv1.RegisterSecretsServer(r, &secretsAPI{s: s})
+	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
+	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
+}

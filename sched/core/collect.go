@@ -1,0 +1,145 @@
+package core
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// deleteModule records that the bytes of a version are deleted. It accepts a version that was
+// deleted before, because an earlier call may have ended before it deleted the file.
+func (ca *Catalog) deleteModule(app, ref string, force bool) (*apiv1.Module, error) {
+	a := ca.l.State.apps[app]
+	if a == nil || a.version(ref) == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, app)
+	}
+	if err := a.errIfSplit(); err != nil {
+		return nil, err
+	}
+	m := proto.CloneOf(a.version(ref))
+	if !force {
+		if err := referenced("module "+ref, ca.versionNamers(a, m)); err != nil {
+			return nil, err
+		}
+	}
+	if err := ca.l.commits.refuseChange(); err != nil {
+		return nil, err
+	}
+	m.CollectedAt = timestamppb.New(ca.l.clock.now)
+	ca.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
+	return m, nil
+}
+
+// collect records that the bytes of an app's versions are deleted, if nothing refers to the
+// versions and they have reached age. With DryRun it only returns them.
+func (ca *Catalog) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
+	resp := &apiv1.CollectModulesResponse{}
+	a := ca.l.State.apps[app]
+	if a == nil {
+		return resp, nil
+	}
+	if !dryRun {
+		if err := ca.l.commits.refuseChange(); err != nil {
+			return nil, err
+		}
+	}
+	refs, goes := a.referred(), map[*apiv1.Module]bool{}
+	for ref, m := range a.slots[job.ModuleSlot].Modules {
+		goes[m] = m.CollectedAt == nil && !refs[ref] && ca.l.clock.now.Sub(m.CreatedAt.AsTime()) >= age
+	}
+	// The interpreter of a script is needed as long as the script is.
+	needed := map[string]bool{}
+	for _, other := range ca.l.State.apps {
+		for _, m := range other.slots[job.ModuleSlot].Modules {
+			if m.CollectedAt == nil && !goes[m] {
+				needed[m.Interpreter] = true
+			}
+		}
+	}
+	for m := range goes {
+		goes[m] = goes[m] && !needed[m.Digest]
+	}
+	// Versions, also of different apps, may have the same bytes. All of them must be
+	// unused before the bytes can be deleted.
+	stillNeeded := map[string]bool{}
+	for _, other := range ca.l.State.apps {
+		for _, m := range other.slots[job.ModuleSlot].Modules {
+			if m.CollectedAt == nil && !goes[m] {
+				stillNeeded[m.Digest] = true
+			}
+		}
+	}
+	for _, m := range ca.Modules(app) {
+		switch {
+		case m.CollectedAt != nil:
+			continue
+		case !goes[m] || stillNeeded[m.Digest]:
+			resp.Kept++
+			continue
+		}
+		m = proto.CloneOf(m)
+		m.CollectedAt = timestamppb.New(ca.l.clock.now)
+		resp.Collected = append(resp.Collected, m)
+		if !dryRun {
+			ca.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
+		}
+	}
+	return resp, nil
+}
+
+// Collected is the result of a collection.
+type Collected struct {
+	Resp  *apiv1.CollectModulesResponse
+	Named map[string]bool // the digests of all versions with bytes, of all apps
+	At    time.Time
+}
+
+// CollectThen is collect with an answer when its records are durable. Then it also asks
+// the hosts to drop the versions.
+func (ca *Catalog) CollectThen(app string, age time.Duration, dryRun bool, answer func(*Collected, error)) {
+	err := ca.l.State.apps[app].errIfSplit()
+	var resp *apiv1.CollectModulesResponse
+	if err == nil {
+		resp, err = ca.collect(app, age, dryRun)
+	}
+	if err != nil {
+		answer(nil, err)
+		return
+	}
+	c := &Collected{resp, ca.named(resp.Collected), ca.l.clock.now}
+	ca.l.commits.onDurable(func(err error) {
+		if err == nil && !dryRun {
+			ca.l.Sessions.unload(resp.Collected)
+		}
+		answer(c, err)
+	})
+}
+
+// Deleted is the result of the deletion of a version.
+type Deleted struct {
+	Digest string
+	Named  bool // another version has the same bytes
+}
+
+// DeleteThen is deleteModule with an answer when its record is durable. Then it also asks
+// the hosts to drop the version.
+func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted, error)) {
+	m, err := ca.deleteModule(app, ref, force)
+	if err != nil {
+		answer(nil, err)
+		return
+	}
+	d := &Deleted{m.Digest, ca.named(nil)[m.Digest]}
+	ca.l.commits.onDurable(func(err error) {
+		if err == nil && !d.Named {
+			ca.l.Sessions.unload([]*apiv1.Module{m})
+		}
+		answer(d, err)
+	})
+}

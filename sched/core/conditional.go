@@ -1,0 +1,40 @@
+package core
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// Condition says which state of a job a change requires. The zero value allows any state.
+type Condition struct {
+	Etag    string // the etag that an existing job must have; "": any
+	IfMatch string // the etag of a job that must exist; "*": any etag; "": the job may be missing
+}
+
+// anyEtag as IfMatch requires that the job exists, with any etag.
+const anyEtag = "*"
+
+// check fails with the code Aborted if a job does not meet the condition, because the caller
+// has not seen its current definition. j is nil if there is no job.
+func (c Condition) check(name string, j *job.Job) error {
+	if c == (Condition{}) {
+		return nil
+	}
+	now := ""
+	if j != nil {
+		now = j.Etag()
+	}
+	switch {
+	case j == nil && c.IfMatch != "":
+		return Refused(codes.Aborted, fmt.Sprintf("job %s is not there, and the change is for one that is: it was deleted, or never created", name),
+			&apiv1.Refusal{Reason: reasonChanged})
+	case c.IfMatch != "" && c.IfMatch != anyEtag && c.IfMatch != now, j != nil && c.Etag != "" && c.Etag != now:
+		return Refused(codes.Aborted, fmt.Sprintf("job %s was changed meanwhile: its etag is %s; read it again, and change what it is now", name, now),
+			&apiv1.Refusal{Reason: reasonChanged, Etag: now})
+	}
+	return nil
+}

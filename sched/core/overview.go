@@ -1,0 +1,239 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched/projection"
+)
+
+// Overview reads counters. Only the dispatched and sleeping runs of the app are counted one
+// by one, over the runs of the hosts.
+func (l *Loop) Overview(name string) *apiv1.Overview {
+	o := &apiv1.Overview{ServerTime: timestamppb.New(l.clock.now), Writable: true}
+	if err := l.commits.refuse(); err != nil {
+		o.Writable, o.NotWritableReason = false, status.Convert(err).Message()
+	}
+	for _, h := range l.Sessions.hosts {
+		switch {
+		case !h.Serves(name):
+		case h.Connected:
+			o.HostsUp++
+		default:
+			o.HostsLost++
+		}
+	}
+	p50, p99 := l.Stats.late.quantiles()
+	o.LatenessP50Ms, o.LatenessP99Ms = float64(p50)/1e6, float64(p99)/1e6
+	a := l.State.apps[name]
+	if a == nil {
+		a = &app{}
+	}
+	for _, s := range a.slots {
+		if s == nil {
+			continue
+		}
+		o.Jobs += int64(s.Jobs.Len())
+		o.Armed += int64(s.Live(job.Armed))
+		o.Queued += int64(s.Live(job.Queued))
+		o.Running += int64(s.Live(job.Running))
+		o.Waiting += int64(s.Live(job.Waiting))
+	}
+	o.Dispatched, o.Sleeping = l.Sessions.atHosts(a)
+	o.Armed -= int64(a.fair.Queue.Armed) // armed runs whose time has come count as queued
+	o.Queued += int64(a.fair.Queue.Armed)
+	o.SucceededTotal, o.FailedTotal = a.rows.Count.Succeeded, a.rows.Count.Failed
+	const shown = 60
+	for at := projection.MinuteOf(l.clock.nowMs) - shown + 1; at <= projection.MinuteOf(l.clock.nowMs); at++ {
+		m := a.rows.Past(at)
+		o.Minutes = append(o.Minutes, &apiv1.Minute{
+			Start: timestamppb.New(time.Unix(at*60, 0)), Accepted: m.GetAccepted(), Succeeded: m.GetSucceeded(), Failed: m.GetFailed(),
+		})
+	}
+	return o
+}
+
+// Shown returns a run that is live, or has ended and may not be in the history yet; nil:
+// there is none.
+func (l *Loop) Shown(app string, id job.RunID) (*apiv1.Run, error) {
+	if r := l.State.LiveRun(app, id); r != nil {
+		return l.message(r), nil
+	}
+	value := l.View.Recent(app, id)
+	if value == nil {
+		return nil, nil
+	}
+	row := &apiv1.RunRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return nil, err
+	}
+	return job.RunMessage(row, l.clock.now), nil
+}
+
+// message returns a live run as the API shows it.
+func (l *Loop) message(r *job.Run) *apiv1.Run {
+	m := job.RunMessage(l.Sessions.row(r), l.clock.now)
+	m.Progress = l.Sessions.progress[r.ID]
+	if lag := l.timing.ahead.lag(r); lag > 0 && m.NextAttemptAt != nil {
+		m.NextAttemptAt = timestamppb.New(time.UnixMilli(r.RetryMs - lag))
+	}
+	if !r.HasNodes() {
+		return m
+	}
+	for i, n := range r.Nodes.Rows { // the rows do not have each state of a node's run
+		if job.State(n.State) != job.Running {
+			continue
+		}
+		if run := l.State.LiveRun(r.App, job.RunID(n.Run)); run != nil {
+			m.Nodes[i].State, m.Nodes[i].StartedAt = string(l.Sessions.state(run)), nil
+			if at := l.Sessions.handlerMs(run); at > 0 {
+				m.Nodes[i].StartedAt = timestamppb.New(time.UnixMilli(at))
+			}
+		}
+	}
+	return m
+}
+
+// JobMessage returns a job as the API shows it.
+func (l *Loop) JobMessage(j *job.Job) *apiv1.Job {
+	m := j.Message(l.clock.now)
+	if next := l.timing.ahead.next(j); next != j.NextMs {
+		m.NextAt = timestamppb.New(time.UnixMilli(next))
+	}
+	return m
+}
+
+// Load returns the load of the server.
+func (l *Loop) Load() Load {
+	ld := Load{ScheduleRate: l.Stats.rate.value(l.clock.now)}
+	zones := map[string]int{}
+	for _, h := range l.Sessions.hosts {
+		if h.Connected {
+			ld.Hosts++
+			if zone := h.Hello.Labels["zone"]; zone != "" {
+				zones[zone]++
+			}
+		}
+	}
+	for zone, n := range zones {
+		if m := zones[ld.Zone]; n > m || n == m && zone < ld.Zone {
+			ld.Zone = zone
+		}
+	}
+	for name, a := range l.State.apps {
+		if a.primary() == "" {
+			ld.Apps = append(ld.Apps, name)
+		}
+	}
+	slices.Sort(ld.Apps)
+	if l.cfg.Cluster {
+		ld.Shares = l.Moves.shares()
+	}
+	return ld
+}
+
+// AppNames returns the names of the apps, sorted.
+func (l *Loop) AppNames() []string { return slices.Sorted(maps.Keys(l.State.apps)) }
+
+// AppMessage returns an app as the API shows it; nil: there is none.
+func (l *Loop) AppMessage(name string) *apiv1.App {
+	if a := l.State.apps[name]; a != nil {
+		return a.message()
+	}
+	return nil
+}
+
+// RunFilter says which live runs a list shows.
+type RunFilter struct {
+	App       string
+	Job, Host string // "": any
+	States    []job.State
+}
+
+// Newest returns up to limit live runs, the newest first. If before is not 0, it returns
+// only runs that were accepted before the one with that serial. more is the argument before
+// for the next page; 0: there is none.
+func (l *Loop) Newest(f RunFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64) {
+	a := l.State.apps[f.App]
+	if a == nil {
+		return nil, 0
+	}
+	found, more := a.live.newest(before, limit, func(r *job.Run) bool {
+		state := l.Sessions.state(r)
+		if state == job.Armed && l.timing.due(r) {
+			state = job.Queued
+		}
+		return l.State.LiveRun(f.App, r.ID) == r && slices.Contains(f.States, state) &&
+			(f.Job == "" || r.Job == f.Job) && (f.Host == "" || r.Host == f.Host)
+	})
+	for _, r := range found {
+		m := job.RunMessage(l.Sessions.row(r), l.clock.now)
+		m.Progress = l.Sessions.progress[r.ID]
+		runs = append(runs, m)
+	}
+	return runs, more
+}
+
+// Counts are the numbers of live runs and of hosts.
+type Counts struct {
+	Live, Up, Lost int
+	AtHosts        map[job.State]int // by dispatched, running and sleeping
+}
+
+// Counts returns the numbers of live runs and of hosts.
+func (l *Loop) Counts() Counts {
+	c := Counts{Live: l.State.live, AtHosts: map[job.State]int{}}
+	for _, h := range l.Sessions.hosts {
+		if h.Connected {
+			c.Up++
+		} else {
+			c.Lost++
+		}
+		l.Sessions.countStates(h, c.AtHosts)
+	}
+	return c
+}
+
+// HostMessages returns the hosts as the API shows them, in no order.
+func (l *Loop) HostMessages() (all []*apiv1.Host) {
+	for _, h := range l.Sessions.hosts {
+		all = append(all, h.Message(l.cfg.ID))
+	}
+	return all
+}
+
+// Load is the load of a server as it reports it to the nameserver and the balancer.
+type Load struct {
+	ScheduleRate float64          // armed and triggered runs a second, an average with a half-life of 30 s
+	Hosts        int              // connected hosts
+	Zone         string           // the most frequent label "zone" of these hosts; "": no host has one
+	Apps         []string         // apps whose primary partition is this one, sorted
+	Shares       map[string]Share // of active and split apps; nil without [Config.Remote]
+}
+
+// GetJob returns a job as the API shows it, with the reason why its next time is late.
+func (l *Loop) GetJob(app, name string) (*apiv1.Job, error) {
+	j := l.State.Job(app, name)
+	if j == nil {
+		return nil, noJob(app, name)
+	}
+	m := l.JobMessage(j)
+	m.NextWhy = l.timing.whyNext(j)
+	return m, nil
+}
+
+// RunRow returns the row of a live run, or the encoded row of a run that has ended and may
+// not be in the history yet.
+func (l *Loop) RunRow(app string, id job.RunID) (live *apiv1.RunRow, ended []byte) {
+	if r := l.State.LiveRun(app, id); r != nil {
+		return l.Sessions.row(r), nil
+	}
+	return nil, l.View.Recent(app, id)
+}

@@ -1,0 +1,290 @@
+package fair
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// Queue is the queue of an app's runs that may be dispatched. Higher priorities come
+// first. Within a priority the jobs take turns, so that very many runs of one job do not
+// delay those of another; the runs of a job keep their order. Runs of quick jobs are in a
+// lane of their own, because a host may take them when it takes no slow ones. Entries may
+// be stale: the reader checks the state of the run.
+type Queue struct {
+	Levels []*Level // by falling priority; few, and not removed when empty
+	n      int      // entries
+	Armed  int      // entries of runs that were armed when they were pushed
+}
+
+// Level has the runs of one priority.
+type Level struct {
+	priority int32
+	Lanes    [2]Lane // by QuickLane and slowLane
+}
+
+// The lanes of a level.
+const (
+	QuickLane = iota // of runs of quick jobs, see [IsQuick]
+	slowLane
+)
+
+// TurnOf is the number of runs of a job that leave the queue in one turn of the job, by
+// lane.
+var TurnOf = [2]int{QuickLane: 16, slowLane: 1}
+
+// Push adds a run, to the lane of quick or of slow runs of its priority.
+func (q *Queue) Push(r *job.Run, quick bool) {
+	q.n++
+	if r.State == job.Armed {
+		q.Armed++
+	}
+	at := slowLane
+	if quick {
+		at = QuickLane
+	}
+	lanes := &q.level(r.Policy.Priority).Lanes
+	if lanes[at].n == 0 {
+		lanes[at].Usage.Join(lanes[1-at].Usage.Used)
+	}
+	lanes[at].push(r)
+}
+
+// Lane returns the lane of runs of that pace and of the priority of r.
+func (q *Queue) Lane(r *job.Run, pace uint8) *Lane {
+	lv := q.level(r.Policy.Priority)
+	if IsQuick(pace) {
+		return &lv.Lanes[QuickLane]
+	}
+	return &lv.Lanes[slowLane]
+}
+
+// SlowIsNext reports whether the slow runs of the highest priority in the queue have used
+// no more time than the quick runs of that priority. It is false if that priority has no
+// slow runs.
+func (q *Queue) SlowIsNext() bool {
+	for _, lv := range q.Levels {
+		if lv.Lanes[slowLane].n > 0 {
+			return lv.Lanes[slowLane].Usage.Used <= lv.Lanes[QuickLane].Usage.Used
+		}
+		if lv.Lanes[QuickLane].n > 0 {
+			return false
+		}
+	}
+	return false
+}
+
+func (q *Queue) level(priority int32) *Level {
+	i := 0
+	for ; i < len(q.Levels) && q.Levels[i].priority >= priority; i++ {
+		if q.Levels[i].priority == priority {
+			return q.Levels[i]
+		}
+	}
+	lv := &Level{priority: priority}
+	q.Levels = slices.Insert(q.Levels, i, lv)
+	return lv
+}
+
+// Len returns the number of entries.
+func (q *Queue) Len() int { return q.n }
+
+// Pop removes and returns the next run of a lane of q that is not empty. turn is the
+// number of runs of a job in one turn.
+func (q *Queue) Pop(ln *Lane, turn int) *job.Run {
+	q.n--
+	w := ln.pop(turn)
+	if w.armed {
+		q.Armed--
+	}
+	return w.run
+}
+
+// Peek returns a run at the front of a lane of the highest priority; nil: q is empty.
+func (q *Queue) Peek() *job.Run {
+	for _, lv := range q.Levels {
+		for i := range lv.Lanes {
+			if r := lv.Lanes[i].Peek(); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// Lane is a ring of the turns of jobs. The turn of a job with one run has that run
+// itself; only a job with more runs needs a jobLine. The zero value is empty.
+type Lane struct {
+	Usage Usage  // of the runs of the lane that were dispatched
+	turns []turn // a ring with n turns from head on; its length is a power of two
+	head  int
+	n     int
+	lines map[*job.Job]*jobLine
+	taken int // runs that have left the queue in the turn at the front
+}
+
+// turn is an entry of a lane: one run, or the queue of one job.
+type turn struct {
+	waiting          // the run, if line is nil
+	line    *jobLine // nil: there is only one run
+}
+
+type waiting struct {
+	run   *job.Run
+	armed bool // state of the run when it was pushed
+}
+
+// jobLine is the queue of the runs of one job in a lane, from head on.
+type jobLine struct {
+	job  *job.Job
+	runs []waiting
+	head int
+}
+
+// isInLine is the mark of jobs of which a lane may have a turn, see [job.Job.Mark].
+const isInLine = 1 << 7
+
+// fetchAtOnce is the number of runs whose cache lines are prefetched together.
+const fetchAtOnce = 32
+
+// Len returns the number of turns; 0: the lane is empty.
+func (ln *Lane) Len() int { return ln.n }
+
+func (ln *Lane) push(r *job.Run) {
+	w, j := waiting{r, r.State == job.Armed}, r.Owner()
+	if j.Mark&isInLine == 0 {
+		j.Mark |= isInLine
+		ln.add(turn{waiting: w})
+		return
+	}
+	if line := ln.lines[j]; line != nil {
+		line.runs = append(line.runs, w)
+		return
+	}
+	// The job may have a turn with its first run, here or in another lane. It gets a
+	// second turn for its further runs.
+	line := &jobLine{job: j, runs: []waiting{w}}
+	if ln.lines == nil {
+		ln.lines = map[*job.Job]*jobLine{}
+	}
+	ln.lines[j] = line
+	ln.add(turn{line: line})
+}
+
+func (ln *Lane) add(t turn) {
+	if ln.n == len(ln.turns) {
+		turns := make([]turn, max(16, 2*ln.n))
+		k := copy(turns, ln.turns[ln.head:])
+		copy(turns[k:], ln.turns[:ln.head])
+		ln.turns, ln.head = turns, 0
+	}
+	ln.turns[(ln.head+ln.n)&(len(ln.turns)-1)] = t
+	ln.n++
+}
+
+// pass removes and returns the turn at the front.
+func (ln *Lane) pass() turn {
+	t := ln.turns[ln.head]
+	ln.turns[ln.head] = turn{}
+	ln.head = (ln.head + 1) & (len(ln.turns) - 1)
+	ln.taken = 0
+	if ln.n--; ln.n == 0 && len(ln.turns) > 1<<12 { // free the memory that a burst needed
+		ln.turns, ln.head = nil, 0
+	}
+	return t
+}
+
+// Peek returns the run at the front; nil: the lane is empty.
+func (ln *Lane) Peek() *job.Run {
+	if ln.n == 0 {
+		return nil
+	}
+	if t := &ln.turns[ln.head]; t.line == nil {
+		return t.run
+	} else {
+		return t.line.runs[t.line.head].run
+	}
+}
+
+// pop removes and returns the next run. After turn runs of a job, the job goes to the end
+// of the ring.
+func (ln *Lane) pop(turn int) waiting {
+	line := ln.turns[ln.head].line
+	if line == nil {
+		t := ln.pass()
+		if ln.lines[t.run.Owner()] == nil {
+			t.run.Owner().Mark &^= isInLine
+		}
+		return t.waiting
+	}
+	w := line.runs[line.head]
+	line.runs[line.head] = waiting{}
+	if line.head++; line.head > 1024 && line.head > len(line.runs)/2 {
+		n := copy(line.runs, line.runs[line.head:])
+		clear(line.runs[n:])
+		line.runs, line.head = line.runs[:n], 0
+	}
+	switch ln.taken++; {
+	case line.head == len(line.runs):
+		ln.pass()
+		delete(ln.lines, line.job)
+		line.job.Mark &^= isInLine
+	case ln.taken >= turn:
+		ln.add(ln.pass())
+	}
+	return w
+}
+
+// Fetch loads the memory of the next n runs, at most 32, into the processor's
+// cache before they are dispatched: they were accepted a while ago.
+func (ln *Lane) Fetch(n int) {
+	var near [fetchAtOnce]*job.Run
+	var wanted [fetchAtOnce]job.WantedRun
+	i := 0
+	for k := 0; k < ln.n && i < n; k++ {
+		t := &ln.turns[(ln.head+k)&(len(ln.turns)-1)]
+		if t.line == nil {
+			near[i] = t.run
+			i++
+			continue
+		}
+		for _, w := range t.line.runs[t.line.head:min(t.line.head+min(n-i, TurnOf[QuickLane]), len(t.line.runs))] {
+			near[i] = w.run
+			i++
+		}
+	}
+	job.FetchRuns(near[:i])
+	for k, r := range near[:i] {
+		wanted[k] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
+	}
+	job.FetchByID(wanted[:i])
+}
+
+// Coming has the minutes, since 1970, in which jobs of an app are planned. It may contain
+// planned times that were given up since.
+type Coming map[int64]struct{}
+
+func minuteOf(ms int64) int64 { return ms / time.Minute.Milliseconds() }
+
+// Add records a planned time.
+func (c *Coming) Add(ms int64) {
+	if *c == nil {
+		*c = Coming{}
+	}
+	(*c)[minuteOf(ms)] = struct{}{}
+}
+
+// Forget drops the minutes before the given one.
+func (c Coming) Forget(before int64) {
+	maps.DeleteFunc(c, func(m int64, _ struct{}) bool { return m < before })
+}
+
+// Within reports whether a time in the current minute or in the next one is planned.
+func (c Coming) Within(nowMs int64) bool {
+	at := minuteOf(nowMs)
+	_, now := c[at]
+	_, next := c[at+1]
+	return now || next
+}
