@@ -20,6 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	time.Local = time.UTC // the golden files have times
 	testscript.Main(m, map[string]func(){"wheelwork": func() { os.Exit(Main()) }})
 }
 
