@@ -18,7 +18,7 @@ func completionCommand(out io.Writer) *cobra.Command {
 			RunE:    func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 		}
 	}
-	return command.Group("completion", "Print a script that teaches a shell to complete commands",
+	return command.Group("completion", "Print a script that completes commands in a shell",
 		shell("bash", "source <(wheelwork completion bash)", func(root *cobra.Command) error { return root.GenBashCompletionV2(out, true) }),
 		shell("zsh", "source <(wheelwork completion zsh)", func(root *cobra.Command) error { return root.GenZshCompletion(out) }),
 		shell("fish", "wheelwork completion fish | source", func(root *cobra.Command) error { return root.GenFishCompletion(out, true) }),

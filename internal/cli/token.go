@@ -11,7 +11,7 @@ import (
 )
 
 func tokenCommand(printer *output.Printer) *cobra.Command {
-	return command.Group("token", "Make the tokens that processes know each other by", generateToken(printer))
+	return command.Group("token", "Create the tokens that processes authenticate with", generateToken(printer))
 }
 
 // generatedToken is the output about a new token; only the file contains the token.
@@ -26,8 +26,8 @@ func generateToken(printer *output.Printer) *cobra.Command {
 		Long: `Write a new token of 160 random bits to a file that only you may read (mode 0600).
 No server is needed. A file that exists is not replaced.
 
-Hosts and the processes that they join have one in common (--token-file). The
-nameserver and the servers have another one (--server-token-file), which no host gets.`,
+Hosts and the processes that they join share one token (--token-file). The nameserver
+and the servers share another one (--server-token-file), which hosts do not get.`,
 		Example: `  wheelwork token generate host-token
   wheelwork token generate server-token`,
 		Args: command.Arguments("FILE"),

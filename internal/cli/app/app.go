@@ -15,7 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// commands are the commands about an app and what it has beside jobs.
+// commands are the commands about apps, and about their calendars, values and secrets.
 type commands struct {
 	*output.Printer
 	*connect.Server
@@ -25,10 +25,10 @@ type commands struct {
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
-		command.Group("app", "See the apps that there are, and bound them", c.listApps(), c.getApp(), c.setApp()),
-		command.Group("calendar", "Keep sets of dates that schedules include or exclude",
+		command.Group("app", "List apps, and set their limits", c.listApps(), c.getApp(), c.setApp()),
+		command.Group("calendar", "Manage sets of dates that schedules include or exclude",
 			c.putCalendar(), c.getCalendar(), c.listCalendars(), c.deleteCalendar()),
-		command.Group("kv", "See and change the values that handlers keep", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
+		command.Group("kv", "Show and change the values that handlers store", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
 		command.Group("secret", "Store secrets for handlers; no command shows their values", c.setSecret(), c.listSecrets(), c.deleteSecret()),
 	}
 }
@@ -115,25 +115,25 @@ func (c *commands) setApp() *cobra.Command {
 	var weight int32
 	cmd := &cobra.Command{
 		Use:   "set APP",
-		Short: "Bound an app, or describe it",
-		Long: `Bound how often the jobs of an app start, all of them together, and what its
-handlers may keep; give it a larger share of the hosts; say which other apps may
-enqueue its jobs; have it take only modules that are signed; or describe it. What
-is not named stays as it is.`,
+		Short: "Set the limits of an app, or describe it",
+		Long: `Set the limits of an app: how often all its jobs together start, and how much its
+handlers may store. Give it a larger share of the hosts, name the other apps that
+may enqueue its jobs, require signed modules, or describe it. Settings without a
+flag do not change.`,
 		Example: `  wheelwork app set shop --rate 100/1s
   wheelwork app set shop --weight 3
   wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: command.Arguments("APP"),
 	}
-	cmd.Flags().StringVar(&rate, "rate", "", "starts in a time, as `N/TIME`: 100/1s, 5/1m; none: no limit")
+	cmd.Flags().StringVar(&rate, "rate", "", "most starts in a period, as `N/TIME`: 100/1s, 5/1m; none: no limit")
 	cmd.Flags().Int32Var(&weight, "weight", 0, "share of the hosts' time beside other apps that want it, 1 to 1000 (default 1)")
-	cmd.Flags().StringVar(&quota, "kv-quota", "", "what the keys and values of the app may take, as `SIZE`: 512KiB, 64MiB, 1GiB")
-	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if they were granted that; none: no other")
+	cmd.Flags().StringVar(&quota, "kv-quota", "", "most bytes of the keys and values of the app, as `SIZE`: 512KiB, 64MiB, 1GiB")
+	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if a grant allows it; none: no other app")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
-	cmd.Flags().BoolVar(&signed, "require-signed", false, "take and run only modules that a trusted key has signed")
+	cmd.Flags().BoolVar(&signed, "require-signed", false, "accept and run only modules that a trusted key has signed")
 	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
-	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to trust no more; may be repeated")
+	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to remove from the trusted ones; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
 			return command.Usage(cmd, "say what to set: --rate, --weight, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")

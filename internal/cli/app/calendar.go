@@ -25,7 +25,7 @@ func (c *commands) putCalendar() *cobra.Command {
 		Short: "Create or replace calendars from YAML, JSON or iCalendar",
 		Long: `Create or replace the calendars of a file: documents in YAML or JSON, or an
 iCalendar file (.ics), whose all-day events become dates. "-" reads standard
-input. The jobs that name a calendar are planned anew.`,
+input. The server plans the jobs that name a calendar again.`,
 		Example: `  wheelwork calendar put holidays.yaml
   wheelwork calendar put ferien.ics --name holidays
   echo '{"name":"weekend","days":["sat","sun"]}' | wheelwork calendar put -`,

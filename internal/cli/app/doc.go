@@ -1,3 +1,2 @@
-// Package app has the commands about an app and what it has beside jobs: its bounds,
-// calendars, values and secrets.
+// Package app has the commands about apps, and about their calendars, values and secrets.
 package app

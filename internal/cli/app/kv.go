@@ -58,7 +58,7 @@ func (c *commands) getValue() *cobra.Command {
 // reads it.
 func addExpect(cmd *cobra.Command) func() uint64 {
 	var expect uint64
-	cmd.Flags().Uint64Var(&expect, "expect-version", 0, "only if the value has this version; 0: only if there is none (default whatever is there)")
+	cmd.Flags().Uint64Var(&expect, "expect-version", 0, "only if the value has this version; 0: only if it does not exist (default any version)")
 	return func() uint64 {
 		if !cmd.Flags().Changed("expect-version") {
 			return sdk.AnyVersion
@@ -117,7 +117,7 @@ func (c *commands) listValues() *cobra.Command {
   wheelwork kv list rates --prefix e`,
 		Args: command.OptionalArgument("BUCKET"),
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin so")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys with this prefix")
 	cmd.RunE = c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return c.PrintAll(valueColumns, output.Records(client.Values(ctx, c.App, args[0], prefix), valueRecord))

@@ -34,15 +34,15 @@ func (c *commands) setSecret() *cobra.Command {
 		Use:   "set NAME",
 		Short: "Create or replace a secret; its value comes from standard input or a file",
 		Long: `Create or replace a secret. Its value is read from standard input, without the
-line break at its end, or from a file as it is. It is never an argument: those
-stand in the history of the shell and in the list of processes. No command shows
-it again; a handler gets it when its module asks for it and was granted it.`,
+line break at its end, or from a file as it is. It is never an argument: the
+history of the shell and the list of processes show arguments. No command shows
+the value; a handler gets it when its module requests it and a grant allows it.`,
 		Example: `  wheelwork secret set api-token
   printf %s "$TOKEN" | wheelwork secret set api-token
   wheelwork secret set tls-key --file key.pem`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 { // the argument is probably the value, so the error does not repeat it
-				return command.Usage(cmd, "the value of a secret is no argument: give it on standard input, as in \"printf %%s VALUE | wheelwork secret set NAME\", or with --file")
+				return command.Usage(cmd, "the value of a secret is not an argument: give it on standard input, as in \"printf %%s VALUE | wheelwork secret set NAME\", or with --file")
 			}
 			return command.Arguments("NAME")(cmd, args)
 		},

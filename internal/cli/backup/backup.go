@@ -38,22 +38,22 @@ func (c *commands) backup() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write all that a server keeps to a file, while it works or when it is stopped",
-		Long: `Write all that a server keeps to a file: jobs, runs, history and logs, the code of
-modules, secrets, calendars, what waits in the ingress, and the server's keys.
-The server works on; what it acknowledged before the command is in the file. Of a
-cluster any server is asked: it has all units, from whoever owns them.
-FILE gets its name when it is whole and has been read back; "-" is standard
-output. Whoever reads it can do what the administrator can: keep it so.
+		Short: "Write all data of a server to a file, while it runs or when it is stopped",
+		Long: `Write all data of a server to a file: jobs, runs, history and logs, the code of
+modules, secrets, calendars, commands that wait in the ingress, and the server's keys.
+The server continues to work; the file has all that it acknowledged before the
+command. Any server of a cluster can write the backup: it gets all partitions from
+their owners. FILE gets its name when it is complete and has been read back; "-" is
+standard output. A reader of the file has the rights of the administrator: protect it.
 
-With --data the directory of a server that is stopped is read, without it the
-server that --url names is asked.`,
+With --data the command reads the directory of a stopped server; without it, it asks
+the server that --url names.`,
 		Example: `  wheelwork backup --url http://127.0.0.1:7700 monday.wwb
   wheelwork backup --data /var/lib/wheelwork monday.wwb`,
 		Args: command.Arguments("FILE"),
 	}
-	cmd.Flags().StringVar(&data, "data", "", "data `directory` of a stopped server (default the server at --url is asked)")
-	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that is there")
+	cmd.Flags().StringVar(&data, "data", "", "data `directory` of a stopped server (default: ask the server at --url)")
+	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that exists")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		write := func(ctx context.Context, w io.Writer) error {
 			_, err := node.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
@@ -88,7 +88,7 @@ func (c *commands) backUp(ctx context.Context, file string, force bool, write fu
 	checked := make(chan found, 1)
 	go func() {
 		res, err := node.Check(ctx, r, c.Transfer("back up").Reached)
-		_ = r.CloseWithError(errors.Join(errors.New("the backup does not read back"), err)) // writes after the end fail
+		_ = r.CloseWithError(errors.Join(errors.New("the backup cannot be read back"), err)) // writes after the end fail
 		checked <- found{res, err}
 	}()
 	buffered := bufio.NewWriterSize(to, 1<<20)
@@ -115,7 +115,7 @@ func (c *commands) backupFile(file string, force bool) (to *os.File, done func(o
 	if file == "-" {
 		out, ok := c.Out.(*os.File)
 		if !ok {
-			return nil, nil, errors.New("standard output is no file")
+			return nil, nil, errors.New("standard output is not a file")
 		}
 		if output.IsTerminal(out) {
 			return nil, nil, command.Fail("usage", "a backup is not for a terminal: name a FILE, or send it to a program")
@@ -123,7 +123,7 @@ func (c *commands) backupFile(file string, force bool) (to *os.File, done func(o
 		return out, func(bool) error { return nil }, nil
 	}
 	if _, err := os.Stat(file); err == nil && !force {
-		return nil, nil, command.Fail("already_exists", "%s is there: name another FILE, or replace it with --force", file)
+		return nil, nil, command.Fail("already_exists", "%s exists: name another FILE, or replace it with --force", file)
 	}
 	to, err = os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".partial-*")
 	if err != nil {
@@ -177,17 +177,17 @@ func (c *commands) restore() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a data directory from a backup",
-		Long: `Make a data directory from a backup, for "wheelwork server --data" or, for a
-cluster, "wheelwork cluster init --data" and the server after it. A directory
-that is not empty is refused, and so is a backup that is damaged or cut short: it
-leaves nothing behind. A restore that was interrupted is run again.`,
+		Short: "Create a data directory from a backup",
+		Long: `Create a data directory from a backup, for "wheelwork server --data" or, for a
+cluster, "wheelwork cluster init --data" and the server after it. The command refuses
+a directory that is not empty. It also refuses a backup that is damaged or truncated,
+and then leaves nothing behind. Run an interrupted restore again.`,
 		Example: `  wheelwork restore monday.wwb --data /var/lib/wheelwork
   wheelwork restore monday.wwb --check`,
 		Args: command.Arguments("FILE"),
 	}
-	cmd.Flags().StringVar(&data, "data", "", "`directory` to make; an empty one may be there")
-	cmd.Flags().BoolVar(&check, "check", false, "read the backup to its end and say what it holds, and restore nothing")
+	cmd.Flags().StringVar(&data, "data", "", "`directory` to create; an empty one may exist")
+	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and show what it has, without a restore")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if (data == "") == !check {
 			return command.Usage(cmd, "give --data, the directory to restore to, or --check")

@@ -18,7 +18,7 @@ type commands struct {
 // Command returns the command "cluster".
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server}
-	return command.Group("cluster", "Begin, grow and look after a cluster of servers",
+	return command.Group("cluster", "Start, extend and manage a cluster of servers",
 		c.up(), c.initialize(), c.members(), c.remove(),
 		c.status(), c.drain(), c.undrain(), c.move(), c.split(), c.merge())
 }

@@ -15,14 +15,14 @@ func (c *commands) initialize() *cobra.Command {
 	var conf node.GrowConfig
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make the data directory of a stopped server that of the first server of a cluster",
-		Long: `Make the data directory of a stopped server that of the first server of a cluster.
-Everything stays: jobs, runs and their history, modules and aliases, secrets,
-calendars, and commands that wait in the ingress. The cluster's journal begins
-where the machine's own ends. What was interrupted is run again.
+		Short: "Turn a stopped server into the first server of a cluster",
+		Long: `Turn a stopped server into the first server of a cluster. Its data directory keeps
+jobs, runs and their history, modules and aliases, secrets, calendars, and commands
+that wait in the ingress. The journal of the cluster begins where the server's own
+journal ends. After an interruption, run the command again.
 
-The journal is in etcd, which runs inside the servers (the same --cluster-listen
-and --cluster-peer are given to the server afterwards), or beside them with
+The journal is in etcd, which runs inside the servers (give the server the same
+--cluster-listen and --cluster-peer afterwards), or beside them with
 --etcd-endpoints. The other servers join with empty directories and get the state
 from the first.`,
 		Example: `  wheelwork cluster init --data /var/lib/wheelwork
@@ -36,10 +36,10 @@ from the first.`,
 	flags.StringVar(&conf.Cluster.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members will reach it")
 	process.AddAdvertise(cmd, &conf.Cluster)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd beside the servers (default it is inside them)")
-	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the servers that share the journal")
+	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster")
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
-	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
+	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that signed the certificate of etcd")
 	log := process.AddLog(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		for _, name := range process.MemberFlags {
@@ -55,7 +55,7 @@ from the first.`,
 			return err
 		}
 		if g.Again {
-			c.Note("%s is of a cluster already", g.Data)
+			c.Note("%s belongs to a cluster already", g.Data)
 		}
 		columns := []string{"data", "group", "server", "records before the cluster", "waiting in the ingress", "key of the secrets", "old journal"}
 		return c.PrintOne(columns, output.Object(g, func() []output.Cell {

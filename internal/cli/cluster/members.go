@@ -73,10 +73,10 @@ func (c *commands) remove() *cobra.Command {
 	var conf node.EtcdConfig
 	cmd := &cobra.Command{
 		Use:   "remove MEMBER",
-		Short: "Take a member whose server is lost for good out of the cluster's etcd",
-		Long: `Take a member whose server is lost for good out of the cluster's etcd. A member
-that answers is refused. A server that comes back on the same address with an
-empty disk needs this not: started with --join it takes its old place.`,
+		Short: "Remove a member whose server is lost for good from the cluster's etcd",
+		Long: `Remove a member whose server is lost for good from the cluster's etcd. The command
+refuses a member that answers. A server that returns on the same address with an
+empty disk does not need this command: with --join it takes its old place.`,
 		Example: `  wheelwork cluster remove 10.0.0.6-2380 --etcd-endpoints https://10.0.0.5:2379`,
 		Args:    command.Arguments("MEMBER"),
 	}
@@ -98,5 +98,5 @@ func addEtcd(cmd *cobra.Command, conf *node.EtcdConfig) {
 	flags.StringSliceVar(&conf.Endpoints, "etcd-endpoints", []string{"http://127.0.0.1:2379"}, "`URLs` of the cluster's etcd: the --cluster-listen of its servers")
 	flags.StringVar(&conf.Cert, "etcd-cert", "", "`file` with a certificate to show to etcd")
 	flags.StringVar(&conf.Key, "etcd-key", "", "`file` with its key")
-	flags.StringVar(&conf.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
+	flags.StringVar(&conf.CA, "etcd-ca", "", "`file` with the authority that signed the certificate of etcd")
 }

@@ -17,18 +17,18 @@ func (c *commands) split() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "split APP",
 		Short: "Spread the jobs of an app over several partitions",
-		Long: `Spread the jobs of an app over several units, so that several servers schedule
-them. They move in sixteen slices, each of which stands still for a moment, while
-everything goes on. Jobs that refer to each other stay where the app began. The
-balancer leaves the app alone then, until --auto.`,
+		Long: `Spread the jobs of an app over several partitions, so that several servers schedule
+them. They move in sixteen slots; each slot pauses for a moment, and the others
+continue. Jobs that refer to each other stay in the primary partition of the app. The
+balancer does not move the app afterwards, until --auto.`,
 		Example: `  wheelwork cluster split shop --wait
   wheelwork cluster split shop --units 3
   wheelwork cluster split shop --auto`,
 		Args: command.Arguments("APP"),
 	}
-	cmd.Flags().IntVar(&partitions, "units", 0, "over how many `partitions` (default all)")
-	cmd.Flags().BoolVar(&auto, "auto", false, "leave it to the balancer again, which goes by the app's rate")
-	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are where they are to be")
+	cmd.Flags().IntVar(&partitions, "units", 0, "number of `partitions` (default all)")
+	cmd.Flags().BoolVar(&auto, "auto", false, "let the balancer place the app again, by its rate")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs have moved")
 	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
 		switch {
 		case auto && partitions != 0:
@@ -45,13 +45,13 @@ func (c *commands) merge() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "merge APP",
-		Short: "Bring the jobs of an app together in one partition",
-		Long: `Bring the jobs of an app back into the unit where it began. The balancer leaves the
-app alone then, until "wheelwork cluster split APP --auto".`,
+		Short: "Move the jobs of an app to one partition",
+		Long: `Move the jobs of an app back to its primary partition. The balancer does not move the
+app afterwards, until "wheelwork cluster split APP --auto".`,
 		Example: `  wheelwork cluster merge shop --wait`,
 		Args:    command.Arguments("APP"),
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are there")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs have moved")
 	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
 		return client.MergeApp(ctx, app)
 	})

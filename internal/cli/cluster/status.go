@@ -17,9 +17,9 @@ import (
 func (c *commands) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the servers of the cluster, and who owns which partition",
-		Long: `Show the servers of the cluster and its units. A unit is a group of apps with one
-owner and one journal; the other servers stand by it.`,
+		Short: "Show the servers of the cluster, and the owner of each partition",
+		Long: `Show the servers of the cluster and its partitions. A partition holds apps or parts of
+apps; it has one journal and one owner, and the other servers are its standbys.`,
 		Example: `  wheelwork cluster status
   wheelwork cluster status -o json | jq '.units[] | {name, owner, schedule_rate}'`,
 		Args: command.Arguments(),
@@ -37,13 +37,13 @@ func (c *commands) drain() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "drain SERVER",
-		Short: "Have a server give away what it owns, before it is stopped",
-		Long: `Have a server, named by its id or its address, give away what it owns. It goes on
-standing by, and gets nothing until "wheelwork cluster undrain SERVER".`,
+		Short: "Move the partitions of a server to other servers, before it is stopped",
+		Long: `Move the partitions of a server, named by its id or its address, to other servers. It
+stays a standby, and gets no partition until "wheelwork cluster undrain SERVER".`,
 		Example: `  wheelwork cluster drain 10.0.0.5:7700 --wait`,
 		Args:    command.Arguments("SERVER"),
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "return when the server owns nothing")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the server owns no partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		run := c.Call
 		if wait {
@@ -84,7 +84,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (c *commands) undrain() *cobra.Command {
 	return &cobra.Command{
 		Use:     "undrain SERVER",
-		Short:   "Let a server own something again",
+		Short:   "Let a server own partitions again",
 		Example: `  wheelwork cluster undrain 10.0.0.5:7700`,
 		Args:    command.Arguments("SERVER"),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
@@ -101,10 +101,10 @@ func (c *commands) move() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "move UNIT SERVER",
-		Short: "Have a partition go to a server",
-		Long: `Have a unit go to a server, named by its id or its address. Its jobs pause for a
-moment. It stays there for a while; afterwards the balancer may move it on, when
-the load of the servers asks for it.`,
+		Short: "Move a partition to a server",
+		Long: `Move a partition to a server, named by its id or its address. Its jobs pause for a
+moment. It stays there for a while; afterwards the balancer may move it again to
+balance the load of the servers.`,
 		Example: `  wheelwork cluster move main.2 10.0.0.5:7700 --wait`,
 		Args:    command.Arguments("UNIT", "SERVER"),
 	}

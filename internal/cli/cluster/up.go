@@ -19,22 +19,22 @@ func (c *commands) up() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a cluster on this machine, to try things out: servers and hosts as processes",
-		Long: `Run a nameserver, servers with etcd in them and hosts as processes of this machine,
-reachable from it only. It prints a link that signs you in to the console once, and
-where the token is. A process that ends, because you killed it, is started again after a second.
-Ctrl-C ends all of them, and so does the end of this process, whatever its cause.
-A second start on the same directory goes on with what is in it.`,
+		Long: `Run a nameserver, servers with etcd in them, and hosts as processes of this machine,
+reachable from this machine only. The command prints a link that signs you in to the
+console once, and the path of the token. A second after a process has ended, the
+command starts it again. Ctrl-C ends all of them, and so does any other end of this
+process. A second start with the same directory continues with its data.`,
 		Example: `  wheelwork cluster up --servers 3 --hosts 4 --data ~/wheelwork-cluster`,
 		Args:    command.Arguments(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&conf.Data, "data", "wheelwork-cluster", "`directory` that keeps everything")
+	flags.StringVar(&conf.Data, "data", "wheelwork-cluster", "`directory` for all data")
 	flags.IntVar(&conf.Servers, "servers", 3, "servers: 1, 3 or 5")
 	flags.IntVar(&conf.Hosts, "hosts", 4, "hosts")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
 	splitRate := process.AddSplitRate(cmd)
 	maxHosts := process.AddMaxHosts(cmd)
-	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; the others get the next ones that are free, and keep them")
+	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; each other server gets the next free one and keeps it")
 	log := process.AddLog(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		switch {

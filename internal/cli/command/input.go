@@ -44,7 +44,7 @@ func Confirm(cmd *cobra.Command, question string) error {
 	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr()) // the input ended without a line break
 	}
-	return Fail("canceled", "nothing was done: answer yes, or pass --yes where nobody can answer")
+	return Fail("canceled", "nothing was done: answer yes, or pass --yes in a script")
 }
 
 // Size parses a size in the notation of people: a number of bytes, KiB, MiB or GiB.

@@ -36,10 +36,10 @@ func New(root *cobra.Command, getenv func(string) string) *Server {
 	s := &Server{getenv: getenv}
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.URL, "url", cmp.Or(getenv("WHEELWORK_URL"), defaultURL), "address of the server, or WHEELWORK_URL")
-	flags.StringVar(&s.token, "token", "", "what the server knows you by, or WHEELWORK_TOKEN") // help would print a default
+	flags.StringVar(&s.token, "token", "", "token of the caller, or WHEELWORK_TOKEN") // help would print a default
 	flags.StringVar(&s.CACert, "ca-cert", getenv("WHEELWORK_CA_CERT"), "PEM `file` with the authority that signed the server's certificate, or WHEELWORK_CA_CERT (default the system's)")
 	flags.StringVar(&s.App, "app", cmp.Or(getenv("WHEELWORK_APP"), "default"), "the app that jobs, runs and modules belong to, or WHEELWORK_APP")
-	flags.DurationVar(&s.Timeout, "timeout", 0, "give up after this long, as 30s or 5m (default 30s for calls, none for what waits)")
+	flags.DurationVar(&s.Timeout, "timeout", 0, "end the command after this time, as 30s or 5m (default 30s for calls, none for commands that wait)")
 	return s
 }
 

@@ -21,7 +21,7 @@ type commands struct {
 // Command returns the command "cron".
 func Command(printer *output.Printer) *cobra.Command {
 	c := &commands{printer}
-	return command.Group("cron", "See what a cron expression means, without a server", c.next(), c.explain(), c.lint())
+	return command.Group("cron", "Show what a cron expression means, without a server", c.next(), c.explain(), c.lint())
 }
 
 // expression holds the flags about an expression that all cron commands share.
@@ -39,7 +39,7 @@ func (f *expression) add(cmd *cobra.Command) {
 	if err := flags.MarkDeprecated("overlap", "it is --fold now, and last is second"); err != nil {
 		panic(err) // the flag is missing in this program
 	}
-	flags.StringVar(&f.seed, "seed", "", "what H is hashed from: APP/JOB for a job's own schedule")
+	flags.StringVar(&f.seed, "seed", "", "text that H is hashed from: APP/JOB for the schedule of a job")
 	command.Complete(cmd, "dialect", "auto", "unix", "quartz")
 	command.Complete(cmd, "gap", "shift", "skip")
 	command.Complete(cmd, "fold", "first", "second", "both")
@@ -122,7 +122,7 @@ func (c *commands) explain() *cobra.Command {
 	var lang string
 	cmd := &cobra.Command{
 		Use:     "explain EXPR",
-		Short:   "Say an expression in words",
+		Short:   "Describe an expression in words",
 		Example: `  wheelwork cron explain "0 0 9 ? * MON-FRI" --lang zh`,
 		Args:    command.Arguments("EXPR"),
 	}
@@ -146,7 +146,7 @@ func (c *commands) lint() *cobra.Command {
 	var f expression
 	cmd := &cobra.Command{
 		Use:   "lint EXPR",
-		Short: "Warn of what may surprise; exit code 1 if there is something",
+		Short: "Warn of surprising times; exit code 1 if there are warnings",
 		Args:  command.Arguments("EXPR"),
 	}
 	f.add(cmd)

@@ -29,13 +29,13 @@ jobs that others depend on or run as nodes are applied first. Applying the
 same documents again changes nothing. "-f -" reads standard input. The field
 inputFile names a file, beside the document, that becomes the input. A document
 with an etag, which "job get -o json" shows, changes the job only while it has
-that etag: what others changed meanwhile is not lost.`,
+that etag, so that it does not undo changes of other users.`,
 		Example: `  wheelwork job apply -f totals.yaml
   wheelwork job export | wheelwork job apply -f - --url https://other:8700`,
 		Args: command.Arguments(),
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` with job documents, - for standard input; may be repeated")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check, and say what would change")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check, and show what would change")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(files) == 0 {
 			return command.Usage(cmd, "-f FILE is missing")

@@ -18,11 +18,11 @@ func (c *commands) backfill() *cobra.Command {
 	var from, until string
 	cmd := &cobra.Command{
 		Use:   "backfill JOB --from TIME [--until TIME]",
-		Short: "Make the runs that a schedule plans in a span of time, also in the past",
-		Long: `Make a run for each time that the schedule of a job plans from --from and before
---until. A time that has a run already gets no second one, so that the command
-can be repeated: after an interruption it goes on where it ended. --dry-run
-says how many runs that would be, and the first 100 of their times.`,
+		Short: "Create the runs that a schedule plans in a period, also in the past",
+		Long: `Create a run for each time that the schedule of a job plans from --from and before
+--until. A planned time that has a run gets no second one, so that you can repeat
+the command: after an interruption it continues. --dry-run shows the number of runs
+and the first 100 of their times.`,
 		Example: `  wheelwork job backfill totals --from 2026-03-01 --until 2026-03-08 --dry-run
   wheelwork job backfill totals --from 6h
   wheelwork job backfill totals --from 2026-03-01T00:00:00+08:00 --limit 1000 -o json`,
@@ -33,7 +33,7 @@ says how many runs that would be, and the first 100 of their times.`,
 	flags.StringVar(&from, "from", "", "the first `time`: RFC 3339, a date in UTC, or how long ago, as 6h")
 	flags.StringVar(&until, "until", "", "before this `time` (default now)")
 	flags.IntVar(&b.Limit, "limit", 0, "look at this many planned times at most (default all)")
-	flags.BoolVar(&b.DryRun, "dry-run", false, "only say which times")
+	flags.BoolVar(&b.DryRun, "dry-run", false, "only show the times")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		now := time.Now()
 		var err error
@@ -103,7 +103,7 @@ func (c *commands) doBackfill(ctx context.Context, client *sdk.Client, b sdk.Bac
 			return err
 		}
 		code, message := c.Explain(err)
-		return command.Fail(code, "%s; %d runs were accepted and %d times had one: go on with --from %s",
+		return command.Fail(code, "%s; %d runs were accepted and %d times had one: continue with --from %s",
 			message, done.Accepted, done.Existing, done.Next.UTC().Format(time.RFC3339Nano))
 	}
 	out := backfilled{App: b.App, Job: b.Job, DryRun: b.DryRun, Accepted: done.Accepted, Existing: done.Existing, Times: append([]time.Time{}, done.Times...)}

@@ -17,7 +17,7 @@ func (c *commands) bulk() *cobra.Command {
 		c.bulkAction(sdk.BulkPause, "Keep the schedules of many jobs from firing"),
 		c.bulkAction(sdk.BulkResume, "Let the schedules of many paused jobs fire again"),
 		c.bulkAction(sdk.BulkTrigger, "Run many jobs now"),
-		c.bulkAction(sdk.BulkDelete, "Delete many jobs; runs that were accepted go on"))
+		c.bulkAction(sdk.BulkDelete, "Delete many jobs; accepted runs continue"))
 }
 
 func (c *commands) bulkAction(action, short string) *cobra.Command {
@@ -26,8 +26,8 @@ func (c *commands) bulkAction(action, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   action + " [JOB...]",
 		Short: short + "; asks first",
-		Long: short + `: those that the names, --prefix and
---label, as far as they are given, all select. It says how many they are and
+		Long: short + `: those that match all of the
+names, --prefix and --label that are given. The command shows their number and
 asks, unless --yes is given.`,
 		Example: fmt.Sprintf(`  wheelwork job bulk %[1]s --label team=billing --dry-run
   wheelwork job bulk %[1]s --prefix tenant-17- --yes`, action),
@@ -35,13 +35,13 @@ asks, unless --yes is given.`,
 		ValidArgsFunction: c.completeJobs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&b.Prefix, "prefix", "", "only names that begin so")
-	flags.StringToStringVar(&b.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated: all of them")
+	flags.StringVar(&b.Prefix, "prefix", "", "only names with this prefix")
+	flags.StringToStringVar(&b.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	flags.BoolVar(&b.All, "all", false, "all jobs of the app")
 	flags.BoolVar(&b.DryRun, "dry-run", false, "only count")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
 	if action == sdk.BulkDelete {
-		flags.BoolVar(&b.Force, "force", false, "also jobs that others name which are not chosen")
+		flags.BoolVar(&b.Force, "force", false, "also jobs that jobs outside the selection name")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		b.App, b.Names = c.App, args
@@ -50,7 +50,7 @@ asks, unless --yes is given.`,
 		case !chosen && !b.All:
 			return command.Usage(cmd, "say which jobs: by name, --prefix or --label, or --all of them")
 		case chosen && b.All:
-			return command.Usage(cmd, "--all stands beside a choice: give one of them")
+			return command.Usage(cmd, "--all and a selection exclude each other: give one of them")
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			return c.doBulk(ctx, client, cmd, b, yes)

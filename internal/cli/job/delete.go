@@ -14,15 +14,15 @@ func (c *commands) delete() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "delete JOB...",
-		Short: "Delete jobs; runs that were accepted go on",
-		Long: `Delete jobs. Runs that were accepted go on. A job that another one depends on, or
-has as a node of its workflow, is kept, and the refusal names these: delete or
-change them first, or together with it in one command. --force deletes it all
-the same; the others stay, and do not run until the job is there again.`,
+		Short: "Delete jobs; accepted runs continue",
+		Long: `Delete jobs. Accepted runs continue. The server refuses to delete a job that another
+job depends on, or has as a node of its workflow, and names those jobs: delete or
+change them first, or delete all of them in one command. --force deletes the job
+anyway; the others stay, and do not run until the job exists again.`,
 		Args:              command.Arguments("JOB..."),
 		ValidArgsFunction: c.completeJobs,
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "also jobs that others name")
+	cmd.Flags().BoolVar(&force, "force", false, "also jobs that other jobs name")
 	cmd.RunE = c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
 		remove := client.Delete
 		if force {

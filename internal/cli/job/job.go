@@ -120,7 +120,7 @@ func (c *commands) list() *cobra.Command {
 			return c.printJobs(client.Jobs(ctx, q))
 		}),
 	}
-	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names that begin so")
+	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
 }
@@ -172,7 +172,7 @@ func (c *commands) toggle(name, short string, do func(*sdk.Client, context.Conte
 }
 
 func (c *commands) skipNext() *cobra.Command {
-	cmd := c.toggle("skip-next", "Give up the next planned time of a job; the ones after it stay", (*sdk.Client).SkipNext)
+	cmd := c.toggle("skip-next", "Skip the next planned time of a job; later ones stay", (*sdk.Client).SkipNext)
 	cmd.Example = `  wheelwork job skip-next totals
   wheelwork run list --job totals --state skipped --limit 1`
 	return cmd

@@ -23,12 +23,12 @@ func (c *commands) alias() *cobra.Command {
 		Use:   "alias [[APP/]NAME [ALIAS [VERSION]]]",
 		Short: "Point a name at a version of a module, with or without a canary",
 		Long: `Point ALIAS at VERSION: jobs whose handler names NAME@ALIAS run that version from
-then on. A run keeps the version that the alias stood for when the run was
-accepted, also when it is tried again. Without VERSION an alias is shown with its
-last changes, without ALIAS all are listed.
+then on. A run keeps the version that the alias had when the run was accepted, also
+for retries. Without VERSION the command shows the alias and its last changes,
+without ALIAS it lists all aliases.
 
-A canary takes a share of the runs, chosen by their ids. When more than a share of
-its attempts fail within a window it is rolled back by itself.`,
+A canary gets a share of the runs, selected by their ids. When more than a share of
+its attempts fail within a window, the server rolls it back.`,
 		Example: `  wheelwork module alias totals prod 3
   wheelwork module alias totals prod --canary 4 --percent 5 --max-failure 2% --window 15m
   wheelwork module alias totals prod 4 --when-ready
@@ -41,12 +41,12 @@ its attempts fail within a window it is rolled back by itself.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&canary, "canary", "", "`version` to put on trial")
-	flags.StringVar(&percent, "percent", "10", "of the runs go to the canary: above 0 and below 100")
+	flags.StringVar(&canary, "canary", "", "`version` to try as a canary")
+	flags.StringVar(&percent, "percent", "10", "percentage of the runs for the canary, above 0 and below 100")
 	flags.StringVar(&failure, "max-failure", "10%", "share of the canary's attempts that may fail, as 10% or 0.1")
-	flags.Int32Var(&attempts, "min-attempts", 20, "no verdict before so many attempts")
-	flags.StringVar(&window, "window", "10m", "time whose attempts count, 1m to 24h")
-	flags.BoolVar(&end, "end-canary", false, "end the trial; the alias stays where it is")
+	flags.Int32Var(&attempts, "min-attempts", 20, "attempts before the server judges the canary")
+	flags.StringVar(&window, "window", "10m", "period whose attempts count, 1m to 24h")
+	flags.BoolVar(&end, "end-canary", false, "end the canary; the alias keeps its version")
 	flags.BoolVar(&ready, "when-ready", false, "wait until all hosts of the app have the version ready, then switch")
 	flags.BoolVar(&remove, "remove", false, "remove the alias; one that jobs name stays")
 	flags.BoolVar(&force, "force", false, "with --remove: also an alias that jobs name; their runs fail until it is set again")
@@ -65,9 +65,9 @@ its attempts fail within a window it is rolled back by itself.`,
 		case len(args) < 2 && (changes || remove):
 			return command.Usage(cmd, "ALIAS is missing")
 		case remove && changes:
-			return command.Usage(cmd, "--remove goes with nothing else but --force")
+			return command.Usage(cmd, "--remove excludes every other change")
 		case force && !remove:
-			return command.Usage(cmd, "--force goes with --remove")
+			return command.Usage(cmd, "--force needs --remove")
 		case ready && !changes:
 			return command.Usage(cmd, "--when-ready needs a VERSION or a --canary")
 		case canary != "" && end:

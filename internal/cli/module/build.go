@@ -20,13 +20,13 @@ func (c *commands) build() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [DIR]",
 		Short: "Build the module of a project with the compiler of its language",
-		Long: `Build the module of a project, by default that in this folder, with the
-recipe of its language, and put its manifest into it. A compiler that is missing
-is named, with how to install it. Scripts need none: their sources are packed.`,
+		Long: `Build the module of a project, by default the one in this folder, with the compiler
+of its language, and add its manifest. If the compiler is missing, the error says how
+to install it. Scripts need no compiler: the command packs their sources.`,
 		Example: `  wheelwork module build hello && wheelwork module push hello@1 hello/hello.wasm`,
 		Args:    cobra.MaximumNArgs(1),
 	}
-	cmd.Flags().BoolVar(&batch, "batch", false, "the source exports wheelwork_run too (Zig has to be told)")
+	cmd.Flags().BoolVar(&batch, "batch", false, "the source also exports wheelwork_run (Zig needs this flag)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readProject(folder(args))
 		if err != nil {
@@ -89,7 +89,7 @@ func (p project) build(ctx context.Context, batch bool) (wasm.Info, error) {
 	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
-		return wasm.Info{}, fmt.Errorf("the module was built, but a server would not take it: %w", err)
+		return wasm.Info{}, fmt.Errorf("the module was built, but a server would refuse it: %w", err)
 	}
 	if err := os.WriteFile(p.output(), code, 0o644); err != nil {
 		return wasm.Info{}, fmt.Errorf("write the module: %w", err)
@@ -110,7 +110,7 @@ func (p project) compile(ctx context.Context, batch bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build: %w", err)
 	}
-	defer os.RemoveAll(temp) //nolint:errcheck // what stays is in a folder for what may go
+	defer os.RemoveAll(temp) //nolint:errcheck // the system cleans up temporary folders
 	out := filepath.Join(temp, "handler.wasm")
 	err = toolchain.Build(ctx, toolchain.Source{Language: p.Language, Dir: p.dir, Main: filepath.FromSlash(p.Main), Batch: batch}, out)
 	if err != nil {

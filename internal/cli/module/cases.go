@@ -60,13 +60,12 @@ func (c *commands) test() *cobra.Command {
 	var build bool
 	cmd := &cobra.Command{
 		Use:   "test [DIR]",
-		Short: "Run a handler through its cases, here and without a server",
-		Long: `Run the module of a project, by default that in this folder, through the cases
-in its cases.yaml: each is a task with an input and what is expected of its
-output, outcome and log. Nothing but this machine takes part: services are served
-from memory, each case has its own, and the module is granted what its manifest
-asks for. Requests to the network are not served. The exit code is 1 when a case
-fails.`,
+		Short: "Run the cases of a handler here, without a server",
+		Long: `Run the cases in the cases.yaml of a project, by default the one in this folder: each
+is a task with an input, and with the output, outcome and log that are expected. The
+command needs only this machine: services are in memory, each case has its own, and
+the module may use all that its manifest requests, except the network. The exit code
+is 1 when a case fails.`,
 		Example: `  wheelwork module test --build
   wheelwork module test --module totals.wasm --cases totals-cases.yaml`,
 		Args: cobra.MaximumNArgs(1),
@@ -76,7 +75,7 @@ fails.`,
 	cmd.Flags().StringVar(&cases, "cases", "", "YAML `file` with the cases (default the project's cases.yaml)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if build && file != "" {
-			return command.Usage(cmd, "--build builds a project, --module names what is built")
+			return command.Usage(cmd, "--build and --module exclude each other: --module names a module that is built")
 		}
 		dir := folder(args)
 		if cases == "" {
@@ -112,7 +111,7 @@ func projectModule(ctx context.Context, dir string, build bool) (string, error) 
 		}
 	}
 	if _, err := os.Stat(p.output()); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is not there: build it with \"wheelwork module build\", or test with --build", p.output())
+		return "", fmt.Errorf("%s does not exist: build it with \"wheelwork module build\", or test with --build", p.output())
 	}
 	return p.output(), nil
 }

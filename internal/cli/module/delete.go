@@ -14,15 +14,15 @@ func (c *commands) delete() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "delete NAME@VERSION...",
-		Short: "Drop the bytes of versions that nothing names",
-		Long: `Drop the bytes of versions at once; "module gc" does so later with what nothing
-names. What is known of a version stays in the list, and pushing the same bytes
-brings it back: a version never comes to mean others. One that a job, an alias, a
-script or a live run names is kept, and the refusal says what these are. --force
-drops it all the same; what runs it then fails on hosts that have not loaded it.`,
+		Short: "Delete the bytes of versions that nothing names",
+		Long: `Delete the bytes of versions at once; "module gc" deletes unused ones later. The list
+still shows the version, and a push of the same bytes restores it: a version never
+gets other bytes. The server refuses to delete a version that a job, an alias, a
+script or a live run names, and the error lists them. --force deletes it anyway; its
+runs then fail on hosts that have not loaded it.`,
 		Args: command.Arguments("NAME@VERSION..."),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "also versions that something names")
+	cmd.Flags().BoolVar(&force, "force", false, "also versions that are in use")
 	cmd.RunE = c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
 		remove := client.DeleteModule
 		if force {

@@ -26,14 +26,14 @@ func (c *commands) grant() *cobra.Command {
 	var f grantFlags
 	cmd := &cobra.Command{
 		Use:   "grant NAME",
-		Short: "Allow a module to use what its manifest asks for",
+		Short: "Allow a module to use what its manifest requests",
 		Long: `Allow the handlers of a module to use values, secrets, other jobs, the network
-and files of their app. They get what was both asked for in the manifest of
-their version and granted here; "wheelwork module grants" shows both. What is
-named here comes on top of what was granted before; --only replaces it.
+and files of their app. They get what the manifest of their version requests and a
+grant allows; "wheelwork module grants" shows both. The command adds to the earlier
+grants; --only replaces them.
 
-NAME may be builtin:http: its requests may then be filled with the secrets, and
-be sent with them to the servers, that are named here.`,
+NAME may be builtin:http: its requests may then use the named secrets, and send them
+to the named servers.`,
 		Example: `  wheelwork module grant totals --requested 1
   wheelwork module grant totals --kv state --kv rates:read --secret api-token --enqueue settle
   wheelwork module grant totals --http api.example.com --http 'hooks.example.com methods=POST paths=/in/'
@@ -43,14 +43,14 @@ be sent with them to the servers, that are named here.`,
 		Args: command.Arguments("NAME"),
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.http, "http", nil, "`HOST` to send requests to, with methods=A,B paths=/a,/b private behind it")
+	flags.StringArrayVar(&f.http, "http", nil, "`HOST` to send requests to, followed by methods=A,B paths=/a,/b private")
 	flags.StringArrayVar(&f.kv, "kv", nil, "`BUCKET` to read and write; BUCKET:read only to read")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "`NAME` of a secret")
 	flags.StringArrayVar(&f.enqueue, "enqueue", nil, "`JOB` to trigger, or APP/JOB; * for every job of the app")
-	flags.StringArrayVar(&f.files, "file", nil, "`PATH` at which files are, with write bytes=N dir=NAME behind it")
-	flags.StringVar(&f.requested, "requested", "", "all that this `VERSION` asks for")
-	flags.BoolVar(&f.only, "only", false, "and nothing that was granted before")
-	flags.BoolVar(&f.none, "none", false, "take back all that was granted")
+	flags.StringArrayVar(&f.files, "file", nil, "`PATH` of files, followed by write bytes=N dir=NAME")
+	flags.StringVar(&f.requested, "requested", "", "all that this `VERSION` requests")
+	flags.BoolVar(&f.only, "only", false, "remove all earlier grants")
+	flags.BoolVar(&f.none, "none", false, "remove all grants")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		more, err := f.read()
 		if err != nil {
@@ -72,7 +72,7 @@ be sent with them to the servers, that are named here.`,
 			if f.requested != "" {
 				i := slices.IndexFunc(now.GetVersions(), func(v *sdk.GrantedVersion) bool { return v.GetVersion() == f.requested })
 				if i < 0 {
-					return fmt.Errorf("there is no module %s@%s in app %s: `wheelwork module list` shows what there is", args[0], f.requested, c.App)
+					return fmt.Errorf("there is no module %s@%s in app %s: `wheelwork module list` shows the modules", args[0], f.requested, c.App)
 				}
 				addGrants(g, now.GetVersions()[i].GetRequested())
 			}
@@ -227,7 +227,7 @@ func grantWords(g *sdk.Grants) []string {
 func (c *commands) grants() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants [NAME]",
-		Short: "Show what modules ask for and what they were granted; -o json with every detail",
+		Short: "Show what modules request and what grants allow; -o json shows every detail",
 		Args:  command.OptionalArgument("NAME"),
 	}
 	cmd.RunE = c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {

@@ -42,9 +42,9 @@ func (c *commands) inspect() *cobra.Command {
 		Use:   "inspect FILE.wasm|NAME@VERSION",
 		Short: "Show what is in a module",
 		Long: `Show the sections, imports, exports, handlers, capabilities, limits, size, digest
-and signatures of a module: of a file here, or of a version on the server. It is
-looked at on this machine. What the upload verifier would refuse is shown as far as it
-can be read, and the exit code is 1.`,
+and signatures of a module: of a file here, or of a version on the server. The command
+inspects it on this machine. If the upload verifier would refuse the module, the
+command shows what it can read, and the exit code is 1.`,
 		Example: `  wheelwork module inspect totals.wasm
   wheelwork module inspect totals@1 -o json`,
 		Args: command.Arguments("FILE.wasm|NAME@VERSION"),

@@ -36,10 +36,10 @@ func (c *commands) push() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push NAME@VERSION [FILE.wasm]",
 		Short: "Upload a version of a module; versions never change",
-		Long: `Upload a version of a module to the server, which looks at it, compiles it, and
-has the hosts of the app load it. With --oci it goes into an OCI image layout (a
-directory or a .tar file) or a registry instead; without FILE.wasm the bytes are
-those of the server's version then.`,
+		Long: `Upload a version of a module to the server, which checks and compiles it; then the
+hosts of the app load it. With --oci the module goes to an OCI image layout (a
+directory or a .tar file) or a registry instead; without FILE.wasm the command copies
+the version of the server there.`,
 		Example: `  GOOS=wasip1 GOARCH=wasm go build -o totals.wasm . && wheelwork module push totals@1 totals.wasm
   wheelwork module push totals@1 totals.wasm --key release.key
   wheelwork module push totals@1 --oci registry.example/team/totals:1`,
@@ -51,7 +51,7 @@ those of the server's version then.`,
 		},
 	}
 	cmd.Flags().StringVar(&manifest, "manifest", "", "JSON `file` that describes the module's handlers")
-	cmd.Flags().StringVar(&oci, "oci", "", "`place` to put it instead: oci:DIR[:TAG], FILE.tar[:TAG] or HOST/REPOSITORY[:TAG]")
+	cmd.Flags().StringVar(&oci, "oci", "", "`place` to write it to instead: oci:DIR[:TAG], FILE.tar[:TAG] or HOST/REPOSITORY[:TAG]")
 	cmd.Flags().StringArrayVar(&signatures, "signature", nil, "`file` that `wheelwork module sign` wrote; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "`file` with a private key to sign it with")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

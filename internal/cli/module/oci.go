@@ -74,11 +74,11 @@ func (c *commands) pull() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "pull PLACE [NAME@VERSION]",
-		Short: "Take a module from an OCI layout, a registry or the server",
-		Long: `Take a module from PLACE: an OCI image layout (oci:DIR[:TAG] or FILE.tar[:TAG]), a
-registry (HOST/REPOSITORY[:TAG]), or the server (NAME@VERSION). Its digests are
-checked. With --file it goes into a file; with a second argument it is pushed to
-the server under that name, with the signatures that came with it.`,
+		Short: "Copy a module from an OCI layout, a registry or the server",
+		Long: `Copy a module from PLACE: an OCI image layout (oci:DIR[:TAG] or FILE.tar[:TAG]), a
+registry (HOST/REPOSITORY[:TAG]), or the server (NAME@VERSION). The command checks
+its digests. --file writes it to a file; a second argument pushes it to the server
+under that name, with its signatures.`,
 		Example: `  wheelwork module pull registry.example/team/totals:1 totals@1
   wheelwork module pull totals@1 --file totals.wasm`,
 		Args: func(cmd *cobra.Command, args []string) error {

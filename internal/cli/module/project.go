@@ -80,10 +80,10 @@ func (c *commands) create() *cobra.Command {
 	var language, dir string
 	cmd := &cobra.Command{
 		Use:   "new NAME",
-		Short: "Write the project of a handler: source, SDK and cases",
-		Long: `Write the project of a handler into a new folder: a source that greets, the
-SDK of the language as a file beside it, module.yaml, and cases for "wheelwork
-module test". Nothing is downloaded and nothing outside the folder is touched.`,
+		Short: "Create the project of a handler: source, SDK and cases",
+		Long: `Create the project of a handler in a new folder: a source that greets, the SDK of
+the language as a file beside it, module.yaml, and cases for "wheelwork module test".
+The command downloads nothing and changes nothing outside the folder.`,
 		Example: `  wheelwork module new hello --lang rust
   cd hello && wheelwork module test --build`,
 		Args: command.Arguments("NAME"),
@@ -201,7 +201,7 @@ func readProject(dir string) (project, error) {
 	file := filepath.Join(dir, projectFile)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return project{}, fmt.Errorf("%s is not there: name the folder of a project, or make one with \"wheelwork module new\"", file)
+		return project{}, fmt.Errorf("%s does not exist: name the folder of a project, or create one with \"wheelwork module new\"", file)
 	}
 	if err != nil {
 		return project{}, fmt.Errorf("read the project: %w", err)
@@ -239,7 +239,7 @@ func strictYAML(text []byte, into any) error {
 		if errors.Is(err, io.EOF) {
 			return errors.New("it is empty")
 		}
-		return errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+		return command.YAMLError(err)
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("it has more than one document")
@@ -254,7 +254,7 @@ func (p project) manifest() (string, error) {
 	}
 	text, err := json.Marshal(p.Manifest)
 	if err != nil {
-		return "", fmt.Errorf("the manifest in %s is nothing that JSON can say: %w", projectFile, err)
+		return "", fmt.Errorf("the manifest in %s has no form in JSON: %w", projectFile, err)
 	}
 	return string(text), nil
 }
@@ -294,7 +294,7 @@ func packScript(language, dir, main string, names []string) ([]byte, error) {
 			return nil, fmt.Errorf("read the script: %w", err)
 		}
 		if _, taken := s.Files[filepath.ToSlash(name)]; taken {
-			return nil, fmt.Errorf("read the script: %s is the name of the SDK, which is packed with every script: give the file another", name)
+			return nil, fmt.Errorf("read the script: %s is the name of the SDK, which is packed with every script: give the file another name", name)
 		}
 		s.Files[filepath.ToSlash(name)] = string(text)
 	}

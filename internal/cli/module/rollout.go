@@ -19,9 +19,9 @@ func (c *commands) rollout() *cobra.Command {
 		Use:   "rollout NAME[@VERSION]",
 		Short: "Show which hosts have a version loaded and compiled",
 		Long: `Show for each host of the app whether it has a version loaded and compiled: ready,
-compiling, failed with the reason, or pending when it was not asked to. Hosts load
-what is pushed, and what aliases point at when they join. VERSION may be an alias;
-without it the version that was pushed last is shown.`,
+compiling, failed with the reason, or pending before it began. Hosts load each version
+that is pushed, and the versions of aliases when they join. VERSION may be an alias;
+the default is the version that was pushed last.`,
 		Example: `  wheelwork module rollout totals@prod
   wheelwork module rollout totals --wait --timeout 2m`,
 		Args: command.Arguments("NAME[@VERSION]"),
@@ -115,18 +115,18 @@ func (c *commands) collect() *cobra.Command {
 	var older time.Duration
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Drop the bytes of versions that nothing refers to",
-		Long: `Drop the bytes of the app's versions that nothing refers to: no job, no run that
-has not ended, no alias and no canary, and not what an alias pointed at before.
-The version stays in the list, so that the history of runs can name it, and
-pushing the same bytes brings it back. A version that was pushed a short time ago
-stays: a job may be about to name it. Hosts bound their own copies by size.`,
+		Short: "Delete the bytes of versions that nothing refers to",
+		Long: `Delete the bytes of the app's versions that nothing refers to: no job, no live run,
+no alias, neither now nor before its last change, and no canary. The list still shows
+the version, so that the history of runs can name it, and a push of the same bytes
+restores it. The command keeps a version that was pushed a short time ago: a job may
+name it soon. Hosts limit their own copies by size.`,
 		Example: `  wheelwork module gc --dry-run
   wheelwork module gc --older-than 168h`,
 		Args: command.Arguments(),
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would go")
-	cmd.Flags().DurationVar(&older, "older-than", 24*time.Hour, "only what was pushed longer ago than this")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be deleted")
+	cmd.Flags().DurationVar(&older, "older-than", 24*time.Hour, "only versions that were pushed longer ago than this")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if older <= 0 {
 			return command.Usage(cmd, "--older-than %v: want a positive duration", older)

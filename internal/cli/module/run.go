@@ -29,9 +29,9 @@ func (c *commands) run() *cobra.Command {
 standard output, the log to standard error; the exit code is 1 unless the
 handler succeeded.
 
-Services such as keys and values are served from memory and nothing is granted
-unless --grant says so. What the handler did to them is told at the end.
-Requests over HTTP that are granted really are sent.`,
+Services such as keys and values are in memory, and the handler may use them only
+with --grant. The command prints at the end what the handler changed. It really
+sends the requests over HTTP that are granted.`,
 		Example: `  wheelwork module run totals.wasm --input @orders.csv --timeout 10s
   wheelwork module run rates.wasm --input EUR --grant asked --kv rates/EUR=1.1 --secret RATES_KEY=k
   wheelwork module run rates.wasm --grant '{"kv":["rates"]}'`,
@@ -42,7 +42,7 @@ Requests over HTTP that are granted really are sent.`,
 	cmd.Flags().StringVar(&input, "input", "", "input: a text, @FILE, or @- for standard input")
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "argument of a WASI command; may be repeated")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` in the environment of a WASI command; may be repeated")
-	cmd.Flags().Int64Var(&memory, "memory", 0, "linear memory that the handler may use, in MiB; of this and the manifest's the smaller (default the manifest's, or 256)")
+	cmd.Flags().Int64Var(&memory, "memory", 0, "most linear memory of the handler, in MiB; a smaller limit of the manifest holds (default the manifest's, or 256)")
 	cmd.RunE = func(cmd *cobra.Command, positional []string) error {
 		task := runtime.Task{
 			RunID: "local", App: c.App, Job: "local", Attempt: 1, MaxAttempt: 1, PlannedAt: time.Now(),
@@ -103,7 +103,7 @@ func (c *commands) runLocally(ctx context.Context, code []byte, task runtime.Tas
 		return runtime.Result{}, err
 	}
 	if task.Grants == nil && string(manifest.Encode(info.Manifest.Capabilities)) != "{}" {
-		c.Note("the module asks for more than it was granted: --grant asked grants it all")
+		c.Note("the module requests more than --grant allows: --grant asked allows all of it")
 	}
 	engine, err := wasm.New(ctx, wasm.Config{
 		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs,

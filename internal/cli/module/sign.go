@@ -22,10 +22,10 @@ import (
 func (c *commands) keygen() *cobra.Command {
 	return &cobra.Command{
 		Use:   "keygen FILE",
-		Short: "Make a key to sign modules with",
-		Long: `Make an ed25519 key. The private key goes into FILE, in PEM form and readable by
-you alone; keep it where releases are made. The public key is printed: it is what
-apps and hosts trust. A file that is there is not replaced.`,
+		Short: "Create a key that signs modules",
+		Long: `Create an ed25519 key. The private key goes to FILE, in PEM form and readable only by
+you; keep it where you make releases. The command prints the public key, which apps
+and hosts trust. It does not replace a file that exists.`,
 		Example: `  wheelwork module keygen release.key
   wheelwork app set shop --require-signed --trust "$(wheelwork module keygen release.key -o json | jq -r .key)"`,
 		Args: command.Arguments("FILE"),
@@ -54,7 +54,7 @@ apps and hosts trust. A file that is there is not replaced.`,
 func writeKey(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: choose another name, a key that is in use must not be lost", file)
+		return fmt.Errorf("%s exists: choose another name, because a key in use must not be lost", file)
 	}
 	if err != nil {
 		return fmt.Errorf("write the key: %w", err)
@@ -87,11 +87,11 @@ func (c *commands) sign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign FILE.wasm|NAME@VERSION",
 		Short: "Sign a module",
-		Long: `Sign a file, which writes FILE.wasm.sig for "module push --signature", or a version
-that is on the server, which adds the signature there. What is signed is the
-sha256 of the bytes as the server keeps them: sign with the manifest that the
-module is pushed with. Of a version on the server the bytes are fetched and
-hashed here; compare the digest that is printed with that of your build.`,
+		Long: `Sign a file, which writes FILE.wasm.sig for "module push --signature", or a version on
+the server, which adds the signature there. The command signs the SHA-256 of the bytes
+that the server stores: sign with the manifest that you push the module with. It
+downloads a version on the server and hashes it here; compare the digest that it
+prints with the digest of your build.`,
 		Example: `  wheelwork module sign totals.wasm --key release.key
   wheelwork module sign totals@1 --key release.key`,
 		Args: command.Arguments("FILE.wasm|NAME@VERSION"),

@@ -149,7 +149,7 @@ func (c *commands) showDead() *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a dead letter with its body and its errors",
 		Long: `Show a dead letter with its body and its errors. --body prints the body alone:
-a command as JSON, which "edit" takes, anything else as it is.`,
+a command as JSON, which "edit" takes, other bytes unchanged.`,
 		Example: `  wheelwork mq dlq show 17
   wheelwork mq dlq show 17 --body > letter.json`,
 		Args: command.Arguments("ID"),
@@ -213,8 +213,8 @@ func (c *commands) editDead() *cobra.Command {
 		Use:   "edit ID --body FILE",
 		Short: "Replace the body of a dead letter, so that it can be replayed",
 		Long: `Replace the body of a dead letter. A JSON object is a command, in the form that
-"show --body" prints; anything else is taken as it is. What makes a trigger
-happen once, its time and its key, stays as it was if the text leaves it out.`,
+"show --body" prints; other bytes are stored unchanged. The time and the key of a
+trigger, which make it happen only once, stay if the text leaves them out.`,
 		Example: `  wheelwork mq dlq show 17 --body > letter.json
   wheelwork mq dlq edit 17 --body letter.json
   wheelwork mq dlq replay 17`,
@@ -274,7 +274,7 @@ type letterChoice struct {
 
 func addChoice(cmd *cobra.Command) *letterChoice {
 	l := &letterChoice{flags: addLetters(cmd)}
-	cmd.Flags().BoolVar(&l.all, "all", false, "all dead letters there are")
+	cmd.Flags().BoolVar(&l.all, "all", false, "all dead letters")
 	return l
 }
 
@@ -299,7 +299,7 @@ func (l *letterChoice) build(cmd *cobra.Command, ids []string) (*apiv1.DeadLette
 func (c *commands) replayDead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [ID...]",
-		Short: "Deliver dead letters again; none is lost or doubled",
+		Short: "Deliver dead letters again; none is lost or duplicated",
 		Example: `  wheelwork mq dlq replay 17 18
   wheelwork mq dlq replay --error "no such module" --since 2h
   wheelwork mq dlq replay --all`,
@@ -368,7 +368,7 @@ func (c *commands) dropDead() *cobra.Command {
 func (c *commands) printCount(what string, answer proto.Message, n int64, named int) error {
 	err := c.PrintOne([]string{what}, output.Message(answer, func() []output.Cell { return []output.Cell{{Text: fmt.Sprint(n)}} }))
 	if err == nil && n < int64(named) {
-		err = command.Fail("not_found", "%d of %d dead letters were %s: there are no others of these ids", n, named, what)
+		err = command.Fail("not_found", "%d of %d dead letters were %s: the other ids do not exist", n, named, what)
 	}
 	return err
 }

@@ -26,20 +26,20 @@ type commands struct {
 // Command returns the command "mq".
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server}
-	cmd := command.Group("mq", "Look into logs and the message queue, repair them, handle dead letters",
+	cmd := command.Group("mq", "Inspect logs and the message queue, repair them, handle dead letters",
 		c.stats(), c.peek(), c.tail(), c.verify(), c.repair(), c.dead())
 	cmd.Long = cmd.Short + `.
 
-A server has two logs: its journal, and its ingress, the message queue that
-holds commands which were accepted and are not applied yet. What cannot be
-applied becomes a dead letter.`
+A server has two logs: its journal, and its ingress, the message queue of commands
+that were accepted and are not applied yet. A command that cannot be applied becomes
+a dead letter.`
 	return cmd
 }
 
 func (c *commands) stats() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what the logs and the queue hold and did",
+		Short: "Show the contents and the counters of the logs and the queue",
 		Example: `  wheelwork mq stats
   wheelwork mq stats --dir /var/lib/wheelwork -o json`,
 		Args: command.Arguments(),
@@ -235,15 +235,15 @@ func (c *commands) tail() *cobra.Command {
 		Use:   "tail",
 		Short: "Print messages or records as they become durable, until Ctrl-C",
 		Long: `Print messages of the queue or records of a log as they become durable, until
-Ctrl-C. With --dir nothing new can come: it prints what there is from --from on
-(the oldest without it) and ends.`,
+Ctrl-C. With --dir the command prints the existing ones, from --from or the oldest,
+and ends.`,
 		Example: `  wheelwork mq tail -o jsonl
   wheelwork mq tail --log journal --from 1200`,
 		Args: command.Arguments(),
 	}
 	dir := addDir(cmd)
 	addTopic(cmd, &req.Log, &req.Topic)
-	cmd.Flags().Uint64Var(&req.From, "from", 0, "begin at this position or sequence (default with what comes next)")
+	cmd.Flags().Uint64Var(&req.From, "from", 0, "begin at this position or sequence (default the next one)")
 	cmd.RunE = c.onQueues(dir, need{log: &req.Log, waits: true}, func(ctx context.Context, q apiv1.QueuesServer, _ *cobra.Command, _ []string) error {
 		messages := following(ctx, q, req)
 		if *dir != "" {

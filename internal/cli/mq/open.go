@@ -78,9 +78,9 @@ func (c *commands) onQueues(dir *string, n need, do queues) func(*cobra.Command,
 // addDir adds the flag that names a directory instead of a server.
 func addDir(cmd *cobra.Command) *string {
 	dir := new(string)
-	cmd.Flags().StringVar(dir, "dir", "", "look into this `directory` instead of asking a server: the data directory of a server or host that is down, "+
-		"or the directory of one log or queue. Opening it finishes what a crash left: a torn tail is cleared, a spare segment is prepared, "+
-		"a queue writes a snapshot. Nothing is delivered; only \"verify\" leaves every file alone")
+	cmd.Flags().StringVar(dir, "dir", "", "read this `directory` instead of asking a server: the data directory of a server or host that is down, "+
+		"or the directory of one log or queue. Opening it finishes what a crash interrupted: it removes a torn tail, prepares a spare segment, "+
+		"and writes a snapshot of a queue. It delivers nothing; only \"verify\" changes no file")
 	return dir
 }
 

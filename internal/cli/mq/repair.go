@@ -27,21 +27,20 @@ func (c *commands) verify() *cobra.Command {
 	var log string
 	cmd := &cobra.Command{
 		Use:   "verify [DIR]",
-		Short: "Read whole logs and say what is damaged; exit code 1 if anything is",
-		Long: `Read whole logs and say what is damaged. With DIR, the data directory of a
-server or host that is down or the directory of one log or queue, it reads the
-files there and changes none. Without, the server checks its logs beside its
-work.
+		Short: "Read whole logs and report damage; exit code 1 if there is any",
+		Long: `Read whole logs and report damage. With DIR, the data directory of a server or host
+that is down or the directory of one log or queue, the command reads the files there
+and changes none. Without DIR, the server checks its logs while it works.
 
 In the data directory of a server it also reads the store: "view", the database,
 and whether the journal belongs to it; "snapshots"; "history", the runs that have
-ended; "keys", the idempotency keys; and "logs", the lines of runs. The server of a
-cluster has them for each further unit as well: "units/NAME/view" and so on. Their
-journals are in etcd and are not compared.
+ended; "keys", the idempotency keys; and "logs", the lines of runs. A server of a
+cluster also has them for each further partition: "units/NAME/view" and so on. The
+journals of these are in etcd and are not compared.
 
-Exit code 0: every record is intact. A torn tail, which a crash leaves and the
-next start clears, is listed and is no damage. Exit code 1: something is damaged,
-or could not be read.`,
+Exit code 0: every record is intact. A torn tail, which a crash leaves and the next
+start removes, is listed and is not damage. Exit code 1: something is damaged or
+cannot be read.`,
 		Example: `  wheelwork mq verify
   wheelwork mq verify --log journal -o json
   wheelwork mq verify /var/lib/wheelwork`,
@@ -218,8 +217,8 @@ func (c *commands) printFindings(names []string, verify func(name string) (*apiv
 	})
 	if err == nil && len(damaged) > 0 {
 		err = command.Fail("damaged", "%s: damaged. Restore the directory from a copy, or stop the server and choose what to keep: "+
-			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" says what each costs for a log, and "+
-			"\"wheelwork store repair --data DIR --dry-run\" what is lost of history, keys and logs", strings.Join(damaged, ", "))
+			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" shows what each loses of a log, and "+
+			"\"wheelwork store repair --data DIR --dry-run\" what a repair loses of history, keys and logs", strings.Join(damaged, ", "))
 	}
 	return err
 }
@@ -229,27 +228,26 @@ func (c *commands) repair() *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "repair DIR --choice cut|skip",
-		Short: "Make a damaged log of a stopped server usable again, at a price",
-		Long: `Make the damaged log in DIR, the directory of one log or queue, usable again.
-Nobody may have it open. Acknowledged records are given up, and you choose which:
+		Short: "Repair a damaged log of a stopped server, which loses records",
+		Long: `Repair the damaged log in DIR, the directory of one log or queue. No process may have
+it open. The repair loses acknowledged records, and you choose which:
 
-  cut   keep everything in front of the first lost record and drop all that
-        follows, intact or not. The log is then as it once was.
-  skip  keep every intact record. Readers meet a hole where some are missing.
+  cut   keep all records before the first lost one and drop all later ones, intact
+        or not. The log then has an earlier state.
+  skip  keep every intact record. Readers meet a hole where records are missing.
 
-It says first what will be lost, and asks. A choice after which the server would
-not start is refused: its journal has to fit its store, and a queue cannot go
-over a hole. What the store has applied already is not lost by "skip".
+The command first shows what will be lost, and asks. It refuses a choice after which
+the server would not start: the journal must fit the store, and a queue cannot skip
+a hole. "skip" does not lose what the store has applied.
 
-The original of every file that it touches goes to quarantine/ inside the log's
-directory and is never deleted. A copy of the directory, if there is one, is
-better than either.`,
+The original of each file that it changes goes to quarantine/ in the directory of the
+log and is never deleted. If you have a copy of the directory, restore that instead.`,
 		Example: `  wheelwork mq repair /var/lib/wheelwork/journal --choice cut --dry-run
   wheelwork mq repair /var/lib/wheelwork/journal --choice cut`,
 		Args: command.Arguments("DIR"),
 	}
-	cmd.Flags().StringVar(&choice, "choice", "", "what to keep: cut, skip; there is no default")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be lost")
+	cmd.Flags().StringVar(&choice, "choice", "", "records to keep: cut, skip; no default")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be lost")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	command.Complete(cmd, "choice", "cut", "skip")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -275,7 +273,7 @@ better than either.`,
 			return err
 		}
 		if !yes {
-			c.Note("%s", price(dir, plan))
+			c.Note("%s", lossText(dir, plan))
 			if err := command.Confirm(cmd, "Repair it"); err != nil {
 				return err
 			}
@@ -301,7 +299,7 @@ func startable(dir string, r mq.Repaired) error {
 	switch filepath.Base(abs) {
 	case "log":
 		if _, err := os.Stat(filepath.Join(parent, "index")); err == nil && r.Choice == mq.SkipDamaged && r.Lost > 0 {
-			return command.Fail("failed_precondition", "nothing was done: a message queue cannot go over a hole in its log: choose cut, or restore the directory from a copy")
+			return command.Fail("failed_precondition", "nothing was done: a message queue cannot skip a hole in its log: choose cut, or restore the directory from a copy")
 		}
 	case "journal":
 		beside := filepath.Join(parent, "store")
@@ -350,8 +348,8 @@ func oneLog(dir string) (string, error) {
 	return all[0], nil
 }
 
-// price describes what a repair gives up.
-func price(dir string, r mq.Repaired) string {
+// lossText lists the records and files that a repair loses or replaces.
+func lossText(dir string, r mq.Repaired) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The log in %s is damaged:\n", dir)
 	for _, d := range r.Found.Damage {

@@ -1,3 +1,3 @@
-// Package process has what the commands that start, prepare or repair servers share: flags,
-// and the failure for a directory that is in use.
+// Package process has the flags that commands about server processes share, and the failure
+// for a directory that a process uses.
 package process

@@ -39,7 +39,7 @@ func AddLog(cmd *cobra.Command, level string) func(*cobra.Command) (*slog.Logger
 // AddSplitRate adds the flag for the rate at which an app is split. The returned function
 // reads it.
 func AddSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
-	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several partitions (default 500; negative: none is, but by hand)")
+	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several partitions (default 500; negative: only by hand)")
 	return func(cmd *cobra.Command) (float64, error) {
 		if math.IsNaN(*rate) {
 			return 0, command.Usage(cmd, "--split-rate %v: want a number, a negative one for never", *rate)
@@ -51,7 +51,7 @@ func AddSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
 // AddMaxHosts adds the flag for the number of hosts up to which each host serves every
 // partition. The returned function reads it.
 func AddMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
-	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every partition of a cluster, and an app that they serve by name stays in one; more are divided (0: never)")
+	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every partition of a cluster, and an app that they serve by name stays in one; more hosts are assigned to partitions (0: never)")
 	return func(cmd *cobra.Command) (int, error) {
 		switch {
 		case *n < 0:

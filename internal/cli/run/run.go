@@ -24,7 +24,7 @@ type commands struct {
 // Command returns the command "run".
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
-	return command.Group("run", "Look at runs, read their logs, cancel and retry them",
+	return command.Group("run", "Show runs, read their logs, cancel and retry them",
 		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.retry(), c.explain())
 }
 
@@ -103,7 +103,7 @@ func (c *commands) logs() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&q.Follow, "follow", false, "go on until the run has ended")
+	cmd.Flags().BoolVar(&q.Follow, "follow", false, "continue until the run has ended")
 	cmd.Flags().Int64Var(&q.From, "from", 0, "begin at the line with this offset")
 	return cmd
 }
@@ -158,10 +158,10 @@ func (c *commands) retry() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Run again what has ended, with the same input",
-		Long: `Run again what has ended, with the same input and the definition that the job
-has now. Of a run with parts that did not succeed only these are made anew.
-With --wait the exit code is 1 unless the new run succeeded.`,
+		Short: "Repeat a run that has ended, with the same input",
+		Long: `Repeat a run that has ended, with the same input and the definition that the job has
+now. Of a run with parts, only the parts that did not succeed are repeated. With
+--wait the exit code is 1 unless the new run succeeded.`,
 		Example: `  wheelwork run retry 01K9… --wait
   wheelwork run list --state unsuccessful -o jsonl | jq -r .id | xargs -n1 wheelwork run retry`,
 		Args: command.Arguments("ID"),
@@ -189,7 +189,7 @@ With --wait the exit code is 1 unless the new run succeeded.`,
 func (c *commands) explain() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain ID",
-		Short:   "Say why a run is where it is, and of each host why it may or may not take it",
+		Short:   "Explain the state of a run, and for each host whether it may take the run",
 		Example: `  wheelwork run explain 01K9…`,
 		Args:    command.Arguments("ID"),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {

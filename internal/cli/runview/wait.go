@@ -28,10 +28,10 @@ func (v Viewer) Await(ctx context.Context, client *sdk.Client, id string) error 
 			if state == "queued" {
 				why = fmt.Sprintf(", or see with \"wheelwork run explain %s\" why no host has it", id)
 			}
-			return command.Fail("deadline_exceeded", "run %s is still %s after %v and goes on: wait again with \"wheelwork run wait %s\"%s", id, state, v.Timeout, id, why)
+			return command.Fail("deadline_exceeded", "run %s is still %s after %v and continues: wait again with \"wheelwork run wait %s\"%s", id, state, v.Timeout, id, why)
 		case errors.Is(err, context.Canceled):
 			v.ClearStatus()
-			return command.Fail("canceled", "interrupted; run %s goes on: wait again with \"wheelwork run wait %s\" or end it with \"wheelwork run cancel %s\"", id, id, id)
+			return command.Fail("canceled", "interrupted; run %s continues: wait again with \"wheelwork run wait %s\" or end it with \"wheelwork run cancel %s\"", id, id, id)
 		}
 		v.ClearStatus()
 		return err

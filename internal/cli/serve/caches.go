@@ -13,9 +13,9 @@ func addCaches(cmd *cobra.Command, modules, compiled, guests *int64) func(*cobra
 		flag, text, usage string
 		to                *int64
 	}{
-		{"module-cache", "1GiB", "what the modules of a host may take on its disk, as `SIZE`: those not used for the longest time go first, with what was compiled of them", modules},
-		{"compile-cache", "2GiB", "what compiled modules may take there, as `SIZE`: the same, and what is loaded stays", compiled},
-		{"guest-memory", "", "what all handlers in WebAssembly may have of memory together, as `SIZE`; default three quarters of the machine's", guests},
+		{"module-cache", "1GiB", "most disk space for the modules of a host, as `SIZE`: the host deletes the least recently used ones, with their compiled code", modules},
+		{"compile-cache", "2GiB", "most disk space for compiled modules, as `SIZE`: the host deletes the least recently used ones that are not loaded", compiled},
+		{"guest-memory", "", "most memory of all handlers in WebAssembly together, as `SIZE` (default three quarters of the machine's)", guests},
 	}
 	for i := range sizes {
 		s := &sizes[i]
@@ -37,5 +37,5 @@ func addCaches(cmd *cobra.Command, modules, compiled, guests *int64) func(*cobra
 
 // addDirs adds the flag that names directories for modules.
 func addDirs(cmd *cobra.Command, dirs *map[string]string) {
-	cmd.Flags().StringToStringVar(dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
+	cmd.Flags().StringToStringVar(dirs, "dir", nil, "`NAME=PATH` of a directory that grants may name, in every app that the host serves; may be repeated")
 }

@@ -18,20 +18,21 @@ func (c *commands) dev() *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything in one process on this machine, to try things out",
 		Long: `Run nameserver, server, console and one host in one process, reachable from
-this machine only. It prints a link that signs you in to the console once, and
-where the token is, and has a sample job running. Jobs and runs are kept in the data directory.`,
+this machine only. The command prints a link that signs you in to the console once,
+and the path of the token, and runs a sample job. Jobs and runs are in the data
+directory.`,
 		Example: `  wheelwork dev --data ~/wheelwork --listen 127.0.0.1:7700`,
 		Args:    command.Arguments(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
+	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` for all data")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
 	addDirs(cmd, &conf.Dirs)
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that the host runs at once (default the processors, at least 4)")
 	addMaxSleeping(cmd, &conf.MaxSleeping)
-	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
+	flags.BoolVar(&conf.Sample, "sample", true, "create a sample job if there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)

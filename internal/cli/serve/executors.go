@@ -34,7 +34,7 @@ func addExecutors(cmd *cobra.Command, to *node.Executors) func(*cobra.Command) e
 			}
 		}
 		if slices.Contains(to.Private, "*") {
-			return command.Usage(cmd, "--http-allow-private *: name the hosts, for whatever is on this machine is behind it")
+			return command.Usage(cmd, "--http-allow-private *: name the hosts, because * allows every service on this machine")
 		}
 		var err error
 		if plugins != "" {
@@ -152,12 +152,12 @@ func readOperatorFile(file string, into any) error {
 		return err
 	}
 	if info.Mode().Perm()&0o002 != 0 && os.PathSeparator == '/' {
-		return fmt.Errorf("%s may be written by everybody on this machine, and it says what the host runs: chmod o-w it", file)
+		return fmt.Errorf("every user of this machine may write %s, which names the programs that the host runs: chmod o-w it", file)
 	}
 	d := yaml.NewDecoder(io.LimitReader(f, 1<<20))
 	d.KnownFields(true)
 	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", file, err)
+		return fmt.Errorf("%s: %w", file, command.YAMLError(err))
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func addMember(cmd *cobra.Command, conf *node.ClusterConfig) func(*cobra.Command
 	flags.StringVar(&conf.Listen, "cluster-listen", "127.0.0.1:2379", "HOST:PORT at which servers reach the member; beyond this machine it needs --etcd-cert, --etcd-key and --etcd-ca")
 	flags.StringVar(&conf.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members reach it")
 	process.AddAdvertise(cmd, conf)
-	flags.StringSliceVar(&conf.Join, "join", nil, "the --cluster-listen of servers that run: a server whose directory is new joins them, also in the place of one whose disk is lost")
-	flags.StringSliceVar(&conf.Members, "cluster-members", nil, "the --cluster-peer of all servers that begin a cluster together (default this one begins it alone)")
+	flags.StringSliceVar(&conf.Join, "join", nil, "the --cluster-listen of running servers: a server with a new directory joins them, also to replace one whose disk is lost")
+	flags.StringSliceVar(&conf.Members, "cluster-members", nil, "the --cluster-peer of all servers that start a cluster together (default this one starts it alone)")
 	return func(cmd *cobra.Command, conf *node.ServerConfig) error {
 		for _, name := range append(process.MemberFlags, "join", "cluster-members") {
 			if cmd.Flags().Changed(name) && !conf.Cluster.On {
@@ -41,9 +41,9 @@ func addMaxSleeping(cmd *cobra.Command, n *int) {
 // them.
 func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*cobra.Command) error {
 	var sync string
-	cmd.Flags().StringVar(writer, "log-writer", "auto", "how the logs reach the disk: auto (what is quickest here), pwrite, direct, mmap")
+	cmd.Flags().StringVar(writer, "log-writer", "auto", "method that writes the logs: auto (the quickest here), pwrite, direct, mmap")
 	cmd.Flags().StringVar(&sync, "sync", mq.Always.String(),
-		"what an acknowledgement means: always (synced to the device), interval (a power cut takes up to 100 ms), os")
+		"guarantee of an acknowledgement: always (synced to the device), interval (a power cut loses up to 100 ms), os")
 	command.Complete(cmd, "log-writer", "auto", "pwrite", "direct", "mmap")
 	command.Complete(cmd, "sync", "always", "interval", "os")
 	return func(cmd *cobra.Command) error {
@@ -65,7 +65,7 @@ func addNewKey(cmd *cobra.Command, accepted *bool) {
 }
 
 func addTokenFile(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token of the installation's hosts, as \"wheelwork token generate\" makes one")
+	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token of the installation's hosts, made by \"wheelwork token generate\"")
 }
 
 func addServerTokenFile(cmd *cobra.Command, file *string) {
@@ -73,14 +73,14 @@ func addServerTokenFile(cmd *cobra.Command, file *string) {
 }
 
 func addTLS(cmd *cobra.Command, cert, key *string) {
-	cmd.Flags().StringVar(cert, "tls-cert", "", "PEM `file` with the certificate to show")
+	cmd.Flags().StringVar(cert, "tls-cert", "", "PEM `file` with the certificate of this process")
 	cmd.Flags().StringVar(key, "tls-key", "", "PEM `file` with its key")
 }
 
 // addProfile adds the flag --pprof to a serving command. config returns the tokens of
 // permitted readers; it is called after the flags are parsed.
 func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
-	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process to those who have its token, for example 127.0.0.1:6060")
+	address := cmd.Flags().String("pprof", "", "loopback `address` that serves profiles of the process to callers with its token, for example 127.0.0.1:6060")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if *address != "" {

@@ -19,11 +19,11 @@ import (
 // host runs a host, and contains the commands about hosts.
 func (c *commands) host() *cobra.Command {
 	var conf node.HostConfig
-	cmd := command.Group("host", "Run a host: it executes jobs; or look at the hosts there are", c.listHosts())
+	cmd := command.Group("host", "Run a host: it executes jobs; or list the hosts", c.listHosts())
 	cmd.Example = `  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
   wheelwork host list`
 	flags := cmd.Flags()
-	flags.StringVar(&conf.Data, "data", "wheelwork-host", "`directory` for modules, and for results that no server has taken yet")
+	flags.StringVar(&conf.Data, "data", "wheelwork-host", "`directory` for modules, and for results that no server has acknowledged yet")
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver that names the host's server, or several with commas; each server of a cluster is one")
 	flags.StringVar(&conf.Server, "server", "", "HOST:PORT of a server, without a nameserver")
 	addTokenFile(cmd, &conf.TokenFile)
@@ -31,7 +31,7 @@ func (c *commands) host() *cobra.Command {
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
 	addDirs(cmd, &conf.Dirs)
-	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default what the apps ask for)")
+	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default the keys that the apps require)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	addMaxSleeping(cmd, &conf.MaxSleeping)
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")

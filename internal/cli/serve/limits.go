@@ -19,9 +19,9 @@ func addLimits(cmd *cobra.Command, limits *transport.Limits) func(*cobra.Command
 		to                *int64
 	}{
 		{"max-body", "4MiB", "largest body of an HTTP request, as `SIZE`; uploads of modules have a limit of their own", &limits.Body},
-		{"max-inflated", "4MiB", "largest gRPC message of a person or a program after it was decompressed, as `SIZE`", &limits.Inflated},
+		{"max-inflated", "4MiB", "largest gRPC message of a user or a program after decompression, as `SIZE`", &limits.Inflated},
 		{"max-header", "64KiB", "largest headers of a request, as `SIZE`", &header},
-		{"min-body-rate", "4KiB", "what must come of a body in a second, as `SIZE`, after the first 10 seconds", &rate},
+		{"min-body-rate", "4KiB", "bytes of a body that must arrive in a second, as `SIZE`, after the first 10 seconds", &rate},
 	}
 	flags := cmd.Flags()
 	for i := range sizes {
@@ -29,8 +29,8 @@ func addLimits(cmd *cobra.Command, limits *transport.Limits) func(*cobra.Command
 		flags.StringVar(&s.text, s.flag, s.text, s.usage)
 	}
 	flags.IntVar(&limits.Streams, "max-streams", 256, "`number` of gRPC calls that an address may have open without a token")
-	flags.IntVar(&limits.Connections, "max-connections", 10_000, "`number` of connections, and never more than half the file descriptors of the process; the oldest without a token make room")
-	flags.IntVar(&limits.Unknown, "max-connections-per-address", 128, "`number` of connections that an address may have without a token; the oldest make room")
+	flags.IntVar(&limits.Connections, "max-connections", 10_000, "`number` of connections, and never more than half the file descriptors of the process; the oldest without a token are closed")
+	flags.IntVar(&limits.Unknown, "max-connections-per-address", 128, "`number` of connections that an address may have without a token; the oldest are closed")
 	flags.DurationVar(&limits.Idle, "idle-timeout", 2*time.Minute, "`time` after which a connection without a request is closed; calls and streams that are open keep it")
 	proxies := flags.StringSlice("trusted-proxy", nil, "`CIDR` of proxies whose X-Forwarded-For names the client; may be repeated")
 	return func(cmd *cobra.Command) error {

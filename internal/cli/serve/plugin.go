@@ -70,7 +70,7 @@ func publicKey(text string) (ed25519.PublicKey, error) {
 	raw, ok := strings.CutPrefix(text, keyPrefix)
 	key, err := base64.StdEncoding.Strict().DecodeString(raw)
 	if !ok || err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%.80q is no public key: want %s and 44 characters of base64, as `wheelwork plugin sign` prints", text, keyPrefix)
+		return nil, fmt.Errorf("%.80q is not a public key: want %s and 44 characters of base64, as `wheelwork plugin sign` prints", text, keyPrefix)
 	}
 	return key, nil
 }

@@ -34,30 +34,30 @@ func (c *commands) server() *cobra.Command {
 	var conf node.ServerConfig
 	cmd := &cobra.Command{
 		Use:   "server",
-		Short: "Run a server: it schedules jobs and hands them to hosts",
+		Short: "Run a server: it schedules jobs and dispatches their runs to hosts",
 		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
       --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`,
 		Args: command.Arguments(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
+	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` for all data")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "`address` of console and API; beyond this machine it needs TLS")
 	flags.StringVar(&conf.Advertise, "advertise", "", "HOST:PORT at which others reach this server (default the one it listens on)")
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers of a cluster (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
 	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
-	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
+	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, created if missing)")
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
-	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
-	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many partitions a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
+	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster, whose servers share their journals in etcd")
+	flags.IntVar(&conf.Etcd.Units, "units", 0, "number of partitions of a new cluster, each owned by one server; it cannot change later (default 6, which two or three servers share evenly; with 1, one server works and the others are standbys)")
 	splitRate := process.AddSplitRate(cmd)
 	maxHosts := process.AddMaxHosts(cmd)
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
-	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
-	flags.StringVar(&conf.Zone, "zone", "", "`name` of where the server is: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
+	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that signed the certificate of etcd")
+	flags.StringVar(&conf.Zone, "zone", "", "`name` of the zone of the server: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
 	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	member := addMember(cmd, &conf.Cluster)

@@ -25,7 +25,7 @@ func verifierConfig() verifier.Config {
 func verifierCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    verifierName,
-		Short:  "Look at an upload; a server starts this by itself",
+		Short:  "Verify an upload; a server starts this command itself",
 		Hidden: true,
 		Args:   command.Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

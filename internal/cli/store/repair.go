@@ -21,23 +21,24 @@ func (c *commands) repair() *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "repair [DIR]",
-		Short: "Give up what is damaged in the history of a stopped server",
-		Long: `Give up what is damaged or missing in the history of runs, the idempotency keys
-and the lines of runs of a stopped server, so that the rest can be used. It says
-first what will be lost, and asks. Of the server of a cluster it does so in the
-stores of all its units.
+		Short: "Remove damaged parts from the history of a stopped server",
+		Long: `Remove damaged and missing parts from the history of runs, the idempotency keys and
+the lines of runs of a stopped server, so that the rest can be used. The command first
+shows what will be lost, and asks. For a server of a cluster it repairs the stores of
+all partitions.
 
-The original of every file that it touches goes to store/quarantine/ in the data
-directory, or in units/NAME/store/quarantine/, and is never deleted. A copy of the
-file, if there is one, is better.
+The original of each file that it changes goes to store/quarantine/ in the data
+directory, or to units/NAME/store/quarantine/, and is never deleted. If you have a
+copy of the file, restore that instead.
 
-The database is not repaired: the server makes a damaged one again when it starts.`,
+The command does not repair the database: the server rebuilds a damaged one when it
+starts.`,
 		Example: `  wheelwork store repair /var/lib/wheelwork --dry-run
   wheelwork store repair /var/lib/wheelwork`,
 		Args: command.OptionalArgument("DIR"),
 	}
 	addData(cmd, &data)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be lost")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be lost")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := readDataArgument(cmd, args, &data); err != nil {
@@ -74,15 +75,14 @@ The database is not repaired: the server makes a damaged one again when it start
 	return cmd
 }
 
-// eachStore does something with each store of a data directory and puts together what
-// that found.
+// eachStore calls do for each store of a data directory and combines the results.
 func eachStore(stores *node.ClosedStores, do func(dir string) (store.Repaired, error)) (all repaired, err error) {
 	for _, name := range stores.Names() {
 		r, err := do(stores.Dir(name))
 		if err != nil {
 			return all, err
 		}
-		one := repairedStore{Name: name, Dir: stores.Dir(name), Damages: append([]string{}, givenUp(name, r.Parts)...), Quarantine: r.Quarantine}
+		one := repairedStore{Name: name, Dir: stores.Dir(name), Damages: append([]string{}, lostParts(name, r.Parts)...), Quarantine: r.Quarantine}
 		all.Stores = append(all.Stores, one)
 		all.Damages = append(all.Damages, one.Damages...)
 	}
@@ -93,7 +93,7 @@ func eachStore(stores *node.ClosedStores, do func(dir string) (store.Repaired, e
 	return all, nil
 }
 
-// repaired is what a repair did or would do.
+// repaired is the result of a repair or of its dry run.
 type repaired struct {
 	Dir        string          `json:"dir"` // of the first store with damage
 	DryRun     bool            `json:"dry_run"`
@@ -135,8 +135,8 @@ func (c *commands) printRepaired(r repaired) error {
 	}))
 }
 
-// givenUp lists what a repair gives up of a store.
-func givenUp(name string, parts []store.Part) (lost []string) {
+// lostParts lists the parts of a store that a repair removes.
+func lostParts(name string, parts []store.Part) (lost []string) {
 	for _, p := range parts {
 		for _, d := range p.Damage {
 			if d.Repairable {

@@ -20,7 +20,7 @@ type commands struct {
 // Command returns the command "store".
 func Command(printer *output.Printer) *cobra.Command {
 	c := &commands{printer}
-	return command.Group("store", "Look after the store of a stopped server", c.rebuild(), c.repair())
+	return command.Group("store", "Rebuild or repair the store of a stopped server", c.rebuild(), c.repair())
 }
 
 func (c *commands) rebuild() *cobra.Command {
@@ -28,19 +28,18 @@ func (c *commands) rebuild() *cobra.Command {
 	var accept bool
 	cmd := &cobra.Command{
 		Use:   "rebuild [DIR]",
-		Short: "Make the database of a stopped server again from its snapshots",
-		Long: `Make the database of a stopped server again from its snapshots. The history of
-runs stays, and what the snapshots do not hold yet the server reads from the
-journal when it starts.
+		Short: "Rebuild the database of a stopped server from its snapshots",
+		Long: `Rebuild the database of a stopped server from its snapshots. The history of runs
+stays, and the server reads what the snapshots lack from the journal when it starts.
 
-It first reads the journal, and changes nothing when snapshots and journal do not
-hold all that the database does: then the database is the only copy. It says which
-records would be lost and what to do instead. With --accept-loss it goes on, if a
-server starts afterwards.
+The command first reads the journal. It changes nothing if snapshots and journal lack
+something that the database has: then the database is the only copy. It shows which
+records would be lost and what to do instead. With --accept-loss it continues, if a
+server can start afterwards.
 
-The server of a cluster has one database for each unit of the cluster, and their
-journals are in etcd. The command asks for all of them: the server makes each again
-when it starts, if nothing is lost by that, and its log says what it did.
+A server of a cluster has one database for each partition, and their journals are in
+etcd. The command requests the rebuild of all of them: the server rebuilds each when
+it starts, unless that loses records, and its log shows the result.
 
 The old database is moved to store/quarantine/ in the data directory and is never
 deleted. Remove it by hand when the server works.`,
@@ -48,7 +47,7 @@ deleted. Remove it by hand when the server works.`,
 		Args:    command.OptionalArgument("DIR"),
 	}
 	addData(cmd, &data)
-	cmd.Flags().BoolVar(&accept, "accept-loss", false, "go on although records are lost that the database alone holds")
+	cmd.Flags().BoolVar(&accept, "accept-loss", false, "continue although records are lost that only the database has")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := readDataArgument(cmd, args, &data); err != nil {
 			return err
@@ -63,7 +62,7 @@ deleted. Remove it by hand when the server works.`,
 			return process.InUse(data, err)
 		}
 		if len(r.Asked) > 0 {
-			c.Note("%d databases in %s belong to a cluster, whose journals are in etcd: their server makes each again when it starts, if nothing is lost by that, and its log says what it did", len(r.Asked), data)
+			c.Note("%d databases in %s belong to a cluster, whose journals are in etcd: their server rebuilds each when it starts, unless that loses records, and its log shows the result", len(r.Asked), data)
 			return nil
 		}
 		if r.Last > 0 {
