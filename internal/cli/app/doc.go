@@ -1,0 +1,2 @@
+// Package app has the commands about apps, and about their calendars, values and secrets.
+package app

@@ -1,0 +1,2 @@
+// Package backup has the commands that write backups and restore them.
+package backup

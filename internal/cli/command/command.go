@@ -1,0 +1,80 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Group returns a command that only contains other commands.
+func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
+	g.AddCommand(commands...)
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return Unknown(cmd, args[0])
+		case !cmd.HasParent():
+			return cmd.Help()
+		}
+		var names []string
+		for _, sub := range cmd.Commands() {
+			names = append(names, sub.Name())
+		}
+		return Usage(cmd, "%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
+	return g
+}
+
+// Unknown returns the failure for a name that is no command of cmd. It suggests the
+// command whose name is nearest.
+func Unknown(cmd *cobra.Command, name string) error {
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		// People mistype the middle and the end of a word more often than its beginning.
+		slices.SortStableFunc(near, func(a, b string) int { return commonPrefix(b, name) - commonPrefix(a, name) })
+		return Usage(cmd, "there is no command %q: did you mean %q?", cmd.CommandPath()+" "+name, cmd.CommandPath()+" "+near[0])
+	}
+	return Usage(cmd, "there is no command %q", cmd.CommandPath()+" "+name)
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// Arguments requires exactly the named arguments; a last name that ends in "..." stands
+// for one or more.
+func Arguments(names ...string) cobra.PositionalArgs {
+	more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return Usage(cmd, "%s is missing", names[len(args)])
+		case len(args) > len(names) && !more:
+			return Usage(cmd, "unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// OptionalArgument accepts the named argument or none.
+func OptionalArgument(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return Arguments(name)(cmd, args)
+	}
+}
+
+// Complete sets the values of a flag for completion in the shell.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(fmt.Sprintf("complete --%s of %s: %v", flag, cmd.Name(), err)) // the flag is misspelt in this program
+	}
+}

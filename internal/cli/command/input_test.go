@@ -1,0 +1,36 @@
+package command
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]int64{"512": 512, "512B": 512, "1.5KiB": 1536, " 64 MiB ": 64 << 20, "1GiB": 1 << 30, "0": 0, "-1KiB": 0, "1TiB": 0, "NaN": 0, "1e300GiB": 0, "": 0} {
+		if got, err := Size(text); got != want || (err == nil) != (want > 0) {
+			t.Errorf("Size(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+// TestConfirm: only the word yes confirms, and the question goes to standard error.
+func TestConfirm(t *testing.T) {
+	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "y\n": false, "no\n": false, "": false} {
+		var out, errOut strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetIn(strings.NewReader(answer))
+		cmd.SetOut(&out)
+		cmd.SetErr(&errOut)
+		err := Confirm(cmd, "Delete it")
+		var failure *Failure
+		if (err == nil) != want || err != nil && (!errors.As(err, &failure) || failure.Code != "canceled") {
+			t.Errorf("the answer %q: %v, want confirmed %v", answer, err, want)
+		}
+		if !strings.HasPrefix(errOut.String(), "Delete it? Type yes to go on: ") || out.Len() > 0 {
+			t.Errorf("the answer %q: standard error %q, standard output %q", answer, errOut.String(), out.String())
+		}
+	}
+}

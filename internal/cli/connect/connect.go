@@ -1,0 +1,120 @@
+package connect
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+const (
+	defaultURL = "http://127.0.0.1:7700"
+	// DefaultTimeout bounds the calls of a command that does not wait for other work.
+	DefaultTimeout = 30 * time.Second
+)
+
+// Server is the server that a command line names, and the app that it means there.
+type Server struct {
+	URL, CACert, App string
+	Timeout          time.Duration // 0: the command's own
+
+	token  string
+	getenv func(string) string
+}
+
+// New adds the flags about the server to the root command, with the defaults from the
+// environment.
+func New(root *cobra.Command, getenv func(string) string) *Server {
+	s := &Server{getenv: getenv}
+	flags := root.PersistentFlags()
+	flags.StringVar(&s.URL, "url", cmp.Or(getenv("WHEELWORK_URL"), defaultURL), "address of the server, or WHEELWORK_URL")
+	flags.StringVar(&s.token, "token", "", "token of the caller, or WHEELWORK_TOKEN") // help would print a default
+	flags.StringVar(&s.CACert, "ca-cert", getenv("WHEELWORK_CA_CERT"), "PEM `file` with the authority that signed the server's certificate, or WHEELWORK_CA_CERT (default the system's)")
+	flags.StringVar(&s.App, "app", cmp.Or(getenv("WHEELWORK_APP"), "default"), "the app that jobs, runs and modules belong to, or WHEELWORK_APP")
+	flags.DurationVar(&s.Timeout, "timeout", 0, "end the command after this time, as 30s or 5m (default 30s for calls, none for commands that wait)")
+	return s
+}
+
+// Check checks the flags after they are parsed.
+func (s *Server) Check(cmd *cobra.Command) error {
+	if s.Timeout < 0 {
+		return command.Usage(cmd, "--timeout %v: want a positive duration", s.Timeout)
+	}
+	return nil
+}
+
+// Token returns the token of the command line or of the environment.
+func (s *Server) Token() string { return cmp.Or(s.token, s.getenv("WHEELWORK_TOKEN")) }
+
+// Dial connects to the server.
+func (s *Server) Dial(ctx context.Context) (*sdk.Client, error) {
+	options := sdk.Options{Token: s.Token()}
+	if s.CACert != "" {
+		var err error
+		if options.TLS, err = s.TLS(); err != nil {
+			return nil, err
+		}
+	}
+	return sdk.Dial(ctx, s.URL, options)
+}
+
+// TLS returns the configuration that trusts the authority of --ca-cert, or those of the
+// system.
+func (s *Server) TLS() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.CACert == "" {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(s.CACert)
+	if err != nil {
+		return nil, fmt.Errorf("read --ca-cert: %w", err)
+	}
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read --ca-cert: %s holds no certificate in PEM form", s.CACert)
+	}
+	return conf, nil
+}
+
+// Action is the body of a command that calls a server.
+type Action func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error
+
+// Call runs an action of one or a few calls, with the timeout.
+func (s *Server) Call(do Action) func(*cobra.Command, []string) error {
+	return s.connected(DefaultTimeout, do)
+}
+
+// Wait runs an action without a timeout, unless the command line has one.
+func (s *Server) Wait(do Action) func(*cobra.Command, []string) error {
+	return s.connected(0, do)
+}
+
+func (s *Server) connected(timeout time.Duration, do Action) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := s.Deadline(cmd.Context(), timeout)
+		defer cancel()
+		client, err := s.Dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer client.Close() //nolint:errcheck // every answer has come
+		return do(ctx, client, cmd, args)
+	}
+}
+
+// Deadline returns a context with the timeout of the command line, or with another one if
+// there is none. 0 means no timeout.
+func (s *Server) Deadline(ctx context.Context, otherwise time.Duration) (context.Context, context.CancelFunc) {
+	if timeout := cmp.Or(s.Timeout, otherwise); timeout > 0 {
+		return context.WithTimeout(ctx, timeout)
+	}
+	return context.WithCancel(ctx)
+}

@@ -1,0 +1,20 @@
+package connect
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// TestTokenOfAWorker checks that the error names the token that people need.
+func TestTokenOfAWorker(t *testing.T) {
+	refused := &sdk.Error{Code: codes.PermissionDenied, Message: "list jobs: the token's role worker lacks the permission jobs.read"}
+	code, message := New(&cobra.Command{}, func(string) string { return "" }).Explain(refused)
+	if code != "permission_denied" || !strings.HasSuffix(message, "pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN") {
+		t.Errorf("%s: %s", code, message)
+	}
+}

@@ -1,0 +1,2 @@
+// Package cron has the commands that show what a cron expression means, without a server.
+package cron

@@ -1,0 +1,226 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/internal/cli/runview"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// commands are the commands about jobs.
+type commands struct {
+	*output.Printer
+	*connect.Server
+	runs runview.Viewer
+}
+
+// Command returns the command "job".
+func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
+	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
+	return command.Group("job", "Define, change and trigger jobs",
+		c.apply(), c.get(), c.list(), c.delete(), c.pause(), c.resume(), c.trigger(),
+		c.skipNext(), c.backfill(), c.bulk(), c.export())
+}
+
+func (c *commands) get() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get JOB",
+		Short:             "Show a job; -o yaml prints a document that can be applied",
+		Args:              command.Arguments("JOB"),
+		ValidArgsFunction: c.completeJobs,
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			job, err := client.Job(ctx, c.App, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printJob(job)
+		}),
+	}
+}
+
+func (c *commands) printJob(job *sdk.Job) error {
+	columns := []string{
+		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
+		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
+		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
+	}
+	stats := job.GetStats()
+	return c.PrintOne(columns, recordOf(job, func() []output.Cell {
+		return []output.Cell{
+			{Text: job.GetName()},
+			{Text: job.GetApp()},
+			{Text: job.GetDescription()},
+			{Text: job.GetHandler().GetModule()},
+			{Text: job.GetHandler().GetName()},
+			{Text: strings.Join(job.GetHandler().GetArgs(), " ")},
+			{Text: workflowText(job.GetWorkflow())},
+			{Text: scheduleText(job)},
+			{Text: output.Time(job.GetNextAt())},
+			{Text: job.GetNextWhy(), Tint: output.Yellow},
+			{Text: pausedText(job), Tint: output.Yellow},
+			{Text: dependencyText(job.GetDependency())},
+			{Text: misfireText(job.GetMisfire())},
+			{Text: overlapText(job.GetOverlap())},
+			{Text: job.GetDeadline()},
+			{Text: priorityText(job.GetPriority())},
+			{Text: output.Rate(job.GetRate().GetMax(), job.GetRate().GetPer())},
+			{Text: routingText(job.GetRouting())},
+			{Text: fanoutText(job.GetFanout())},
+			{Text: job.GetTimeout()},
+			{Text: limitsText(job.GetLimits())},
+			{Text: retryText(job.GetRetry())},
+			{Text: output.Payload(job.GetInput(), job.GetInputBytes())},
+			{Text: fmt.Sprint(stats.GetLive())},
+			{Text: fmt.Sprint(stats.GetSucceeded())},
+			{Text: fmt.Sprint(stats.GetFailed())},
+			{Text: strings.TrimSpace(stats.GetLastState() + " " + stats.GetLastRun()), Tint: output.StateTint(stats.GetLastState())},
+			{Text: fmt.Sprint(job.GetRevision())},
+			{Text: output.Time(job.GetUpdatedAt())},
+			{Text: job.GetDigest()},
+		}
+	}))
+}
+
+// recordOf returns the record of a job: its YAML is the document that defines it.
+func recordOf(job *sdk.Job, row func() []output.Cell) output.Record {
+	r := output.Message(job, row)
+	r.YAML = func() ([]byte, error) {
+		var b bytes.Buffer
+		err := sdk.WriteJobs(&b, job)
+		return b.Bytes(), err
+	}
+	return r
+}
+
+func pausedText(job *sdk.Job) string {
+	if job.GetPaused() {
+		return "paused"
+	}
+	return ""
+}
+
+func (c *commands) list() *cobra.Command {
+	q := sdk.JobQuery{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the jobs of an app by name",
+		Args:  command.Arguments(),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			q.App, q.NoInput = c.App, c.Format == output.Table // documents, which can be applied, have the input
+			return c.printJobs(client.Jobs(ctx, q))
+		}),
+	}
+	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
+	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
+	return cmd
+}
+
+func (c *commands) printJobs(jobs iter.Seq2[*sdk.Job, error]) error {
+	columns := []string{"name", "schedule", "next at", "module", "live", "succeeded", "failed", "last", "state"}
+	return c.PrintAll(columns, output.Records(jobs, func(job *sdk.Job) output.Record {
+		return recordOf(job, func() []output.Cell { return rowOf(job) })
+	}))
+}
+
+func rowOf(job *sdk.Job) []output.Cell {
+	stats := job.GetStats()
+	return []output.Cell{
+		{Text: job.GetName()},
+		{Text: scheduleText(job)},
+		{Text: output.Time(job.GetNextAt())},
+		{Text: job.GetHandler().GetModule()},
+		{Text: fmt.Sprint(stats.GetLive())},
+		{Text: fmt.Sprint(stats.GetSucceeded())},
+		{Text: fmt.Sprint(stats.GetFailed())},
+		{Text: stats.GetLastState(), Tint: output.StateTint(stats.GetLastState())},
+		{Text: pausedText(job), Tint: output.Yellow},
+	}
+}
+
+func (c *commands) pause() *cobra.Command {
+	return c.toggle("pause", "Keep the schedule of a job from firing", (*sdk.Client).Pause)
+}
+
+func (c *commands) resume() *cobra.Command {
+	return c.toggle("resume", "Let the schedule of a paused job fire again", (*sdk.Client).Resume)
+}
+
+func (c *commands) toggle(name, short string, do func(*sdk.Client, context.Context, string, string) (*sdk.Job, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:               name + " JOB",
+		Short:             short,
+		Args:              command.Arguments("JOB"),
+		ValidArgsFunction: c.completeJobs,
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			job, err := do(client, ctx, c.App, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printJob(job)
+		}),
+	}
+}
+
+func (c *commands) skipNext() *cobra.Command {
+	cmd := c.toggle("skip-next", "Skip the next planned time of a job; later ones stay", (*sdk.Client).SkipNext)
+	cmd.Example = `  wheelwork job skip-next totals
+  wheelwork run list --job totals --state skipped --limit 1`
+	return cmd
+}
+
+func (c *commands) export() *cobra.Command {
+	return &cobra.Command{
+		Use:   "export [JOB...]",
+		Short: "Print jobs, all of them by default, as YAML documents that can be applied",
+		Long: `Print jobs, all of them by default, as YAML documents that can be applied: each
+after the jobs that it names.`,
+		ValidArgsFunction: c.completeJobs,
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("output") {
+				c.Format = output.YAML
+			}
+			list := client.Jobs(ctx, sdk.JobQuery{App: c.App})
+			if len(args) > 0 {
+				list = func(yield func(*sdk.Job, error) bool) {
+					for _, name := range args {
+						if job, err := client.Job(ctx, c.App, name); !yield(job, err) {
+							return
+						}
+					}
+				}
+			}
+			return c.printJobs(sdk.InOrder(list, func(names []string) {
+				c.Note("the jobs %s name each other in a circle: an app that has none of them refuses the first of these documents", strings.Join(names, ", "))
+			}))
+		}),
+	}
+}
+
+// completeJobs completes the names of jobs in the shell.
+func (c *commands) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	defer cancel()
+	client, err := c.Dial(ctx)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer client.Close() //nolint:errcheck // only read
+	var names []string
+	for job, err := range client.Jobs(ctx, sdk.JobQuery{App: c.App, Prefix: prefix, Limit: 100, NoInput: true}) {
+		if err != nil {
+			break
+		}
+		names = append(names, job.GetName())
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,72 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// result is the outcome for one job of a command on many jobs.
+type result struct {
+	App    string `json:"app"`
+	Job    string `json:"job"`
+	Result string `json:"result"`          // "refused" if there is an error
+	Error  string `json:"error,omitempty"` // one sentence
+
+	err error
+}
+
+func resultOf(job *sdk.Job, done sdk.Result, err error) result {
+	r := result{App: job.GetApp(), Job: job.GetName(), Result: string(done)}
+	if err != nil {
+		r.Result, r.Error, r.err = "refused", err.Error(), err
+	}
+	return r
+}
+
+// printResults prints one line for each of total jobs. It fails if a job was refused.
+func (c *commands) printResults(total int, results iter.Seq[result]) error {
+	bar := c.Progress(int64(total), "jobs", false)
+	var refused []error
+	n := 0
+	err := c.PrintAll([]string{"name", "result", "why"}, func(yield func(output.Record, error) bool) {
+		for r := range results {
+			n++
+			bar.Reached(int64(n))
+			tint := output.None
+			if r.err != nil {
+				tint = output.Red
+				refused = append(refused, r.err)
+			}
+			if fatal(r.err) {
+				return
+			}
+			row := []output.Cell{{Text: r.Job}, {Text: r.Result, Tint: tint}, {Text: r.Error}}
+			if !yield(output.Object(r, func() []output.Cell { return row }), nil) {
+				return
+			}
+		}
+		bar.End()
+	})
+	switch {
+	case err != nil:
+		return err
+	case total == 1 && len(refused) == 1:
+		return refused[0]
+	case len(refused) > 0 && fatal(refused[len(refused)-1]):
+		return refused[len(refused)-1] // the remaining jobs would fail in the same way
+	case len(refused) > 0:
+		return command.Fail("refused", "%d of %d jobs were refused: the list says why", len(refused), total)
+	}
+	return nil
+}
+
+// fatal reports whether an error concerns the whole command rather than one job.
+func fatal(err error) bool {
+	return err != nil && (errors.Is(err, sdk.ErrUnauthenticated) || errors.Is(err, sdk.ErrUnavailable) ||
+		errors.Is(err, sdk.ErrDenied) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}

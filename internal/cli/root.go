@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/app"
+	"github.com/wheelworkhq/wheelwork/internal/cli/backup"
+	"github.com/wheelworkhq/wheelwork/internal/cli/cluster"
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
+	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
+	"github.com/wheelworkhq/wheelwork/internal/cli/job"
+	"github.com/wheelworkhq/wheelwork/internal/cli/module"
+	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/internal/cli/run"
+	"github.com/wheelworkhq/wheelwork/internal/cli/serve"
+	"github.com/wheelworkhq/wheelwork/internal/cli/store"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+)
+
+// Exit codes. Other tools rely on them.
+const (
+	exitOK    = 0
+	exitFail  = 1 // refused, or a run that did not succeed
+	exitUsage = 2
+)
+
+// invocation is one command line, with its global flags.
+type invocation struct {
+	root    *cobra.Command
+	printer *output.Printer
+	server  *connect.Server
+}
+
+// execute executes one command line and returns the exit code.
+func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
+	i := newInvocation(in, out, errOut, getenv)
+	i.root.SetArgs(args)
+	if err := i.root.ExecuteContext(ctx); err != nil {
+		// A wrong flag stops the parser, possibly before it reaches the flag for JSON.
+		if output.AsksForJSON(args) {
+			i.printer.Format = output.JSON
+		}
+		return i.report(err)
+	}
+	return exitOK
+}
+
+func newInvocation(in io.Reader, out, errOut io.Writer, getenv func(string) string) *invocation {
+	root := command.Group("wheelwork", "Run jobs written in any language, on a schedule, on any number of machines")
+	root.Long = root.Short + `.
+
+Start everything on this machine with "wheelwork dev". The other commands talk
+to a server: name it with --url and --token, or with WHEELWORK_URL and
+WHEELWORK_TOKEN. Data goes to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	root.Version = version.String()
+	root.SetVersionTemplate("wheelwork {{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(command.FlagError)
+
+	i := &invocation{root: root, printer: output.New(root, getenv), server: connect.New(root, getenv)}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := i.printer.Check(cmd); err != nil {
+			return err
+		}
+		return i.server.Check(cmd)
+	}
+	root.AddCommand(serve.Commands(i.printer, i.server)...)
+	root.AddCommand(app.Commands(i.printer, i.server)...)
+	root.AddCommand(backup.Commands(i.printer, i.server)...)
+	root.AddCommand(
+		job.Command(i.printer, i.server),
+		run.Command(i.printer, i.server),
+		module.Command(i.printer, i.server, getenv),
+		mq.Command(i.printer, i.server),
+		cluster.Command(i.printer, i.server),
+		store.Command(i.printer),
+		cron.Command(i.printer),
+		tokenCommand(i.printer),
+		versionCommand(i.printer),
+		completionCommand(out),
+	)
+	return i
+}
+
+// report prints an error and returns the exit code.
+func (i *invocation) report(err error) int {
+	code, message := i.server.Explain(err)
+	p := i.printer
+	if p.Format == output.JSON || p.Format == output.JSONL {
+		line, _ := json.Marshal(map[string]string{"code": code, "message": message}) // two strings always encode
+		fmt.Fprintf(p.Err, "%s\n", line)
+	} else {
+		fmt.Fprintf(p.Err, "%s %s\n", p.Paint(p.Err, output.Red, "wheelwork:"), output.Printable(message))
+	}
+	if code == command.CodeUsage {
+		return exitUsage
+	}
+	return exitFail
+}

@@ -1,0 +1,217 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/internal/cli/runview"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// commands are the commands about runs.
+type commands struct {
+	*output.Printer
+	*connect.Server
+	runs runview.Viewer
+}
+
+// Command returns the command "run".
+func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
+	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
+	return command.Group("run", "Show runs, read their logs, cancel and retry them",
+		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.retry(), c.explain())
+}
+
+func (c *commands) list() *cobra.Command {
+	q := sdk.RunQuery{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List runs, newest first",
+		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
+  wheelwork run list --parent 01K9… --state unsuccessful`,
+		Args: command.Arguments(),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
+			if q.Limit < 0 {
+				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
+			}
+			q.App = c.App
+			unreadable := 0
+			q.Unreadable = func(blocks int) { unreadable += blocks }
+			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
+			err := c.PrintAll(columns, output.Records(client.Runs(ctx, q), func(run *sdk.Run) output.Record {
+				return output.Message(run, func() []output.Cell { return rowOf(run) })
+			}))
+			if unreadable > 0 {
+				c.Note("warning: the list lacks runs: %d damaged blocks of the history were passed over, each of up to 256 runs; the server's log names them, and `wheelwork store repair` on the stopped server says what is lost", unreadable)
+			}
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")
+	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this state, or live, or unsuccessful")
+	cmd.Flags().StringVar(&q.Host, "host", "", "only runs on this host")
+	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
+	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
+	return cmd
+}
+
+func rowOf(run *sdk.Run) []output.Cell {
+	return []output.Cell{
+		{Text: run.GetId()},
+		{Text: run.GetJob()},
+		{Text: run.GetState(), Tint: output.StateTint(run.GetState())},
+		{Text: run.GetTrigger()},
+		{Text: output.Time(run.GetPlannedAt())},
+		{Text: runview.Took(run)},
+		{Text: runview.Attempt(run)},
+		{Text: run.GetHost()},
+		{Text: run.GetError()},
+	}
+}
+
+func (c *commands) get() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ID",
+		Short: "Show a run with its input, output and attempts",
+		Args:  command.Arguments("ID"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.Run(ctx, c.App, args[0])
+			if err != nil {
+				return err
+			}
+			return c.runs.Print(run)
+		}),
+	}
+}
+
+func (c *commands) logs() *cobra.Command {
+	q := sdk.LogQuery{}
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Print the log of a run",
+		Args:  command.Arguments("ID"),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			q.App, q.Run = c.App, args[0]
+			return output.PrintStream(c.Printer, client.Logs(ctx, q), c.lineText, func(line *sdk.LogLine) output.Record {
+				return output.Message(line, nil)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&q.Follow, "follow", false, "continue until the run has ended")
+	cmd.Flags().Int64Var(&q.From, "from", 0, "begin at the line with this offset")
+	return cmd
+}
+
+// lineText formats a line of a log for people.
+func (c *commands) lineText(line *sdk.LogLine) string {
+	text := line.GetText()
+	if output.IsTerminal(c.Out) {
+		text = output.Printable(text)
+	}
+	at := line.GetTime().AsTime().Local().Format("15:04:05.000")
+	tint := output.None
+	switch line.GetLevel() {
+	case "error":
+		tint = output.Red
+	case "warn":
+		tint = output.Yellow
+	case "debug":
+		tint = output.Faint
+	}
+	return c.Paint(c.Out, output.Faint, at) + " " + c.Paint(c.Out, tint, output.Pad(line.GetLevel(), 5)) + " " + text
+}
+
+func (c *commands) wait() *cobra.Command {
+	return &cobra.Command{
+		Use:     "wait ID",
+		Short:   "Wait for the end of a run and print it; exit code 1 unless it succeeded",
+		Example: `  wheelwork run wait 01K9… --timeout 5m`,
+		Args:    command.Arguments("ID"),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			return c.runs.Await(ctx, client, args[0])
+		}),
+	}
+}
+
+func (c *commands) cancel() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel ID",
+		Short: "End a run: at once before it starts, else as soon as its host confirms",
+		Args:  command.Arguments("ID"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.Cancel(ctx, c.App, args[0])
+			if err != nil {
+				return err
+			}
+			return c.runs.Print(run)
+		}),
+	}
+}
+
+func (c *commands) retry() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Repeat a run that has ended, with the same input",
+		Long: `Repeat a run that has ended, with the same input and the definition that the job has
+now. Of a run with parts, only the parts that did not succeed are repeated. With
+--wait the exit code is 1 unless the new run succeeded.`,
+		Example: `  wheelwork run retry 01K9… --wait
+  wheelwork run list --state unsuccessful -o jsonl | jq -r .id | xargs -n1 wheelwork run retry`,
+		Args: command.Arguments("ID"),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the new run")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		connected := c.Call
+		if wait {
+			connected = c.Wait
+		}
+		return connected(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.RetryRun(ctx, c.App, args[0])
+			switch {
+			case err != nil:
+				return err
+			case wait:
+				return c.runs.Await(ctx, client, run.GetId())
+			}
+			return c.runs.Print(run)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+func (c *commands) explain() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain ID",
+		Short:   "Explain the state of a run, and for each host whether it may take the run",
+		Example: `  wheelwork run explain 01K9…`,
+		Args:    command.Arguments("ID"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			why, err := client.ExplainRun(ctx, c.App, args[0])
+			if err != nil {
+				return err
+			}
+			return c.PrintOne([]string{"state", "why", "hosts"}, output.Message(why, func() []output.Cell {
+				return []output.Cell{{Text: why.GetState(), Tint: output.StateTint(why.GetState())}, {Text: why.GetWhy()}, {Text: verdictsText(why.GetHosts())}}
+			}))
+		}),
+	}
+}
+
+func verdictsText(hosts []*sdk.HostVerdict) string {
+	var lines []string
+	for _, h := range hosts {
+		name := h.GetHost()
+		if h.GetName() != "" && h.GetName() != name {
+			name += " (" + h.GetName() + ")"
+		}
+		lines = append(lines, name+": "+cmp.Or(h.GetWhy(), "may take it"))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,3 @@
+// Package runview shows runs and waits for their end, for the commands that start runs and
+// those that look at them.
+package runview

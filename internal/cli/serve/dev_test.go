@@ -1,0 +1,27 @@
+package serve
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// TestTokensAreNotPrinted checks that the message of a ready process contains no token,
+// because terminals are recorded, shared and scrolled back.
+func TestTokensAreNotPrinted(t *testing.T) {
+	const token, link = "ww_a-permanent-token", "http://127.0.0.1:1/login?code=once"
+	var said bytes.Buffer
+	root := &cobra.Command{}
+	root.SetOut(&said)
+	root.SetErr(&said)
+	c := &commands{Printer: output.New(root, func(string) string { return "" })}
+	c.printReady("/it's here")(node.Ready{URL: "http://127.0.0.1:1", Token: token, HostToken: token, LoginURL: link})
+	if text := said.String(); strings.Contains(text, token) || !strings.Contains(text, link) || !strings.Contains(text, `$(cat '/it'\''s here/token')`) {
+		t.Errorf("wheelwork dev says:\n%s", text)
+	}
+}

@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/process"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// addMember adds the flags of a server with an embedded etcd member. The returned
+// function checks them.
+func addMember(cmd *cobra.Command, conf *node.ClusterConfig) func(*cobra.Command, *node.ServerConfig) error {
+	flags := cmd.Flags()
+	flags.BoolVar(&conf.On, "cluster", false, "run a member of etcd in this server: three or five such servers keep the journal together")
+	flags.StringVar(&conf.Listen, "cluster-listen", "127.0.0.1:2379", "HOST:PORT at which servers reach the member; beyond this machine it needs --etcd-cert, --etcd-key and --etcd-ca")
+	flags.StringVar(&conf.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members reach it")
+	process.AddAdvertise(cmd, conf)
+	flags.StringSliceVar(&conf.Join, "join", nil, "the --cluster-listen of running servers: a server with a new directory joins them, also to replace one whose disk is lost")
+	flags.StringSliceVar(&conf.Members, "cluster-members", nil, "the --cluster-peer of all servers that start a cluster together (default this one starts it alone)")
+	return func(cmd *cobra.Command, conf *node.ServerConfig) error {
+		for _, name := range append(process.MemberFlags, "join", "cluster-members") {
+			if cmd.Flags().Changed(name) && !conf.Cluster.On {
+				return command.Usage(cmd, "--%s is for --cluster", name)
+			}
+		}
+		return nil
+	}
+}
+
+// addMaxSleeping adds the flag that bounds the sleeping tasks of a host.
+func addMaxSleeping(cmd *cobra.Command, n *int) {
+	cmd.Flags().IntVar(n, "max-sleeping", 0, "tasks that may sleep without a slot; further ones keep theirs (default 16 for each slot; -1: none)")
+}
+
+// addDisk adds the flags for how a server writes its logs. The returned function checks
+// them.
+func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*cobra.Command) error {
+	var sync string
+	cmd.Flags().StringVar(writer, "log-writer", "auto", "method that writes the logs: auto (the quickest here), pwrite, direct, mmap")
+	cmd.Flags().StringVar(&sync, "sync", mq.Always.String(),
+		"guarantee of an acknowledgement: always (synced to the device), interval (a power cut loses up to 100 ms), os")
+	command.Complete(cmd, "log-writer", "auto", "pwrite", "direct", "mmap")
+	command.Complete(cmd, "sync", "always", "interval", "os")
+	return func(cmd *cobra.Command) error {
+		if !slices.Contains([]string{"auto", "pwrite", "direct", "mmap"}, *writer) {
+			return command.Usage(cmd, "--log-writer %q: want auto, pwrite, direct or mmap", *writer)
+		}
+		for _, p := range []mq.SyncPolicy{mq.Always, mq.Interval, mq.OS} {
+			if p.String() == sync {
+				*policy = p
+				return nil
+			}
+		}
+		return command.Usage(cmd, "--sync %q: want always, interval or os", sync)
+	}
+}
+
+func addNewKey(cmd *cobra.Command, accepted *bool) {
+	cmd.Flags().BoolVar(accepted, "new-secret-key", false, "start although secrets were sealed with another key: each of them has to be set again")
+}
+
+func addTokenFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token of the installation's hosts, made by \"wheelwork token generate\"")
+}
+
+func addServerTokenFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "server-token-file", "", "`file` with the token of nameserver and servers, which hosts do not get (default they use --token-file, on this machine only)")
+}
+
+func addTLS(cmd *cobra.Command, cert, key *string) {
+	cmd.Flags().StringVar(cert, "tls-cert", "", "PEM `file` with the certificate of this process")
+	cmd.Flags().StringVar(key, "tls-key", "", "PEM `file` with its key")
+}
+
+// addProfile adds the flag --pprof to a serving command. config returns the tokens of
+// permitted readers; it is called after the flags are parsed.
+func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
+	address := cmd.Flags().String("pprof", "", "loopback `address` that serves profiles of the process to callers with its token, for example 127.0.0.1:6060")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if *address != "" {
+			cfg := config()
+			cfg.Address = *address
+			stop, err := node.Profile(cfg)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, stop()) }()
+		}
+		return run(cmd, args)
+	}
+}

@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/internal/cli/process"
+	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// host runs a host, and contains the commands about hosts.
+func (c *commands) host() *cobra.Command {
+	var conf node.HostConfig
+	cmd := command.Group("host", "Run a host: it executes jobs; or list the hosts", c.listHosts())
+	cmd.Example = `  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
+  wheelwork host list`
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-host", "`directory` for modules, and for results that no server has acknowledged yet")
+	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver that names the host's server, or several with commas; each server of a cluster is one")
+	flags.StringVar(&conf.Server, "server", "", "HOST:PORT of a server, without a nameserver")
+	addTokenFile(cmd, &conf.TokenFile)
+	flags.StringVar(&conf.Name, "name", "", "name for people (default the machine's)")
+	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
+	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
+	addDirs(cmd, &conf.Dirs)
+	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default the keys that the apps require)")
+	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
+	addMaxSleeping(cmd, &conf.MaxSleeping)
+	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	executors := addExecutors(cmd, &conf.Executors)
+	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
+	log := process.AddLog(cmd, "info")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return command.Unknown(cmd, args[0])
+		case (conf.Nameserver == "") == (conf.Server == ""):
+			return command.Usage(cmd, "give --nameserver or --server, one of them")
+		case conf.TokenFile == "" && c.Token() == "":
+			return command.Usage(cmd, "--token-file is missing")
+		case conf.Slots < 0:
+			return command.Usage(cmd, "--slots %d: want a positive number", conf.Slots)
+		}
+		var err error
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if err := executors(cmd); err != nil {
+			return err
+		}
+		if err := caches(cmd); err != nil {
+			return err
+		}
+		if conf.TokenFile == "" {
+			conf.Token = c.Token()
+		}
+		conf.CACert = c.CACert
+		conf.Ready = func(node.Ready) { c.Note("host ready") }
+		return node.Host(cmd.Context(), conf)
+	}
+	addProfile(cmd, func() node.ProfileConfig {
+		if conf.TokenFile != "" {
+			return node.ProfileConfig{TokenFile: conf.TokenFile}
+		}
+		return node.ProfileConfig{Token: c.Token()}
+	})
+	return cmd
+}
+
+func (c *commands) listHosts() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the hosts that the server knows",
+		Args:  command.Arguments(),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			hosts, err := client.Hosts(ctx)
+			if err != nil {
+				return err
+			}
+			columns := []string{"name", "state", "running", "sleeping", "waiting", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
+			return c.PrintAll(columns, output.Each(hosts, func(h *sdk.Host) output.Record { return output.Message(h, func() []output.Cell { return hostRow(h) }) }))
+		}),
+	}
+}
+
+func hostRow(h *sdk.Host) []output.Cell {
+	var labels []string
+	for _, k := range slices.Sorted(maps.Keys(h.GetLabels())) {
+		labels = append(labels, k+"="+h.GetLabels()[k])
+	}
+	apps := "all"
+	if len(h.GetApps()) > 0 {
+		apps = strings.Join(h.GetApps(), ",")
+	}
+	return []output.Cell{
+		{Text: h.GetName()},
+		{Text: h.GetState(), Tint: output.StateTint(h.GetState())},
+		{Text: fmt.Sprint(h.GetRunning())},
+		{Text: fmt.Sprint(h.GetSleeping())},
+		{Text: fmt.Sprint(h.GetWaiting())},
+		{Text: fmt.Sprint(h.GetSlots())},
+		{Text: apps},
+		{Text: strings.Join(labels, ",")},
+		{Text: h.GetVersion()},
+		{Text: output.Time(h.GetLastSeenAt())},
+		{Text: runsText(h.GetAbi())},
+		{Text: h.GetId()},
+	}
+}
+
+// runsText lists what a host can run now, without plugins that are down.
+func runsText(abi []string) string {
+	var runs []string
+	modules := len(abi) == 0
+	for _, s := range abi {
+		if strings.Contains(s, ":") {
+			runs = append(runs, s)
+			continue
+		}
+		modules = true
+	}
+	if modules {
+		runs = append([]string{"modules"}, runs...)
+	}
+	return strings.Join(runs, ",")
+}

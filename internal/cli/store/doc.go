@@ -1,0 +1,2 @@
+// Package store has the commands that rebuild and repair the store of a stopped server.
+package store
