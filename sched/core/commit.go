@@ -201,6 +201,9 @@ func (co *committer) release(s *stage) {
 	s.recycle()
 }
 
+// answerAtEnd calls fn at the end of the turn, like the answers of durable batches.
+func (co *committer) answerAtEnd(fn func(error)) { co.owed = append(co.owed, fn) }
+
 // answerDurable answers the calls whose records are durable. It comes after the dispatch,
 // because waking a goroutine takes longer than queueing a task, and callers do not notice
 // the difference. flush, which wakes the senders of tasks, comes after it, because the

@@ -169,3 +169,14 @@ func (st *state) CalendarMessage(app, name string) *apiv1.Calendar {
 	}
 	return nil
 }
+
+// depends adds j to the index of the calendars that its schedule names. It is part of
+// applying a record, and of loading the store.
+func (pl *Planner) depends(j *job.Job) {
+	for _, name := range j.Calendars() {
+		k := jobKey{j.Slot().App, name}
+		if !slices.Contains(pl.planned[k], j) {
+			pl.planned[k] = append(pl.planned[k], j)
+		}
+	}
+}

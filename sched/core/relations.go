@@ -10,15 +10,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// depends adds j to the indexes of the calendars, nodes and upstream jobs that it names. It
-// is part of applying a record, and of loading the store.
+// depends adds j to the indexes of the nodes and upstream jobs that it names. It is part of
+// applying a record, and of loading the store.
 func (re *relations) depends(j *job.Job) {
-	for _, name := range j.Calendars() {
-		k := jobKey{j.Slot().App, name}
-		if !slices.Contains(re.l.Planner.planned[k], j) {
-			re.l.Planner.planned[k] = append(re.l.Planner.planned[k], j)
-		}
-	}
 	for _, name := range j.Nodes() {
 		k := jobKey{j.Slot().App, name}
 		if !slices.Contains(re.nodeOf[k], j) {

@@ -42,7 +42,10 @@ type loadTarget struct{ l *Loop }
 func (t loadTarget) App(name string) *projection.App { return &t.l.State.app(name).rows }
 
 // LoadedJob adds the job to the relations here, which saves another pass over all jobs.
-func (t loadTarget) LoadedJob(j *job.Job) { t.l.relations.depends(j) }
+func (t loadTarget) LoadedJob(j *job.Job) {
+	t.l.relations.depends(j)
+	t.l.Planner.depends(j)
+}
 
 func (t loadTarget) LoadCanary(app, ref string, counts *job.Tally) {
 	t.l.State.app(app).canaries[ref] = counts

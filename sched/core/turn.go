@@ -267,6 +267,7 @@ func (l *Loop) account(fx []job.Effect) {
 			}
 		case job.JobDepends:
 			l.relations.depends(e.Job)
+			l.Planner.depends(e.Job)
 		case job.JobBounded: // see perform
 		case job.KeyAdded:
 			l.View.KeyAdded(&ownerOf(e.Run.Slot()).rows, e.Key, e.Run.ID, e.AtMs, e.Input)

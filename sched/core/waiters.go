@@ -28,7 +28,7 @@ func (wa *Waiters) tellEnd(r *job.Run) {
 	delete(wa.awaited, r.ID)
 	for _, ended := range waiting {
 		run := wa.l.message(r) // each waiter owns its message
-		wa.l.commits.owed = append(wa.l.commits.owed, func(error) { ended <- run })
+		wa.l.commits.answerAtEnd(func(error) { ended <- run })
 	}
 }
 
