@@ -24,7 +24,7 @@ type room struct {
 var rooms = []room{
 	{"api/v1", nil, "it is the contract between processes: an importer must get nothing else"},
 	{"api/plugin/v1", nil, "it is the contract between hosts and plugins: an importer must get nothing else"},
-	{"job", []string{"api/v1", "internal/wire", "job/expr", "job/naming", "job/route", "job/schedule"}, "the nouns and their rules are pure: no storage and no network, so that a test can replay any history"},
+	{"job", []string{"api/v1", "internal/wire", "internal/wire/fields", "job/expr", "job/naming", "job/route", "job/schedule"}, "the nouns and their rules are pure: no storage and no network, so that a test can replay any history"},
 	{"job/naming", nil, "the rule for names is one, wherever a name is read"},
 	{"job/expr", []string{"job/naming"}, "the value of an expression follows from the results that it is given"},
 	{"job/route", []string{"api/v1"}, "the choice of a host follows from the run and the known hosts alone"},
@@ -82,7 +82,8 @@ var rooms = []room{
 	{"tools", nil, "the developers' tools are a module of their own"},
 	{"internal/outbound", []string{"runtime"}, "every request for a job goes through one guard, which knows grants and addresses and nothing else of jobs"},
 	{"internal/wire", nil, "it writes and reads fields and knows no message"},
-	{"internal/wire/codec", []string{"api/v1", "internal/wire"}, "it encodes what goes over streams and knows nothing of what it means"},
+	{"internal/wire/fields", nil, "it has numbers only, so that each package that encodes a message by hand has the same ones"},
+	{"internal/wire/codec", []string{"api/v1", "internal/wire", "internal/wire/fields"}, "it encodes what goes over streams and knows nothing of what it means"},
 	{"internal/version", []string{"api/v1"}, "every room may ask it, so it must not ask any"},
 	{"internal/interpreter", []string{"runtime/script"}, "it fetches the interpreters of scripts and keeps them: running them is the engine's"},
 	{"internal/toolchain", nil, "it starts the compilers of handlers and knows nothing else"},
