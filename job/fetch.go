@@ -76,19 +76,13 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 			continue
 		}
 		w.hash = hashOf(w.Name)
-		if t := w.Slot.Jobs.index; len(t) > 0 {
-			sum += uint64(t[t.start(w.hash)])
-		}
 		k, h := &w.Slot.keys, mixed(w.Key)
-		for _, x := range [...]*keyIndex{&k.young, &k.old} {
-			if len(x.cells) > 0 {
-				sum += x.cells[x.start(h)]
-			}
-		}
+		sum += w.Slot.Jobs.table.Load(w.hash) + k.young.Load(h) + k.old.Load(h)
 	}
 	for i := range wanted {
 		if w := &wanted[i]; w.Slot != nil {
-			w.job = w.Slot.Jobs.at(w.Slot.Jobs.index.first(w.hash))
+			t := &w.Slot.Jobs.table
+			w.job = t.At(t.First(w.hash))
 		}
 	}
 	for i := range wanted {
@@ -129,13 +123,12 @@ func FetchByID(wanted []WantedRun) (sum uint64) {
 		if w.Slot == nil {
 			continue
 		}
-		if t := w.Slot.Runs.index; len(t) > 0 {
-			sum += uint64(t[t.start(runHash(w.ID))])
-		}
+		sum += w.Slot.Runs.table.Load(mixed(w.ID))
 	}
 	for i := range wanted {
 		if w := &wanted[i]; w.Slot != nil {
-			w.run = w.Slot.Runs.at(w.Slot.Runs.index.first(runHash(w.ID)))
+			t := &w.Slot.Runs.table
+			w.run = t.At(t.First(mixed(w.ID)))
 		}
 	}
 	for i := range wanted {
