@@ -17,7 +17,7 @@ func mixed(hash [16]byte) uint32 { return uint32(maphash.Bytes(tableSeed, hash[:
 // Jobs are the jobs of a slot by name. The table has no copies of the names and no pointers
 // in the order of hashes: for a million jobs it takes 0.46 of the memory of Go's map
 // (BenchmarkJobs). A single look-up that misses the caches takes 2.2 times as long as in a
-// map, which has the names beside the pointers; loops prefetch (see FetchByName). The zero
+// map, which has the names beside the pointers; loops prefetch (see [FindJobs]). The zero
 // value is empty. The table must not be modified while All iterates.
 type Jobs struct{ table hashtable.Table[Job] }
 

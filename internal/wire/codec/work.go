@@ -2,6 +2,7 @@ package codec
 
 import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
 	"github.com/wheelworkhq/wheelwork/internal/wire/fields"
 )
@@ -104,10 +105,7 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload)+len(m.Recalls) > 0 {
 		return b, false
 	}
-	for i, t := range m.Tasks {
-		if i%fetchAtOnce == 0 {
-			fetch(m.Tasks[i:min(i+fetchAtOnce, len(m.Tasks))])
-		}
+	for _, t := range prefetch.Each(m.Tasks, readTasks) {
 		if len(t.Env) > 0 || t.Http != nil || !plain(t) || !valid(t.Args...) ||
 			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.Command, t.Role, t.Trust) {
 			return b, false
@@ -120,16 +118,11 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	return wire.Int(b, fields.WorkDownAcked, int64(m.Acked)), plain(m)
 }
 
-// fetchAtOnce is the number of tasks whose cache lines are fetched together.
-const fetchAtOnce = 32
-
-// fetch loads the cache lines that appendTask needs of each task. Another processor has
-// written the tasks, the names of their jobs and the ids of their runs, and they lie
-// scattered in memory. Cache misses overlap, so loading many lines takes about as long as
-// loading one. The sum only keeps the compiler from removing the loads.
+// readTasks reads what appendTask needs of each task. Another processor has written the
+// tasks, the names of their jobs and the ids of their runs.
 //
 //go:noinline
-func fetch(tasks []*apiv1.Task) (sum int64) {
+func readTasks(tasks []*apiv1.Task) (sum int64) {
 	for _, t := range tasks {
 		sum += int64(len(t.Run)) + t.PlannedMs + int64(len(t.Input)) + t.Covers + int64(len(t.Role))
 	}
@@ -141,11 +134,11 @@ func fetch(tasks []*apiv1.Task) (sum int64) {
 	return sum
 }
 
-// FetchResults does for results that another processor has read what fetch does for
-// tasks. The sum means nothing to the caller.
+// ReadResults reads one byte of each cache line of results, for a loop that prefetches
+// them: see [prefetch.Each]. The sum has no meaning.
 //
 //go:noinline
-func FetchResults(results []*apiv1.TaskResult) (sum int64) {
+func ReadResults(results []*apiv1.TaskResult) (sum int64) {
 	for _, t := range results {
 		sum += int64(len(t.Run)) + int64(len(t.Output)) + t.DurationUs + int64(len(t.Unit))
 	}
@@ -263,3 +256,6 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 	}
 	return !r.Failed()
 }
+
+// FetchResults is [ReadResults].
+func FetchResults(results []*apiv1.TaskResult) (sum int64) { return ReadResults(results) }
