@@ -62,12 +62,9 @@ func (l *loop) fire(_ int64, v any) {
 
 // admitDue admits the runs whose timers have fired, in the order in which they are due.
 func (l *loop) admitDue() {
-	for near := range slices.Chunk(l.coming, fetchAtOnce) {
-		job.FetchRuns(near)
-		for _, r := range near {
-			if l.due(r) {
-				l.admit(r)
-			}
+	for _, r := range job.EachRun(l.coming) {
+		if l.due(r) {
+			l.admit(r)
 		}
 	}
 	l.coming = emptied(l.coming)

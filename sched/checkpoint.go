@@ -193,10 +193,6 @@ type barrier struct {
 	ready chan struct{}
 }
 
-// fetchAtOnce is the number of jobs or runs whose cache lines are prefetched together. They
-// and the data that is written meanwhile fit into the first-level cache of the processor.
-const fetchAtOnce = 32
-
 // capture is one projection batch.
 type capture struct {
 	batch   *store.Batch
@@ -520,12 +516,9 @@ func (l *loop) capture() (*capture, error) {
 		c.batch.Jobs = append(c.batch.Jobs, row)
 	}
 	c.batch.Stats = slices.Grow(c.batch.Stats, len(v.plans))
-	for near := range slices.Chunk(v.plans, fetchAtOnce) {
-		job.Fetch(near)
-		for _, j := range near {
-			if j.Mark &^= isMoved; j.Current() {
-				stats(j)
-			}
+	for _, j := range job.EachJob(v.plans) {
+		if j.Mark &^= isMoved; j.Current() {
+			stats(j)
 		}
 	}
 	err = errors.Join(err, l.captureRuns(c))

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -152,8 +153,8 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 	l := d.l
 	for n := 0; n < room && ln.len() > 0; n++ {
-		if n%fetchAtOnce == 0 {
-			ln.fetch(min(room-n, fetchAtOnce))
+		if n%prefetch.Group == 0 {
+			ln.prefetch(min(room-n, prefetch.Group))
 		}
 		next := ln.peek()
 		pace := l.paces.of(next)
@@ -648,7 +649,7 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 	}
 	l.handleStates(h, up.States)
 	for _, p := range up.Progress {
-		if r := l.wantedRun(p.App, p.Run).Get(); r != nil && r.Current(p.Attempt, h.hello.Host) {
+		if r := l.findRun(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
 			l.hub.notify(r.ID)
 		}
@@ -662,32 +663,19 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 		return
 	}
 	collected := l.resultBatch()
-	var wanted [fetchAtOnce]job.WantedRun // looked up together, as in findJobs
-	var runs [fetchAtOnce]*job.Run
-	for results := range slices.Chunk(up.Results, fetchAtOnce) {
-		codec.FetchResults(results)
-		for i, t := range results {
-			wanted[i] = l.wantedRun(t.App, t.Run)
+	for i, r := range job.FindRuns(up.Results, codec.ReadResults, l.slotOfResult) {
+		if r == nil || r.Mark&isInResultBatch != 0 {
+			continue
 		}
-		job.FetchByID(wanted[:len(results)])
-		for i := range results {
-			runs[i] = wanted[i].Get()
+		t := up.Results[i]
+		if r.State != job.Running && t.Attempt == r.Attempt+1 {
+			l.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
 		}
-		job.FetchRuns(runs[:len(results)])
-		for i, t := range results {
-			r := runs[i]
-			if r == nil || r.Mark&isInResultBatch != 0 {
-				continue
-			}
-			if r.State != job.Running && t.Attempt == r.Attempt+1 {
-				l.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
-			}
-			if !r.Current(t.Attempt, h.hello.Host) {
-				continue // late: the run is on another attempt
-			}
-			bounded(t)
-			collected.add(r, t)
+		if !r.Current(t.Attempt, h.hello.Host) {
+			continue // late: the run is on another attempt
 		}
+		bounded(t)
+		collected.add(r, t)
 	}
 	collected.record()
 	l.hostFreed()
@@ -702,14 +690,27 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 	up.Results = nil
 }
 
-// wantedRun returns the app's live run with an id, to be looked up with Get. It is zero, and
-// Get returns nil, if the app does not exist or the id is malformed.
-func (l *loop) wantedRun(app string, id []byte) (w job.WantedRun) {
-	if a := l.apps[app]; a != nil && len(id) == len(w.ID) {
-		w.ID = job.RunID(id)
-		w.Slot = a.slots[w.ID.Slot()]
+// findRun returns the live run of an app with an id; nil: there is none, or the id is
+// malformed.
+func (l *loop) findRun(app string, id []byte) *job.Run {
+	if s, id := l.slotOfRun(app, id); s != nil {
+		return s.Runs.Get(id)
 	}
-	return w
+	return nil
+}
+
+// slotOfRun returns the slot that has a run, if it is live; nil: the app does not exist, or
+// the id is malformed.
+func (l *loop) slotOfRun(app string, id []byte) (s *job.Slot, run job.RunID) {
+	if a := l.apps[app]; a != nil && len(id) == len(run) {
+		run = job.RunID(id)
+		s = a.slots[run.Slot()]
+	}
+	return s, run
+}
+
+func (l *loop) slotOfResult(t *apiv1.TaskResult) (*job.Slot, job.RunID) {
+	return l.slotOfRun(t.App, t.Run)
 }
 
 // outbox is the queue of messages that wait for one host's stream. The loop puts them in,

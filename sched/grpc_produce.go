@@ -292,20 +292,14 @@ func (l *loop) findJobs(cmds []command) {
 			return // it may create or delete the jobs of other commands
 		}
 	}
-	var wanted [fetchAtOnce]job.Wanted
-	for part := range slices.Chunk(cmds, fetchAtOnce) {
-		for i := range part {
-			t := part[i].trigger
-			wanted[i] = job.Wanted{Name: t.name, Key: t.hash}
-			if a := l.apps[t.app]; a != nil {
-				wanted[i].Slot = a.slots[job.SlotOf(t.name)]
-			}
+	for i, j := range job.FindJobs(cmds, func(c *command, w *job.Wanted) {
+		t := c.trigger
+		w.Name, w.Key = t.name, t.hash
+		if a := l.apps[t.app]; a != nil {
+			w.Slot = a.slots[job.SlotOf(t.name)]
 		}
-		job.FetchByName(wanted[:len(part)])
-		for i := range part {
-			t := part[i].trigger
-			t.job = l.job(t.app, t.name)
-		}
+	}) {
+		cmds[i].trigger.job = j
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -227,11 +228,10 @@ func (ln *lane) pop(turn int) waiting {
 	return w
 }
 
-// fetch loads the memory of the next n runs, at most fetchAtOnce, into the processor's
-// cache before they are dispatched: they were accepted a while ago.
-func (ln *lane) fetch(n int) {
-	var near [fetchAtOnce]*job.Run
-	var wanted [fetchAtOnce]job.WantedRun
+// prefetch prefetches the next n runs, at most [prefetch.Group], before they are
+// dispatched: they were accepted a while ago.
+func (ln *lane) prefetch(n int) {
+	var near [prefetch.Group]*job.Run
 	i := 0
 	for k := 0; k < ln.n && i < n; k++ {
 		t := &ln.turns[(ln.head+k)&(len(ln.turns)-1)]
@@ -245,11 +245,7 @@ func (ln *lane) fetch(n int) {
 			i++
 		}
 	}
-	job.FetchRuns(near[:i])
-	for k, r := range near[:i] {
-		wanted[k] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
-	}
-	job.FetchByID(wanted[:i])
+	job.PrefetchRuns(near[:i])
 }
 
 // acceptance has live runs in the order in which they were accepted, so that a list finds

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -135,28 +136,25 @@ func (l *loop) loadRun(row *apiv1.RunRow) (*job.Run, error) {
 func (l *loop) recount() error {
 	v := &l.view
 	var ends []job.Ending
-	var wanted []job.Wanted
 	count := func() {
-		job.FetchByName(wanted)
-		for i, e := range ends {
-			if w := wanted[i]; w.Slot == nil {
-				continue
-			} else if j := w.Slot.Jobs.Get(e.Job); j != nil && j.Recount(e) {
+		for i, j := range job.FindJobs(ends, func(e *job.Ending, w *job.Wanted) {
+			w.Name = e.Job
+			if a := l.apps[e.App]; a != nil {
+				w.Slot = a.slots[job.SlotOf(e.Job)]
+			}
+		}) {
+			if j != nil && j.Recount(ends[i]) {
 				v.counted(j)
 			}
 		}
-		ends, wanted = ends[:0], wanted[:0]
+		ends = ends[:0]
 	}
 	err := l.cfg.Store.Since(v.deferred.from, func(value []byte) error {
 		e, err := job.ReadEnding(value)
 		if err != nil {
 			return err
 		}
-		w := job.Wanted{Name: e.Job}
-		if a := l.apps[e.App]; a != nil {
-			w.Slot = a.slots[job.SlotOf(e.Job)]
-		}
-		if ends, wanted = append(ends, e), append(wanted, w); len(ends) == fetchAtOnce {
+		if ends = append(ends, e); len(ends) == prefetch.Group {
 			count()
 		}
 		return nil

@@ -206,15 +206,8 @@ func (l *loop) release(s *stage) {
 	l.inflight = slices.DeleteFunc(l.inflight, func(x *stage) bool { return x == s })
 	l.owed = append(l.owed, s.acks...)
 	if l.failure == nil {
-		var runs [fetchAtOnce]*job.Run
-		for part := range slices.Chunk(s.fx, fetchAtOnce) {
-			for i := range part {
-				runs[i] = part[i].Run
-			}
-			job.FetchRuns(runs[:len(part)])
-			for i := range part {
-				l.perform(&part[i])
-			}
+		for fx := range job.EachEffect(s.fx) {
+			l.perform(fx)
 		}
 	}
 	s.recycle()

@@ -29,7 +29,7 @@ func (l *loop) handleStates(h *host, states []*apiv1.TaskState) {
 		return
 	}
 	for _, s := range states {
-		r := l.wantedRun(s.App, s.Run).Get()
+		r := l.findRun(s.App, s.Run)
 		if r == nil {
 			continue
 		}
