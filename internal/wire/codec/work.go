@@ -256,6 +256,3 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 	}
 	return !r.Failed()
 }
-
-// FetchResults is [ReadResults].
-func FetchResults(results []*apiv1.TaskResult) (sum int64) { return ReadResults(results) }
