@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -70,7 +70,7 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 		if len(req.Commands) > maxCommands {
 			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), maxCommands)
 		}
-		m := messages.Get().(*message)
+		m := messages.Get()
 		switch req.Ack {
 		case "", "applied":
 			m.read(req, trace)
@@ -104,7 +104,7 @@ type message struct {
 	ready    chan *apiv1.ProduceResponse // capacity 1: the answer, once it is durable
 }
 
-var messages = sync.Pool{New: func() any { return &message{ready: make(chan *apiv1.ProduceResponse, 1)} }}
+var messages = pool.Pool[message]{New: func() *message { return &message{ready: make(chan *apiv1.ProduceResponse, 1)} }}
 
 // recycle puts a message back into the pool. Its answer must no longer be in use.
 func (m *message) recycle() {
@@ -112,7 +112,7 @@ func (m *message) recycle() {
 	clear(m.triggers)
 	clear(m.results)
 	clear(m.answer.Results)
-	messages.Put(m)
+	messages.Release(m)
 }
 
 // read validates the commands of a request. Commands that are invalid get an error.
@@ -181,7 +181,7 @@ func (s *Server) Apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 	for i, a := range accepted {
 		req.Commands[i] = a.Command
 	}
-	m := messages.Get().(*message) // not recycled: the caller owns its results
+	m := messages.Get() // not recycled: the caller owns its results
 	m.read(req, "")
 	for i := range m.commands {
 		t := m.commands[i].trigger

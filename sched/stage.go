@@ -3,9 +3,9 @@ package sched
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 )
@@ -28,7 +28,7 @@ type stage struct {
 // Batches and the buffers of their records are reused: they take as much memory as all
 // else that a run needs, and would be garbage at once. The garbage collector gets those
 // that a burst has made large.
-var stages = sync.Pool{New: func() any { return &stage{} }}
+var stages pool.Pool[stage]
 
 const (
 	maxSpareFx     = 32 << 10    // effects of a batch
@@ -39,7 +39,7 @@ const (
 // open begins the next batch.
 func (l *loop) open() {
 	l.stageNumber++
-	l.stage = stages.Get().(*stage)
+	l.stage = stages.Get()
 	l.stage.number = l.stageNumber
 }
 
@@ -53,7 +53,7 @@ func (s *stage) recycle() {
 	clear(s.fx)
 	clear(s.acks)
 	*s = stage{recs: s.recs[:0], fx: s.fx[:0], acks: s.acks[:0]}
-	stages.Put(s)
+	stages.Release(s)
 }
 
 // buffer returns an empty buffer for a record.

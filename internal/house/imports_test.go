@@ -43,7 +43,7 @@ var rooms = []room{
 	{"backup", nil, "it is a format: a reader can check a backup without the server that made it"},
 	{"modules", nil, "it keeps bytes by digest: running them is the runtime's"},
 	{"modules/oci", []string{"modules"}, "it carries bytes in and out and does not know their purpose"},
-	{"sched", []string{"api/v1", "internal/prefetch", "internal/version", "internal/wire/codec", "job", "job/naming", "job/route", "job/schedule", "journal", "modules", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
+	{"sched", []string{"api/v1", "internal/pool", "internal/prefetch", "internal/version", "internal/wire/codec", "job", "job/naming", "job/route", "job/schedule", "journal", "modules", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
 	{"nameserver/balance", nil, "ownership is a pure function, so a simulation can try it on larger installations than any that exist"},
 	{"nameserver", []string{"api/v1", "internal/version", "nameserver/balance"}, "it knows live servers and their apps, and not the contents of jobs"},
 	{"runtime", nil, "it is the words that every engine shares"},
