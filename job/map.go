@@ -21,9 +21,9 @@ import (
 
 // Limits of runs with the fan-out map or map_reduce.
 const (
-	MaxMapped       = 1_000_000 // parts of one run
-	MaxMapDepth     = 64
-	DefaultMapDepth = 8
+	maxMapped       = 1_000_000 // parts of one run
+	maxMapDepth     = 64
+	defaultMapDepth = 8
 	MaxMapWaiting   = 64 << 20 // bytes of the inputs of the waiting parts of a run
 	MaxMapBatch     = 10_000   // inputs of one call
 	MaxMapBytes     = 1 << 20  // bytes of the inputs of one call
@@ -567,5 +567,5 @@ func mappingOf(row *apiv1.MapRow) *Mapping {
 // MapLimits returns how many parts a run that maps may have, and how deep parts may map.
 func (r *Run) MapLimits() (parts, depth int32) {
 	f := r.shape.Fanout
-	return cmp.Or(f.GetMaxParts(), MaxMapped), cmp.Or(f.GetMaxDepth(), DefaultMapDepth)
+	return cmp.Or(f.GetMaxParts(), maxMapped), cmp.Or(f.GetMaxDepth(), defaultMapDepth)
 }
