@@ -94,7 +94,7 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 
 // message is one message of a producer and its answer. Its owner is first the stream on which
 // it came, then the loop, then the receiver of ready. Messages are pooled, because one with
-// maxCommands triggers takes 100 KiB.
+// maxCommands triggers takes 100 KiB (BenchmarkPool in internal/pool).
 type message struct {
 	number   uint64
 	commands []command

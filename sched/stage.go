@@ -27,7 +27,8 @@ type stage struct {
 
 // Batches and the buffers of their records are reused: they take as much memory as all
 // else that a run needs, and would be garbage at once. The garbage collector gets those
-// that a burst has made large.
+// that a burst has made large. With this and the other reuse of ADR 27 a run allocates 0.67
+// of the bytes (e2e/batch100 of bench/sched).
 var stages pool.Pool[stage]
 
 const (

@@ -8,7 +8,8 @@ import (
 // timers is the loop's timing wheel of jobs, runs and the few other values with a
 // deadline. The wheel has numbers and no pointers, so that the garbage collector does not
 // scan it: in the order of their deadlines, a million jobs are spread all over the
-// memory. It is not safe for concurrent use.
+// memory. With the tables of job, a collection with a million jobs takes 0.15 of the
+// processor time (gctrace of e2e/batch100 of bench/sched, ADR 27). It is not safe for concurrent use.
 //
 // A timer names a job by its number in its slot. When the job is deleted, another job may
 // get the number and with it a stale timer.
