@@ -92,7 +92,8 @@ type Host struct {
 	uses    uses
 	tell    func(*apiv1.ModuleState) // sends the state of a module to the server
 	// untraced is true if the tracer records nothing. Then tasks without a trace get no
-	// span, because a span costs as much as a short handler.
+	// span, because a span costs as much as a short handler: 0.05 of its time remains
+	// (BenchmarkSpan).
 	untraced bool
 }
 

@@ -146,7 +146,7 @@ func (h *Host) load(ctx context.Context, w want) error {
 		if h.cfg.Engine.Loaded("") { // the engine executes such handlers itself; without bytes there is nothing to sign
 			return nil
 		}
-		return errors.New("the handler is in no module, and this host runs modules alone")
+		return errors.New("the handler names no module, but this host runs only modules")
 	}
 	if err := h.checkSigned(ctx, func() apiv1.WorkerClient { return h.client(w.app) }, w); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 			return err
 		}
 		if err := h.keep(digest, code); err != nil {
-			h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
+			h.cfg.Logger.Warn("a module could not be cached", "digest", digest, "error", err)
 		}
 	}
 	err = h.cfg.Engine.Load(ctx, digest, code)
@@ -252,7 +252,7 @@ func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient
 	}
 	if len(h.cfg.TrustedKeys) > 0 {
 		if err := modules.Trusted(w.digest, signatures, h.cfg.TrustedKeys); err != nil {
-			return fmt.Errorf("this host takes only what its operator's keys have signed: %w", err)
+			return fmt.Errorf("this host accepts only modules that its operator's keys have signed: %w", err)
 		}
 	}
 	if proof.Required && modules.TrustID(proof.Keys) != w.trust || !proof.Required && w.trust != "" {
@@ -286,7 +286,7 @@ func (h *Host) download(ctx context.Context, app, digest string) ([]byte, error)
 			return nil, fmt.Errorf("fetch: %w", err)
 		}
 		if code = append(code, chunk.Data...); len(code) > modules.MaxBytes {
-			return nil, fmt.Errorf("fetch: more than %d bytes came", modules.MaxBytes)
+			return nil, fmt.Errorf("fetch: the module has more than %d bytes", modules.MaxBytes)
 		}
 	}
 	if got := modules.Digest(code); got != digest {

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -106,21 +107,22 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
-	x := executions.Get().(*execution)
+	x := executions.Get()
 	res := h.runLoaded(ctx, a, x)
 	*x = execution{}
-	executions.Put(x)
+	executions.Release(x)
 	return res
 }
 
 // execution holds the arguments of one call of the engine. The engine keeps no reference
-// to them, so they are pooled: an allocation for each run would be garbage.
+// to them, so they are pooled: an allocation for each run would be garbage
+// (BenchmarkPool in internal/pool).
 type execution struct {
 	task runtime.Task
 	sink sink
 }
 
-var executions = sync.Pool{New: func() any { return new(execution) }}
+var executions pool.Pool[execution]
 
 // runLoaded loads the module of a task and runs the task in the engine.
 func (h *Host) runLoaded(ctx context.Context, a *session.Attempt, x *execution) runtime.Result {

@@ -54,7 +54,7 @@ func checkHTTP(c *apiv1.HTTPCall) error {
 		return errors.New("handler.http.url is missing")
 	}
 	if c.Method = strings.ToUpper(c.Method); c.Method != "" && !slices.Contains(methods, c.Method) {
-		return fmt.Errorf("handler.http.method: %.40q is none of %s", c.Method, strings.Join(methods, ", "))
+		return fmt.Errorf("handler.http.method: %.40q is not one of %s", c.Method, strings.Join(methods, ", "))
 	}
 	if err := checkURL(c.Url); err != nil {
 		return fmt.Errorf("handler.http.url: %w", err)
@@ -76,7 +76,7 @@ func checkHTTP(c *apiv1.HTTPCall) error {
 	if _, err := httpTemplate(c.Body, true); err != nil {
 		return fmt.Errorf("handler.http.body: %w", err)
 	}
-	if _, err := StatusRanges(c.Expect); err != nil {
+	if _, err := statusRanges(c.Expect); err != nil {
 		return fmt.Errorf("handler.http.expect: %w", err)
 	}
 	if _, err := httpTimeout(c); err != nil {
@@ -91,7 +91,7 @@ func httpTimeout(c *apiv1.HTTPCall) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(c.Timeout)
 	if err != nil || d < time.Millisecond || d > maxHTTPTime {
-		return 0, fmt.Errorf("handler.http.timeout: %q is no duration from 1ms to 24h: write it as 500ms, 30s or 5m", c.Timeout)
+		return 0, fmt.Errorf("handler.http.timeout: %q is not a duration from 1ms to 24h: write it as 500ms, 30s or 5m", c.Timeout)
 	}
 	return d, nil
 }
@@ -103,7 +103,7 @@ func checkURL(text string) error {
 		return fmt.Errorf("it is longer than %d bytes", maxURL)
 	}
 	if expr.NamesSecret(text) {
-		return errors.New("it names a secret, and addresses are in logs: use a header or the body")
+		return errors.New("it names a secret, but logs contain addresses: use a header or the body")
 	}
 	t, err := httpTemplate(text, false)
 	if err != nil {
@@ -117,18 +117,18 @@ func checkURL(text string) error {
 		}
 		_, rest, ok := strings.Cut(plain.String(), "://")
 		if i == 0 || !ok || !strings.ContainsAny(rest, "/?") {
-			return fmt.Errorf("%q has a reference in its scheme or host: write https://HOST/ out", text)
+			return fmt.Errorf("%q has a reference in its scheme or host: write https://HOST/ without references", text)
 		}
 		plain.WriteString("x")
 	}
 	u, err := url.Parse(plain.String())
 	switch {
 	case err != nil:
-		return fmt.Errorf("%.200q is no address", text)
+		return fmt.Errorf("%.200q is not an address", text)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("%.200q is no address: write https://HOST/PATH", text)
+		return fmt.Errorf("%.200q is not an address: write https://HOST/PATH", text)
 	case u.User != nil:
-		return errors.New("it has a name or a password in it: use a header")
+		return errors.New("it contains a user name or a password: send them in a header")
 	}
 	return nil
 }
@@ -149,15 +149,15 @@ func httpTemplate(text string, secrets bool) (expr.Template, error) {
 	}
 	for _, r := range refs {
 		if r.Name != "" {
-			return nil, fmt.Errorf("%s is of a workflow: here there is ${input}", r)
+			return nil, fmt.Errorf("%s refers to a node of a workflow: a request may refer to ${input}", r)
 		}
 	}
 	return t, nil
 }
 
-// StatusRanges reads the statuses that an HTTPCall accepts as success. It returns the
+// statusRanges reads the statuses that an HTTPCall accepts as success. It returns the
 // first and the last status of each range; without entries, 200 to 299.
-func StatusRanges(expect []string) ([][2]int, error) {
+func statusRanges(expect []string) ([][2]int, error) {
 	if len(expect) == 0 {
 		return [][2]int{{200, 299}}, nil
 	}
@@ -176,7 +176,7 @@ func StatusRanges(expect []string) ([][2]int, error) {
 		a, err1 := strconv.Atoi(first)
 		b, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || len(first) != 3 || len(last) != 3 || a < 100 || b > 599 || a > b {
-			return nil, fmt.Errorf(`%.40q is no status: write "200", "200-204" or "2xx"`, text)
+			return nil, fmt.Errorf(`%.40q is not a status: write "200", "200-204" or "2xx"`, text)
 		}
 		ranges = append(ranges, [2]int{a, b})
 	}
@@ -196,8 +196,8 @@ type Request struct {
 	SecretBody bool     // the body contains a secret
 }
 
-// SecretsOf returns the sorted names of the secrets that a request needs, each once.
-func SecretsOf(c *apiv1.HTTPCall) []string {
+// secretsOf returns the sorted names of the secrets that a request needs, each once.
+func secretsOf(c *apiv1.HTTPCall) []string {
 	var names []string
 	for _, text := range append(slices.Collect(maps.Values(c.GetHeaders())), c.GetBody()) {
 		if t, err := httpTemplate(text, true); err == nil {
@@ -231,7 +231,7 @@ func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]by
 	}}
 	r := Request{Headers: map[string]string{}}
 	var err error
-	if r.Expect, err = StatusRanges(c.GetExpect()); err != nil {
+	if r.Expect, err = statusRanges(c.GetExpect()); err != nil {
 		return Request{}, fmt.Errorf("handler.http.expect: %w", err)
 	}
 	if r.Timeout, err = httpTimeout(c); err != nil {
@@ -249,7 +249,7 @@ func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]by
 			return Request{}, fmt.Errorf("header %s: %w", name, err)
 		}
 		if strings.ContainsAny(string(value), "\r\n\x00") {
-			return Request{}, fmt.Errorf("header %s: the value that it is filled with has a line break", name)
+			return Request{}, fmt.Errorf("header %s: its filled-in value has a line break", name)
 		}
 		r.Headers[name] = string(value)
 		if secret {
@@ -299,7 +299,7 @@ func fillURL(text string, s *expr.Scope) (string, error) {
 		}
 		escaped := strings.ReplaceAll(url.QueryEscape(string(value)), "+", "%20")
 		if v := string(value); v == "" || strings.Trim(v, ".") == "" {
-			return "", fmt.Errorf("%s is %q, which would make another address of it", p.Ref, v)
+			return "", fmt.Errorf("%s is %q, which would change the path of the address", p.Ref, v)
 		}
 		b.WriteString(escaped)
 	}

@@ -26,19 +26,19 @@ func TestCheckBuiltin(t *testing.T) {
 			c.Method, c.Headers, c.Body, c.Expect, c.Timeout = "post", map[string]string{"X-Id": "${input}"}, "{$${}", []string{"2xx", "404", "301-302"}, "1m"
 		}), ""},
 		{&apiv1.Handler{Name: "builtin:http"}, "handler.http.url is missing"},
-		{call(func(c *apiv1.HTTPCall) { c.Method = "BREW" }), "is none of GET"},
+		{call(func(c *apiv1.HTTPCall) { c.Method = "BREW" }), "is not one of GET"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "${input}" }), "reference in its scheme or host"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://${input.host}/" }), "reference in its scheme or host"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://api.example.com${input}" }), "reference in its scheme or host"},
-		{call(func(c *apiv1.HTTPCall) { c.Url = "file:///etc/passwd" }), "is no address"},
-		{call(func(c *apiv1.HTTPCall) { c.Url = "https:///path" }), "is no address"},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "file:///etc/passwd" }), "is not an address"},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "https:///path" }), "is not an address"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://a:b@example.com/" }), "name or a password"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/" + strings.Repeat("x", maxURL) }), "longer than"},
-		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/${nodes.a.output}" }), "is of a workflow"},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/${nodes.a.output}" }), "refers to a node of a workflow"},
 		{call(func(c *apiv1.HTTPCall) {
 			c.Headers, c.Body = map[string]string{"Authorization": "Bearer ${secret.api-token}"}, "${json(secret.a.b_c)}${secret.x}"
 		}), ""},
-		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/?key=${secret.x}" }), "names a secret, and addresses are in logs"},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/?key=${secret.x}" }), "names a secret, but logs contain addresses"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/${ json(secret.x) }" }), "handler.http.url"},
 		{call(func(c *apiv1.HTTPCall) { c.Body = "${secret.}" }), "the secret in ${secret.} is missing"},
 		{call(func(c *apiv1.HTTPCall) { c.Body = "${secret.a b}" }), "is not a name"},
@@ -48,11 +48,11 @@ func TestCheckBuiltin(t *testing.T) {
 		{call(func(c *apiv1.HTTPCall) { c.Headers = map[string]string{"A": "${input"} }), "no closing bracket"},
 		{call(func(c *apiv1.HTTPCall) { c.Body = "${output}" }), "handler.http.body"},
 		{call(func(c *apiv1.HTTPCall) { c.Body = strings.Repeat("x", MaxInput+1) }), "the limit is"},
-		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"ok"} }), "is no status"},
-		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"299-200"} }), "is no status"},
-		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"0200"} }), "is no status"},
-		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"6xx"} }), "is no status"},
-		{call(func(c *apiv1.HTTPCall) { c.Timeout = "25h" }), "is no duration"},
+		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"ok"} }), "is not a status"},
+		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"299-200"} }), "is not a status"},
+		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"0200"} }), "is not a status"},
+		{call(func(c *apiv1.HTTPCall) { c.Expect = []string{"6xx"} }), "is not a status"},
+		{call(func(c *apiv1.HTTPCall) { c.Timeout = "25h" }), "is not a duration"},
 		{&apiv1.Handler{Name: "builtin:exec", Command: "backup"}, ""},
 		{&apiv1.Handler{Name: "builtin:exec"}, "handler.command is missing"},
 		{&apiv1.Handler{Name: "builtin:exec", Command: "/bin/sh -c x"}, "is not a name"},
@@ -74,7 +74,7 @@ func TestNeedsOfCommands(t *testing.T) {
 		"builtin:exec/backup": {Name: "builtin:exec", Command: "backup"},
 		"plugin:images":       {Name: "plugin:images/resize"},
 	} {
-		if got := NeedsOf(&apiv1.Job{Handler: h}); got != want {
+		if got := needsOf(&apiv1.Job{Handler: h}); got != want {
 			t.Errorf("%v needs %q, want %q", h, got, want)
 		}
 	}
@@ -108,11 +108,11 @@ func TestFillRequest(t *testing.T) {
 		},
 		{"no such field", &apiv1.HTTPCall{Url: "https://a.example/", Body: "${input.zip}"}, input, Request{}, "body: "},
 		{"no JSON", &apiv1.HTTPCall{Url: "https://a.example/", Body: "${input.zip}"}, "plain", Request{}, "body: "},
-		{"climbs", &apiv1.HTTPCall{Url: "https://a.example/x/${input.dots}/y"}, input, Request{}, "another address"},
-		{"empty segment", &apiv1.HTTPCall{Url: "https://a.example/x/${input}/y"}, "", Request{}, "another address"},
+		{"climbs", &apiv1.HTTPCall{Url: "https://a.example/x/${input.dots}/y"}, input, Request{}, "change the path of the address"},
+		{"empty segment", &apiv1.HTTPCall{Url: "https://a.example/x/${input}/y"}, "", Request{}, "change the path of the address"},
 		{"a header is smuggled in", &apiv1.HTTPCall{Url: "https://a.example/", Headers: map[string]string{"X": "${input.line}"}}, input, Request{}, "line break"},
 		{"never checked", &apiv1.HTTPCall{Url: "https://${input}/"}, "evil.example", Request{}, "reference in its scheme or host"},
-		{"nothing", nil, "", Request{}, "is no address"},
+		{"nothing", nil, "", Request{}, "is not an address"},
 	} {
 		got, err := FillRequest(tt.call, []byte(tt.in), noSecret)
 		if tt.err != "" {
@@ -144,7 +144,7 @@ func TestFillSecrets(t *testing.T) {
 		Url: "https://a.example/${input.id}", Body: `{"k":${json(secret.quoted)},"in":${json(input.text)},"plain":"$${secret.token}"}`,
 		Headers: map[string]string{"Authorization": "Bearer ${secret.token}", "X-Input": "${input.text}", "X-Two": "${secret.quoted}${secret.token}"},
 	}
-	if got := SecretsOf(c); !slices.Equal(got, []string{"quoted", "token"}) {
+	if got := secretsOf(c); !slices.Equal(got, []string{"quoted", "token"}) {
 		t.Errorf("it names %q", got)
 	}
 	r, err := FillRequest(c, []byte(`{"id":"${secret.token}","text":"${secret.token} {{secret:token}}"}`), find)
@@ -208,7 +208,7 @@ func TestGrantsOfRequests(t *testing.T) {
 		{HTTPModule, nil, ""},
 		{HTTPModule, &apiv1.Grants{Http: hosts, Secrets: []string{"a"}}, ""},
 		{HTTPModule, &apiv1.Grants{Secrets: []string{"a"}}, "name the servers"},
-		{HTTPModule, &apiv1.Grants{Http: hosts, Enqueue: []string{"*"}}, "nothing else"},
+		{HTTPModule, &apiv1.Grants{Http: hosts, Enqueue: []string{"*"}}, "only secrets"},
 		{"builtin:exec", nil, "is not a name"},
 	} {
 		if err := CheckGranted(tt.module, tt.g); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
-// MaxUpstream bounds the jobs that one job depends on.
-const MaxUpstream = 100
+// maxUpstream bounds the jobs that one job depends on.
+const maxUpstream = 100
 
 // Dependency defines which ends of which jobs start a run.
 type Dependency struct {
@@ -73,8 +73,8 @@ func checkDependency(d *apiv1.Job) error {
 	switch {
 	case len(m.Jobs) == 0:
 		return fmt.Errorf("dependency.jobs is empty: name the jobs whose runs start this one")
-	case len(m.Jobs) > MaxUpstream:
-		return fmt.Errorf("dependency.jobs has %d jobs, the limit is %d", len(m.Jobs), MaxUpstream)
+	case len(m.Jobs) > maxUpstream:
+		return fmt.Errorf("dependency.jobs has %d jobs, the limit is %d", len(m.Jobs), maxUpstream)
 	case m.On != "" && m.On != "success" && m.On != "failure" && m.On != "end":
 		return fmt.Errorf("dependency.on: %q is neither success, failure nor end", m.On)
 	case m.Need != "" && m.Need != "all" && m.Need != "any":
@@ -88,7 +88,7 @@ func checkDependency(d *apiv1.Job) error {
 			return fmt.Errorf("dependency.jobs: the job depends on itself")
 		}
 		if slices.Contains(m.Jobs[:i], name) {
-			return fmt.Errorf("dependency.jobs: %q is there twice", name)
+			return fmt.Errorf("dependency.jobs names %q twice", name)
 		}
 	}
 	return nil
@@ -144,21 +144,21 @@ func checkPolicies(d *apiv1.Job) error {
 		maps := f.Mode == "map" || f.Mode == "map_reduce"
 		switch {
 		case f.Mode != "broadcast" && f.Mode != "shards" && !maps:
-			return fmt.Errorf("fanout.mode: %q is none of broadcast, shards, map and map_reduce", f.Mode)
+			return fmt.Errorf("fanout.mode: %q is not one of broadcast, shards, map and map_reduce", f.Mode)
 		case f.Mode != "shards" && f.Shards != 0:
 			return fmt.Errorf("fanout.shards goes with the mode shards only")
 		case f.Mode != "map_reduce" && f.Reduce != "":
 			return fmt.Errorf("fanout.reduce goes with the mode map_reduce only")
 		case f.Reduce != "" && d.GetHandler().GetModule() == "":
-			return fmt.Errorf("fanout.reduce names a handler of the job's module, and the job has none")
+			return fmt.Errorf("fanout.reduce names a handler of the job's module, but the job has no module")
 		case !maps && (f.MaxParts != 0 || f.MaxDepth != 0):
 			return fmt.Errorf("fanout.max_parts and fanout.max_depth go with the modes map and map_reduce only")
-		case f.MaxParts < 0 || f.MaxParts > MaxMapped:
-			return fmt.Errorf("fanout.max_parts is %d, it must be 1 to %d", f.MaxParts, MaxMapped)
-		case f.MaxDepth < 0 || f.MaxDepth > MaxMapDepth:
-			return fmt.Errorf("fanout.max_depth is %d, it must be 1 to %d", f.MaxDepth, MaxMapDepth)
-		case f.Mode == "shards" && (f.Shards < 1 || f.Shards > MaxParts):
-			return fmt.Errorf("fanout.shards is %d, it must be 1 to %d", f.Shards, MaxParts)
+		case f.MaxParts < 0 || f.MaxParts > maxMapped:
+			return fmt.Errorf("fanout.max_parts is %d, it must be 1 to %d", f.MaxParts, maxMapped)
+		case f.MaxDepth < 0 || f.MaxDepth > maxMapDepth:
+			return fmt.Errorf("fanout.max_depth is %d, it must be 1 to %d", f.MaxDepth, maxMapDepth)
+		case f.Mode == "shards" && (f.Shards < 1 || f.Shards > maxParts):
+			return fmt.Errorf("fanout.shards is %d, it must be 1 to %d", f.Shards, maxParts)
 		}
 	}
 	if j := d.GetRetry().GetJitter(); !(j >= 0 && j <= 1) {
@@ -167,5 +167,5 @@ func checkPolicies(d *apiv1.Job) error {
 	return nil
 }
 
-// MaxParts bounds the parts of one run that does not map.
-const MaxParts = 10_000
+// maxParts bounds the parts of one run that does not map.
+const maxParts = 10_000

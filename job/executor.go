@@ -44,14 +44,14 @@ func ParseExecutor(handler string) (Executor, error) {
 	if kind == Plugin {
 		e.Name, e.Handler, _ = strings.Cut(name, "/")
 		if !strings.Contains(name, "/") {
-			e.Handler = MainHandler
+			e.Handler = mainHandler
 		}
 	}
 	switch {
 	case !ok || kind != Native && kind != Plugin && kind != Builtin:
 		return Executor{}, fmt.Errorf("%q is in no module: write native:NAME, plugin:NAME/HANDLER or builtin:NAME, or name a module", handler)
 	case kind == Builtin && !slices.Contains(builtins, name):
-		return Executor{}, fmt.Errorf("%q is not built in: there are builtin:%s", handler, strings.Join(builtins, " and builtin:"))
+		return Executor{}, fmt.Errorf("%q is not built in: use builtin:%s", handler, strings.Join(builtins, " and builtin:"))
 	}
 	if err := naming.Check("the name in "+kind+":NAME", e.Name); err != nil {
 		return Executor{}, err
@@ -81,9 +81,9 @@ func (e Executor) Needs() string {
 	return e.Kind + ":" + e.Name
 }
 
-// NeedsOf returns what a host must announce in Hello.abi to run the handler of a
+// needsOf returns what a host must announce in Hello.abi to run the handler of a
 // definition, separated by spaces. "" matches a host with any ABI of modules.
-func NeedsOf(d *apiv1.Job) string {
+func needsOf(d *apiv1.Job) string {
 	h := d.GetHandler()
 	if h.GetModule() != "" || !IsExecutor(h.GetName()) {
 		return strings.Join(d.GetNeeds(), " ")
@@ -128,7 +128,7 @@ func NewAbilities(abi []string) Abilities {
 // maxKnown bounds the cached results.
 const maxKnown = 256
 
-// Has reports whether a host has what a run needs, in the form of [NeedsOf].
+// Has reports whether a host has what a run needs, in the form of needsOf.
 func (a Abilities) Has(needs string) bool {
 	has, ok := a.known[needs]
 	if !ok {

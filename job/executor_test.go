@@ -50,7 +50,7 @@ func FuzzParseExecutor(f *testing.F) {
 		if err != nil || again != e {
 			t.Fatalf("%q is %+v, and written out in full %+v, %v", s, e, again, err)
 		}
-		if !IsExecutor(e.Needs()) || NeedsOf(&apiv1.Job{Handler: &apiv1.Handler{Name: s}}) != e.Needs() {
+		if !IsExecutor(e.Needs()) || needsOf(&apiv1.Job{Handler: &apiv1.Handler{Name: s}}) != e.Needs() {
 			t.Fatalf("%q needs %q", s, e.Needs())
 		}
 	})
@@ -64,7 +64,7 @@ func TestHandlerInNoModule(t *testing.T) {
 	if d.Handler.Name != "plugin:ledger/main" || d.Handler.Module != "" {
 		t.Errorf("handler: %v", d.Handler)
 	}
-	if needs := NeedsOf(d); needs != "plugin:ledger" {
+	if needs := needsOf(d); needs != "plugin:ledger" {
 		t.Errorf("needs %q", needs)
 	}
 	for _, tt := range []struct{ module, name, want string }{
@@ -80,8 +80,8 @@ func TestHandlerInNoModule(t *testing.T) {
 	}
 	// A handler in a module may have any name.
 	m := &apiv1.Job{Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "native:x"}}
-	if err := Validate(m); err != nil || NeedsOf(m) != "" {
-		t.Errorf("an entry of a module: %v, needs %q", err, NeedsOf(m))
+	if err := Validate(m); err != nil || needsOf(m) != "" {
+		t.Errorf("an entry of a module: %v, needs %q", err, needsOf(m))
 	}
 }
 
@@ -137,7 +137,7 @@ func TestAbilitiesMatchTheABIOfModules(t *testing.T) {
 		}
 	}
 	m := &apiv1.Job{Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Needs: []string{"wasi-p1", "wheelwork_v1.1"}}
-	if got := NeedsOf(m); got != "wasi-p1 wheelwork_v1.1" {
+	if got := needsOf(m); got != "wasi-p1 wheelwork_v1.1" {
 		t.Errorf("needs %q", got)
 	}
 }

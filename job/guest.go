@@ -134,7 +134,7 @@ func (s *Slot) Secrets(fn func(*apiv1.SecretRow)) int {
 }
 
 // errRow reports a row in the store that this version does not write.
-var errRow = errors.New("it is none that this version writes")
+var errRow = errors.New("this version does not write such a row")
 
 // LoadRow restores a small row of the store. The live runs must have been loaded before.
 // orphan reports that the run of the row no longer exists, so that the caller deletes the

@@ -101,19 +101,19 @@ func (id RunID) Text() (text [26]byte) {
 	return text
 }
 
-// ErrRunID reports that a text is not the id of a run.
-var ErrRunID = errors.New("not a run id: want 26 letters and digits, as `wheelwork run list` prints them")
+// errRunID reports that a text is not the id of a run.
+var errRunID = errors.New("not a run id: want 26 letters and digits, as `wheelwork run list` prints them")
 
 // ParseRunID reads the text that [RunID.String] writes. It also accepts lower case.
 func ParseRunID(s string) (RunID, error) {
 	var id RunID
 	b, err := crockford.DecodeString(strings.ToUpper(s))
 	if err != nil || len(b) != len(id) {
-		return id, ErrRunID
+		return id, errRunID
 	}
 	copy(id[:], b)
 	if id.String() != strings.ToUpper(s) { // unused bits of the last letter are set
-		return RunID{}, ErrRunID
+		return RunID{}, errRunID
 	}
 	return id, nil
 }

@@ -2,8 +2,9 @@ package job
 
 import (
 	"hash/crc32"
-	"hash/maphash"
 	"iter"
+
+	"github.com/wheelworkhq/wheelwork/internal/hashtable"
 )
 
 type key struct {
@@ -31,40 +32,21 @@ func InputSum(has bool, input []byte) uint32 {
 // indexes find a key by its hash. New keys go into the young index. When the young index
 // has MaxKeys keys, it becomes the old one, and all keys of the former old index have been
 // removed from the ring. So an index never removes an entry: the cell of an old key is in
-// no processor cache, and each new key would pay for one such removal. Go's map takes
-// twice the time and three times the memory. The zero value is empty.
+// no processor cache, and each new key would pay for one such removal. A new key takes 0.3
+// of the time and 0.57 of the memory that it takes in a Go map with a queue
+// (BenchmarkKeys). The zero value is empty.
 type keys struct {
-	ring       []key  // a power of two, or none
-	next       uint32 // number of the next key; a key is in the ring at its number modulo the ring's size
-	n          int    // keys in the ring
-	young, old keyIndex
+	ring []key  // a power of two, or none
+	next uint32 // number of the next key; a key is in the ring at its number modulo the ring's size
+	n    int    // keys in the ring
+	// The indexes have the numbers of keys, modulo 2³¹, also of keys that are no longer in
+	// the ring.
+	young, old hashtable.Index
 }
 
-// keyIndex is an open-addressing hash table of the numbers of keys. It retains the numbers
-// of keys that are no longer in the ring.
-type keyIndex struct {
-	cells []uint64 // a power of two, or none: 31 bits of the hash and a 1, then the number; 0: empty
-	n     int
-}
-
-// mixed adds a secret to a hash: without it, a client could choose many keys that share
-// a cell.
-func mixed(hash [16]byte) uint64 { return maphash.Bytes(tableSeed, hash[:]) }
-
-const usedCell = 1 << 32
-
-func (x *keyIndex) start(h uint64) int { return int(h>>40) & (len(x.cells) - 1) }
-
-func (x *keyIndex) after(i int) int { return (i + 1) & (len(x.cells) - 1) }
-
-func (x *keyIndex) add(h uint64, number uint32) {
-	i := x.start(h)
-	for x.cells[i] != 0 {
-		i = x.after(i)
-	}
-	x.cells[i] = h<<33 | usedCell | uint64(number)
-	x.n++
-}
+// indexed is the number of a key as the indexes have it, which is less than [Index.Add]
+// allows.
+func indexed(number uint32) uint32 { return number &^ (1 << 31) }
 
 // find returns the key of a hash, or nil.
 func (k *keys) find(hash [16]byte) *key {
@@ -72,15 +54,10 @@ func (k *keys) find(hash [16]byte) *key {
 		return nil
 	}
 	h := mixed(hash)
-	for _, x := range []*keyIndex{&k.young, &k.old} {
-		if x.n == 0 {
-			continue
-		}
-		for i := x.start(h); x.cells[i] != 0; i = x.after(i) {
-			if p := x.cells[i]; p>>32 == (h<<33|usedCell)>>32 {
-				if e := k.at(uint32(p)); e != nil && e.hash == hash {
-					return e
-				}
+	for _, x := range []*hashtable.Index{&k.young, &k.old} {
+		for i := x.First(h); i >= 0; i = x.Next(i, h) {
+			if e := k.at(x.Number(i)); e != nil && e.hash == hash {
+				return e
 			}
 		}
 	}
@@ -89,7 +66,7 @@ func (k *keys) find(hash [16]byte) *key {
 
 // at returns the key with a number, or nil if it is no longer in the ring.
 func (k *keys) at(number uint32) *key {
-	if age := k.next - number; age == 0 || age > uint32(k.n) { // modulo 2³², like the numbers
+	if age := indexed(k.next - number); age == 0 || age > uint32(k.n) {
 		return nil
 	}
 	return &k.ring[int(number)&(len(k.ring)-1)]
@@ -109,18 +86,12 @@ func (k *keys) add(e key) {
 	if k.n == len(k.ring) {
 		k.grow()
 	}
-	if k.young.n == MaxKeys {
+	if k.young.Len() == MaxKeys {
 		k.young, k.old = k.old, k.young
-		if k.young.n = 0; k.young.cells == nil {
-			k.young.cells = make([]uint64, len(k.old.cells))
-		}
-		clear(k.young.cells)
-	}
-	if 2*k.young.n >= len(k.young.cells) {
-		k.widen()
+		k.young.Clear(k.old.Cells())
 	}
 	k.ring[int(k.next)&(len(k.ring)-1)] = e
-	k.young.add(mixed(e.hash), k.next)
+	k.young.Add(mixed(e.hash), indexed(k.next))
 	k.next++
 	k.n++
 }
@@ -132,16 +103,6 @@ func (k *keys) grow() {
 		ring[int(number)&(len(ring)-1)] = *k.at(number)
 	}
 	k.ring = ring
-}
-
-// widen doubles the young index and omits the keys that are no longer in the ring.
-func (k *keys) widen() {
-	wider := keyIndex{cells: make([]uint64, max(16, 2*len(k.young.cells)))}
-	for back := min(uint32(k.young.n), uint32(k.n)); back > 0; back-- {
-		number := k.next - back
-		wider.add(mixed(k.at(number).hash), number)
-	}
-	k.young = wider
 }
 
 // all yields the keys, the oldest first.

@@ -71,7 +71,7 @@ func TestKeys(t *testing.T) {
 	if i != len(o.queue) || i == 0 {
 		t.Fatalf("%d keys, want %d", i, len(o.queue))
 	}
-	if len(k.ring) != MaxKeys || len(k.young.cells)+len(k.old.cells) > 4*MaxKeys {
-		t.Errorf("%d keys take a ring of %d and tables of %d and %d", i, len(k.ring), len(k.young.cells), len(k.old.cells))
+	if len(k.ring) != MaxKeys || k.young.Cells()+k.old.Cells() > 4*MaxKeys {
+		t.Errorf("%d keys take a ring of %d and tables of %d and %d", i, len(k.ring), k.young.Cells(), k.old.Cells())
 	}
 }

@@ -16,13 +16,14 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
+	"github.com/wheelworkhq/wheelwork/internal/wire/fields"
 )
 
 // Limits of runs with the fan-out map or map_reduce.
 const (
-	MaxMapped       = 1_000_000 // parts of one run
-	MaxMapDepth     = 64
-	DefaultMapDepth = 8
+	maxMapped       = 1_000_000 // parts of one run
+	maxMapDepth     = 64
+	defaultMapDepth = 8
 	MaxMapWaiting   = 64 << 20 // bytes of the inputs of the waiting parts of a run
 	MaxMapBatch     = 10_000   // inputs of one call
 	MaxMapBytes     = 1 << 20  // bytes of the inputs of one call
@@ -539,7 +540,7 @@ func (r *Run) appendMap(b []byte) ([]byte, error) {
 	}
 	if row := f.Map.row(); row != nil {
 		var err error
-		b = nested(b, 70, func(b []byte) []byte {
+		b = nested(b, fields.RunRowMap, func(b []byte) []byte {
 			b, err = proto.MarshalOptions{}.MarshalAppend(b, row)
 			return b
 		})
@@ -547,13 +548,13 @@ func (r *Run) appendMap(b []byte) ([]byte, error) {
 			return b, err
 		}
 	}
-	b = wire.Int(b, 71, int64(f.Depth))
-	b = wire.Int(b, 72, int64(f.Mapped))
-	b = wire.Bool(b, 73, f.Reduce)
+	b = wire.Int(b, fields.RunRowDepth, int64(f.Depth))
+	b = wire.Int(b, fields.RunRowMapped, int64(f.Mapped))
+	b = wire.Bool(b, fields.RunRowReduce, f.Reduce)
 	if r.HasParts() {
-		b = wire.Text(b, 74, r.Policy.Fanout())
+		b = wire.Text(b, fields.RunRowFanout, r.Policy.Fanout())
 	}
-	return wire.Text(b, 75, r.Role()), nil
+	return wire.Text(b, fields.RunRowRole, r.Role()), nil
 }
 
 func mappingOf(row *apiv1.MapRow) *Mapping {
@@ -566,5 +567,5 @@ func mappingOf(row *apiv1.MapRow) *Mapping {
 // MapLimits returns how many parts a run that maps may have, and how deep parts may map.
 func (r *Run) MapLimits() (parts, depth int32) {
 	f := r.shape.Fanout
-	return cmp.Or(f.GetMaxParts(), MaxMapped), cmp.Or(f.GetMaxDepth(), DefaultMapDepth)
+	return cmp.Or(f.GetMaxParts(), maxMapped), cmp.Or(f.GetMaxDepth(), defaultMapDepth)
 }

@@ -15,14 +15,14 @@ import (
 
 // Limits of a definition.
 const (
-	DefaultTimeout = time.Hour
-	MaxTimeout     = 30 * 24 * time.Hour
+	defaultTimeout = time.Hour
+	maxTimeout     = 30 * 24 * time.Hour
 	MaxInput       = 64 << 10 // bytes
-	MaxRetries     = 100
+	maxRetries     = 100
 
-	// MaxLost bounds how often a run is dispatched again because its host was lost: a
+	// maxLost bounds how often a run is dispatched again because its host was lost: a
 	// task that kills its hosts must not bring down all of them.
-	MaxLost = 5
+	maxLost = 5
 )
 
 // Policy is the part of a definition that decides about due runs. Jobs and runs with
@@ -84,13 +84,13 @@ func (p *Policy) Fanout() string {
 	return ""
 }
 
-// PolicyOf reads the policy of a definition that [Validate] has accepted.
-func PolicyOf(d *apiv1.Job) Policy {
+// policyOf reads the policy of a definition that [Validate] has accepted.
+func policyOf(d *apiv1.Job) Policy {
 	p := Policy{Timeout: schedule.Duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}
 	p.Workflow = d.GetWorkflow() != nil
 	p.Input = d.GetInput() != "" || len(d.GetInputBytes()) > 0
 	if p.Timeout == 0 && !p.Workflow {
-		p.Timeout = DefaultTimeout
+		p.Timeout = defaultTimeout
 	}
 	if r := d.GetRetry(); r != nil {
 		p.Retries = r.GetMax()
@@ -171,7 +171,7 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 		switch {
 		case r.CancelRequested:
 			return Verdict{State: Stopped}
-		case o == apiv1.Outcome_OUTCOME_LOST && r.hostsLost() >= MaxLost:
+		case o == apiv1.Outcome_OUTCOME_LOST && r.hostsLost() >= maxLost:
 			return Verdict{State: Failed}
 		}
 		return Verdict{State: Queued} // not by request: the host was lost or drained

@@ -34,7 +34,7 @@ func TestSettle(t *testing.T) {
 		{"stopped by a drain", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
 		{"no retry after a cancel", Run{Attempt: 1, Policy: &retry, CancelRequested: true}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Stopped}},
 		{"lost", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Queued}},
-		{"lost too often", Run{Attempt: 6, Lost: MaxLost, Attempts: lost(MaxLost)}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
+		{"lost too often", Run{Attempt: 6, Lost: maxLost, Attempts: lost(maxLost)}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
 		{"drained often", Run{Attempt: 9, Lost: 9}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
 		{"lost while it was to end", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Stopped}},
 	} {
@@ -113,7 +113,7 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		{"limits of a workflow", func(j *apiv1.Job) {
 			j.Handler, j.Limits = nil, &apiv1.Limits{Fuel: 1}
 			j.Workflow = &apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "a", Job: "a"}}}
-		}, "limits is set, and the job is a workflow"},
+		}, "limits is set, but the job is a workflow"},
 		{"env", func(j *apiv1.Job) { j.Handler.Env = map[string]string{"A=B": "c"} }, "handler.env"},
 	} {
 		j := valid()

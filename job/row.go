@@ -269,7 +269,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	m.Output, m.OutputBytes = text(row.Output)
 	for _, a := range row.Attempts {
 		m.Attempts = append(m.Attempts, &apiv1.Attempt{
-			Number: a.Number, Host: a.Host, Outcome: OutcomeText(a.Outcome), Error: a.Error, Code: a.Code,
+			Number: a.Number, Host: a.Host, Outcome: outcomeText(a.Outcome), Error: a.Error, Code: a.Code,
 			DispatchedAt: timestamp(a.DispatchedMs), StartedAt: timestamp(a.StartedMs), FinishedAt: timestamp(a.FinishedMs),
 		})
 	}
@@ -316,8 +316,8 @@ func timestamp(ms int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.UnixMilli(ms))
 }
 
-// OutcomeText returns the name of an outcome in the API; "" for none.
-func OutcomeText(o apiv1.Outcome) string {
+// outcomeText returns the name of an outcome in the API; "" for none.
+func outcomeText(o apiv1.Outcome) string {
 	switch o {
 	case apiv1.Outcome_OUTCOME_SUCCEEDED:
 		return "succeeded"

@@ -252,7 +252,7 @@ const maxPolicies = 4096
 
 // policy returns the shared policy of a definition.
 func (s *Slot) policy(d *apiv1.Job) *Policy {
-	p := PolicyOf(d)
+	p := policyOf(d)
 	if shared := s.policies[p]; shared != nil {
 		return shared
 	}

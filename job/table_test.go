@@ -101,7 +101,7 @@ func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
 	for i := range n {
 		runs.add(&Run{ID: RunID{8: byte(i), 9: byte(i >> 8)}})
 	}
-	if len(runs.index) <= retainedCells {
+	if runs.table.Cells() <= retainedCells {
 		t.Fatal("so few runs test nothing")
 	}
 	seen := 0
@@ -112,7 +112,7 @@ func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
 			runs.remove(RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)})
 		}
 	}
-	if seen != n || runs.Len() != 0 || len(runs.index) > 0 {
-		t.Errorf("%d of %d runs, %d are left in %d cells", seen, n, runs.Len(), len(runs.index))
+	if seen != n || runs.Len() != 0 || runs.table.Cells() > 0 {
+		t.Errorf("%d of %d runs, %d are left in %d cells", seen, n, runs.Len(), runs.table.Cells())
 	}
 }

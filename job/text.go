@@ -8,6 +8,9 @@ import "strings"
 // slab becomes garbage when no job or run uses a text in it. When at most half of the
 // written bytes are in use, texts move to new slabs, two with each change of a job, so
 // that a few texts do not retain many slabs. The zero value is empty.
+//
+// Gain: a server with a million jobs takes 13 to 15 MiB less (the rows memory of
+// bench/sched), and the garbage collector has a million objects less to mark (ADR 27).
 type texts struct {
 	slab strings.Builder // the newest slab; strings in it stay valid
 	size int             // of the newest slab, bytes
@@ -74,7 +77,7 @@ func (s *Slot) moveTexts() {
 		t.slab = strings.Builder{} // new texts must not share a slab with old ones
 	}
 	for range movedAtOnce {
-		if t.next >= s.Jobs.numbers() {
+		if t.next >= s.Jobs.table.Numbers() {
 			t.held, t.old = t.held-t.old, 0
 			return
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
-// MainHandler is the entry of a module that names none.
-const MainHandler = "main"
+// mainHandler is the entry of a module that names none.
+const mainHandler = "main"
 
 // Validate fills in the defaults of a definition and returns an error if it is invalid.
 // It changes d. The caller checks whether the module exists.
@@ -89,7 +89,7 @@ func checkEntry(h *apiv1.Handler) error {
 		return fmt.Errorf("handler.module: %w", err)
 	}
 	if h.Name == "" {
-		h.Name = MainHandler
+		h.Name = mainHandler
 	}
 	return nil
 }
@@ -100,10 +100,10 @@ func checkWorkflow(d *apiv1.Job) error {
 		set  bool
 	}{{"handler", d.Handler != nil}, {"retry", d.Retry != nil}, {"routing", d.Routing != nil}, {"fanout", d.Fanout != nil}, {"limits", d.Limits != nil}} {
 		if f.set {
-			return fmt.Errorf("%s is set, and the job is a workflow: its nodes run, so give it to their jobs", f.name)
+			return fmt.Errorf("%s is set, but the job is a workflow: set it in the jobs of its nodes", f.name)
 		}
 	}
-	_, err := NewGraph(d.Workflow)
+	_, err := newGraph(d.Workflow)
 	return err
 }
 
@@ -149,7 +149,7 @@ func checkTimeout(d *apiv1.Job) error {
 		return fmt.Errorf("timeout is negative")
 	case v > 0 && v < time.Millisecond:
 		return fmt.Errorf("timeout is %s, the shortest is 1ms", d.Timeout)
-	case v > MaxTimeout:
+	case v > maxTimeout:
 		return fmt.Errorf("timeout is %s, the longest is 30 days", d.Timeout)
 	}
 	return nil
@@ -167,7 +167,7 @@ func checkLimits(d *apiv1.Job) error {
 	switch {
 	case l == nil:
 	case d.GetHandler().GetModule() == "":
-		return fmt.Errorf("limits are those of a handler in a module: what else runs is bounded by its timeout, and by who operates the host")
+		return fmt.Errorf("limits apply to a handler in a module only: a timeout bounds other handlers, and so does the operator of the host")
 	case l.MemoryBytes != 0 && (l.MemoryBytes < minMemory || l.MemoryBytes > maxMemory):
 		return fmt.Errorf("limits.memory_bytes is %d, it must be %d (64 KiB) to %d (4 GiB)", l.MemoryBytes, minMemory, int64(maxMemory))
 	case l.Fuel < 0:
@@ -182,8 +182,8 @@ func checkRetry(d *apiv1.Job) error {
 		return nil
 	}
 	switch {
-	case r.Max < 0 || r.Max > MaxRetries:
-		return fmt.Errorf("retry.max is %d, it must be 0 to %d", r.Max, MaxRetries)
+	case r.Max < 0 || r.Max > maxRetries:
+		return fmt.Errorf("retry.max is %d, it must be 0 to %d", r.Max, maxRetries)
 	case r.Backoff != "" && r.Backoff != "exponential" && r.Backoff != "fixed":
 		return fmt.Errorf("retry.backoff: %q is neither exponential nor fixed", r.Backoff)
 	}
@@ -196,7 +196,7 @@ func checkRetry(d *apiv1.Job) error {
 			return fmt.Errorf("%s: %q is not a duration above zero: write it as 500ms, 30s, 5m or 1h30m", f.name, f.value)
 		}
 	}
-	if p := PolicyOf(d); p.First > p.Limit {
+	if p := policyOf(d); p.First > p.Limit {
 		return fmt.Errorf("retry.first (%s) is longer than retry.limit (%s)", p.First, p.Limit)
 	}
 	return nil

@@ -20,11 +20,11 @@ import (
 
 // Limits of a workflow.
 const (
-	MaxNodes       = 1000
-	MaxLinks       = 10_000   // entries of after, in total
-	MaxWorkflow    = 1 << 20  // bytes of a workflow
+	maxNodes       = 1000
+	maxLinks       = 10_000   // entries of after, in total
+	maxWorkflow    = 1 << 20  // bytes of a workflow
 	MaxNodeOutput  = 64 << 10 // bytes of the output of a node that a run retains
-	MaxNodesOutput = 1 << 20  // bytes of all outputs that a run retains
+	maxNodesOutput = 1 << 20  // bytes of all outputs that a run retains
 	maxNodeError   = 512      // bytes of the error of a node that a run retains
 )
 
@@ -34,10 +34,10 @@ const Pending State = "pending"
 
 // The codes of nodes that ended without a run.
 const (
-	CodeNoJob = "no_job"       // its job no longer exists
-	CodeWhen  = "when"         // its condition failed to evaluate; of a skipped node: the condition is false
-	CodeInput = "input"        // its input cannot be computed
-	CodeLost  = "output_limit" // an output that it needs was too large to retain
+	codeNoJob = "no_job"       // its job no longer exists
+	codeWhen  = "when"         // its condition failed to evaluate; of a skipped node: the condition is false
+	codeInput = "input"        // its input cannot be computed
+	codeLost  = "output_limit" // an output that it needs was too large to retain
 )
 
 // Graph is a workflow after parsing and checking. It is immutable.
@@ -62,14 +62,14 @@ type node struct {
 
 var nodeForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
-// NewGraph parses and checks a workflow. An error names the wrong node and says what to
+// newGraph parses and checks a workflow. An error names the wrong node and says what to
 // do.
-func NewGraph(w *apiv1.Workflow) (*Graph, error) {
+func newGraph(w *apiv1.Workflow) (*Graph, error) {
 	switch n := len(w.GetNodes()); {
-	case n == 0 || n > MaxNodes:
-		return nil, fmt.Errorf("workflow.nodes has %d nodes, it must have 1 to %d", n, MaxNodes)
-	case proto.Size(w) > MaxWorkflow:
-		return nil, fmt.Errorf("workflow is %d bytes, the limit is %d (1 MiB)", proto.Size(w), MaxWorkflow)
+	case n == 0 || n > maxNodes:
+		return nil, fmt.Errorf("workflow.nodes has %d nodes, it must have 1 to %d", n, maxNodes)
+	case proto.Size(w) > maxWorkflow:
+		return nil, fmt.Errorf("workflow is %d bytes, the limit is %d (1 MiB)", proto.Size(w), maxWorkflow)
 	}
 	g := &Graph{nodes: make([]node, len(w.Nodes)), index: make(map[string]int, len(w.Nodes))}
 	for i, n := range w.Nodes {
@@ -77,7 +77,7 @@ func NewGraph(w *apiv1.Workflow) (*Graph, error) {
 			return nil, fmt.Errorf("workflow.nodes[%d]: %q is not the name of a node: use letters, digits, '_' and '-', at most 64, and do not begin with '-'", i, n.GetName())
 		}
 		if _, ok := g.index[n.Name]; ok {
-			return nil, fmt.Errorf("workflow.nodes: %q is there twice", n.Name)
+			return nil, fmt.Errorf("workflow.nodes has two nodes with the name %q", n.Name)
 		}
 		g.index[n.Name] = i
 	}
@@ -107,14 +107,14 @@ func (g *Graph) link(w *apiv1.Workflow) error {
 			at, ok := g.index[name]
 			switch {
 			case !ok:
-				return fmt.Errorf("node %s: it comes after %q, which the workflow does not have", n.Name, name)
+				return fmt.Errorf("node %s: after names %q, but the workflow has no such node", n.Name, name)
 			case slices.Contains(n.After[:k], name):
 				return fmt.Errorf("node %s: after names %q twice", n.Name, name)
 			}
 			g.nodes[i].after = append(g.nodes[i].after, at)
 			followers[at] = append(followers[at], i)
-			if links++; links > MaxLinks {
-				return fmt.Errorf("the nodes of the workflow name more than %d others in after", MaxLinks)
+			if links++; links > maxLinks {
+				return fmt.Errorf("the nodes of the workflow have more than %d names in after", maxLinks)
 			}
 		}
 		missing[i] = len(n.After)
@@ -153,7 +153,7 @@ func (g *Graph) circle(w *apiv1.Workflow, missing []int) error {
 	for i, k := range path {
 		names[i] = w.Nodes[k].Name
 	}
-	return fmt.Errorf("workflow: its nodes go in a circle: %s", strings.Join(names, " after "))
+	return fmt.Errorf("workflow: its nodes form a cycle: %s", strings.Join(names, " after "))
 }
 
 // nodeSet is a set of nodes.
@@ -195,7 +195,7 @@ func (n *node) read(m *apiv1.Node) (refs []*expr.Reference, err error) {
 		n.onSuccess = !slices.ContainsFunc(refs, func(r *expr.Reference) bool { return r.State })
 	}
 	if n.when == "failure" && len(m.After) == 0 {
-		return nil, fmt.Errorf("when is failure, and it comes after no node that could fail: fill in after")
+		return nil, fmt.Errorf("when is failure, but no node comes before this one: fill in after")
 	}
 	if err := CheckInput(len(m.Input)); err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func failed(r *apiv1.NodeRow) bool {
 func ended(r *apiv1.NodeRow) bool { return State(r.State).Terminal() }
 
 // errLost reports that the output of a node was too large to retain.
-var errLost = errors.New("the output was too large to keep")
+var errLost = errors.New("the output was too large to retain")
 
 // Move is the next state of a pending node.
 type Move struct {
@@ -281,7 +281,7 @@ func (g *Graph) Next(rows []*apiv1.NodeRow, input []byte, hasJob func(name strin
 		s.Nodes[i], bad[i] = expr.Node{State: r.State, Output: r.Output, Done: State(r.State) == Succeeded}, failed(r)
 		if r.LostBytes > 0 {
 			s.Nodes[i].Lost = fmt.Errorf("%w: that of node %s has %d bytes, the limit is %d (64 KiB) for a node and %d for all",
-				errLost, g.nodes[i].name, r.LostBytes, MaxNodeOutput, MaxNodesOutput)
+				errLost, g.nodes[i].name, r.LostBytes, MaxNodeOutput, maxNodesOutput)
 		}
 	}
 	var moves []Move
@@ -302,7 +302,7 @@ func (g *Graph) decide(i int, s *expr.Scope, bad []bool, hasJob func(string) boo
 	n, m := &g.nodes[i], Move{Node: i, State: Running}
 	fail := func(code string, err error) Move {
 		if errors.Is(err, errLost) {
-			code = CodeLost
+			code = codeLost
 		}
 		m.State, m.Error, m.Code = Failed, err.Error(), code
 		return m
@@ -310,24 +310,24 @@ func (g *Graph) decide(i int, s *expr.Scope, bad []bool, hasJob func(string) boo
 	run, err := n.wanted(g, s, bad)
 	switch {
 	case err != nil:
-		return fail(CodeWhen, fmt.Errorf("when: %w", err))
+		return fail(codeWhen, fmt.Errorf("when: %w", err))
 	case !run && n.when == "failure":
-		m.State, m.Error, m.Code = Skipped, "no node before it failed", CodeWhen
+		m.State, m.Error, m.Code = Skipped, "no node before it failed", codeWhen
 		return m
 	case !run && n.cond == nil:
-		m.State, m.Error, m.Code = Skipped, "a node before it failed, or none succeeded", CodeWhen
+		m.State, m.Error, m.Code = Skipped, "a node before it failed, or none succeeded", codeWhen
 		return m
 	case !run:
-		m.State, m.Error, m.Code = Skipped, "its condition does not hold", CodeWhen
+		m.State, m.Error, m.Code = Skipped, "its condition does not hold", codeWhen
 		return m
 	case !hasJob(n.job):
-		return fail(CodeNoJob, fmt.Errorf("there is no job %s any more", n.job))
+		return fail(codeNoJob, fmt.Errorf("job %s does not exist", n.job))
 	case n.input == nil:
 		return m
 	}
 	input, err := n.input.Fill(s)
 	if err != nil {
-		return fail(CodeInput, fmt.Errorf("input: %w", err))
+		return fail(codeInput, fmt.Errorf("input: %w", err))
 	}
 	m.HasInput, m.Input = true, input
 	return m
@@ -378,7 +378,7 @@ func (g *Graph) Result(rows []*apiv1.NodeRow, cancelled bool) (to State, why, co
 }
 
 // output returns the outputs of the last nodes as a JSON object. It omits an output that
-// is not valid UTF-8, and an output with which the object would exceed MaxNodesOutput.
+// is not valid UTF-8, and an output with which the object would exceed maxNodesOutput.
 func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
 	b := []byte{'{'}
 	for i, r := range rows {
@@ -390,7 +390,7 @@ func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
 			value = expr.JSON(string(r.Output))
 		}
 		entry := expr.JSON(r.Name) + ":" + value
-		if len(b)+len(entry)+2 > MaxNodesOutput {
+		if len(b)+len(entry)+2 > maxNodesOutput {
 			continue
 		}
 		if len(b) > 1 {
@@ -448,7 +448,7 @@ func (r *Run) Graph() (*Graph, error) {
 	if r.Nodes != nil && r.Nodes.graph != nil {
 		return r.Nodes.graph, nil
 	}
-	g, err := NewGraph(r.Shared().GetWorkflow())
+	g, err := newGraph(r.Shared().GetWorkflow())
 	if err == nil && r.HasNodes() { // until then, the definition may change
 		r.Nodes.graph = g
 	}
@@ -528,7 +528,7 @@ func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRo
 	for _, r := range rows {
 		total += len(r.Output)
 	}
-	if !g.nodes[i].needed || len(run.Output) > MaxNodeOutput || total > MaxNodesOutput {
+	if !g.nodes[i].needed || len(run.Output) > MaxNodeOutput || total > maxNodesOutput {
 		row.LostBytes = int64(len(run.Output))
 	} else {
 		row.Output = run.Output

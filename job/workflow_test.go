@@ -35,7 +35,7 @@ func flow(lines ...string) *apiv1.Workflow {
 
 func graph(t testing.TB, w *apiv1.Workflow) *Graph {
 	t.Helper()
-	g, err := NewGraph(w)
+	g, err := newGraph(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +133,12 @@ func TestInputs(t *testing.T) {
 		{`{"name":${json(nodes.a.output.rows.0.name)}}`, `{"name":"say \"x\""}`, ""},
 		{"$${input} ${nodes.a.state}", "${input} succeeded", ""},
 		{"<${nodes.left.output}>${json(nodes.left.output)}", "<>null", ""}, // the node was skipped
-		{"${nodes.left.output.x}", "", CodeInput},
-		{"${nodes.a.output.rows.1.id}", "", CodeInput},
-		{"${nodes.a.output.rows.-1.id}", "", CodeInput},
-		{"${nodes.text.output.x}", "", CodeInput},
-		{"${nodes.lost.output}", "", CodeLost},
-		{strings.Repeat("${input}", 3000), "", CodeInput},
+		{"${nodes.left.output.x}", "", codeInput},
+		{"${nodes.a.output.rows.1.id}", "", codeInput},
+		{"${nodes.a.output.rows.-1.id}", "", codeInput},
+		{"${nodes.text.output.x}", "", codeInput},
+		{"${nodes.lost.output}", "", codeLost},
+		{strings.Repeat("${input}", 3000), "", codeInput},
 	} {
 		w := flow("a", "left a nodes.a.output == 1", "text", "lost", "z a,left,text,lost end")
 		w.Nodes[4].Input = c.template
@@ -158,7 +158,7 @@ func TestInputs(t *testing.T) {
 func TestMissingJob(t *testing.T) {
 	w := flow("a", "b a")
 	moves := graph(t, w).Next(stand(w), nil, func(string) bool { return false })
-	if len(moves) != 2 || moves[0].State != Failed || moves[0].Code != CodeNoJob || moves[1].State != Skipped {
+	if len(moves) != 2 || moves[0].State != Failed || moves[0].Code != codeNoJob || moves[1].State != Skipped {
 		t.Errorf("got %+v", moves)
 	}
 }
@@ -201,7 +201,7 @@ func TestConditions(t *testing.T) {
 		{`nodes.c.output.x == 1`, "not JSON"},
 		{"", "want a value, found the end"},
 		{"1 <", "want a value"},
-		{"1 = 2", "no operator"},
+		{"1 = 2", "not an operator"},
 		{"1 2", "want and, or, or the end"},
 		{"(1 == 1", "closing bracket"},
 		{"1 (", "want an operator"},
@@ -209,8 +209,8 @@ func TestConditions(t *testing.T) {
 		{"'open", "does not end"},
 		{"1 + 2", "has no meaning"},
 		{"5x > 1", "want a number"},
-		{"total > 1", "no reference"},
-		{"nodes.a > 1", "no reference"},
+		{"total > 1", "not a reference"},
+		{"nodes.a > 1", "not a reference"},
 		{"nodes.a.output..x", "empty part"},
 		{"nodes.nobody.output == 1", "no node"},
 		{"nodes.z.output == 1", "may not have ended"},
@@ -225,7 +225,7 @@ func TestConditions(t *testing.T) {
 				_, _, err := expr.ParseCondition("")
 				return err.Error()
 			}
-			g, err := NewGraph(w)
+			g, err := newGraph(w)
 			if err != nil {
 				return err.Error()
 			}
@@ -248,7 +248,7 @@ func TestConditions(t *testing.T) {
 
 func TestGraphErrors(t *testing.T) {
 	many := flow()
-	for i := range MaxNodes + 1 {
+	for i := range maxNodes + 1 {
 		many.Nodes = append(many.Nodes, &apiv1.Node{Name: fmt.Sprint("n", i), Job: "j"})
 	}
 	dense := flow()
@@ -271,24 +271,24 @@ func TestGraphErrors(t *testing.T) {
 		{flow(), "1 to 1000"},
 		{many, "1 to 1000"},
 		{dense, "more than 10000"},
-		{flow("a", "a"), "twice"},
+		{flow("a", "a"), "two nodes with the name"},
 		{flow("a.b"), "not the name of a node"},
 		{flow("-a"), "not the name of a node"},
-		{flow("a b"), `after "b", which the workflow does not have`},
+		{flow("a b"), `after names "b", but the workflow has no such node`},
 		{flow("a", "b a,a"), "twice"},
-		{flow("a a"), "circle: a after a"},
-		{flow("z", "a z,c", "b a", "c b", "d c"), "circle: a after c after b after a"},
+		{flow("a a"), "cycle: a after a"},
+		{flow("z", "a z,c", "b a", "c b", "d c"), "cycle: a after c after b after a"},
 		{flow("a - failure"), "fill in after"},
 		{flow("a", "b a sometimes"), "neither success, failure, end nor a condition"},
 		{&apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "a"}}}, "job is missing"},
 		{input("${nodes.a.output}"), "may not have ended"},
 		{input("${nodes.c.output}"), "may not have ended"},
 		{input("${nodes.x.output}"), "no node"},
-		{input("${secret}"), "no reference"},
+		{input("${secret}"), "not a reference"},
 		{input("${input"), "no closing bracket"},
 		{input(strings.Repeat("x", MaxInput+1)), "limit"},
 	} {
-		if _, err := NewGraph(c.w); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := newGraph(c.w); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.80s: %v, want %q", c.w, err, c.want)
 		}
 	}
@@ -349,7 +349,7 @@ func TestResult(t *testing.T) {
 	for _, r := range rows {
 		r.State, r.Output = "succeeded", []byte(strings.Repeat("\x01", 20<<10)) // six bytes each in JSON
 	}
-	if _, _, _, output := graph(t, w).Result(rows, false); len(output) > MaxNodesOutput || len(output) < MaxNodesOutput/2 || !json.Valid(output) {
+	if _, _, _, output := graph(t, w).Result(rows, false); len(output) > maxNodesOutput || len(output) < maxNodesOutput/2 || !json.Valid(output) {
 		t.Errorf("an output of %d bytes", len(output))
 	}
 }
@@ -399,7 +399,7 @@ func TestEnded(t *testing.T) {
 	}{
 		{run(Succeeded, MaxNodeOutput), 0, MaxNodeOutput, 0},
 		{run(Succeeded, MaxNodeOutput+1), 0, 0, MaxNodeOutput + 1},
-		{run(Succeeded, 10), MaxNodesOutput - 9, 0, 10},
+		{run(Succeeded, 10), maxNodesOutput - 9, 0, 10},
 		{run(Failed, 10), 0, 0, 0},
 	} {
 		rows[1].Output = make([]byte, c.others)
@@ -505,7 +505,7 @@ func FuzzGraph(f *testing.F) {
 	f.Add(strings.Repeat("(", 55), "${", "[[[")
 	f.Fuzz(func(t *testing.T, when, input, output string) {
 		w := &apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "a", Job: "j"}, {Name: "b", Job: "j", After: []string{"a"}, When: when, Input: input}}}
-		g, err := NewGraph(w)
+		g, err := newGraph(w)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("no reason")

@@ -30,6 +30,9 @@ type chunk struct {
 }
 
 // flight is the event that all Writes of one chunk wait for: one wake-up for all of them.
+// With a channel for each Write, the flusher spent more time waking producers than the disk
+// took to sync. With one channel and whole pages, single messages of 256 producers reach
+// 0.6 to 0.8 of a raw loop instead of 0.3 to 0.5 (BenchmarkAppend, ADR 13).
 type flight struct {
 	landed chan struct{} // closed when err is set
 	err    error
@@ -248,7 +251,7 @@ func alignedBytes(n int) []byte {
 
 // pages returns the whole pages of a closed chunk. Zeros follow the last record, where
 // nothing was written yet. A write of whole pages spares the kernel a read of them first,
-// and bypasses its cache where the file allows that.
+// and bypasses its cache where the file allows that. See flight for the gain.
 func (c *chunk) pages() []byte {
 	n := len(c.buf)
 	clear(c.grow(-n & (pageSize - 1)))
@@ -302,7 +305,8 @@ const (
 	minChunk      = 32 << 10
 )
 
-// recycle retains a flushed chunk for reuse. mu must be held.
+// recycle retains a flushed chunk for reuse, so that an append allocates nothing
+// (BenchmarkAppend). mu must be held.
 func (l *Log) recycle(c *chunk) {
 	if len(l.free) == maxFreeChunks || cap(c.buf) > maxFreeBuffer {
 		return

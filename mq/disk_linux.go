@@ -38,7 +38,8 @@ func createToFill(path string, how access) (*os.File, []byte, error) {
 }
 
 // directFile writes whole pages around the page cache, which saves a copy and the
-// bookkeeping of the cache. All other access goes through the cache. The kernel keeps the
+// bookkeeping of the cache; chooseAccess measures whether that is faster on a disk
+// (BenchmarkAppend, ADR 13). All other access goes through the cache. The kernel keeps the
 // two views of a file coherent.
 type directFile struct {
 	plainFile

@@ -19,8 +19,9 @@ const (
 // writers maps the names for Config.Writer to ways to write.
 var writers = map[string]access{"pwrite": accessPwrite, "direct": accessDirect, "mmap": accessMmap}
 
-// chooseAccess selects the writer. "auto" times all writers on small files. Direct writes
-// only need to be faster. A mapping must be clearly faster, because the kernel can report
+// chooseAccess selects the writer. "auto" times all writers on small files, because none is
+// the fastest on all disks (the rows of bench/mq by writer, ADR 13). Direct writes only need
+// to be faster. A mapping must be clearly faster, because the kernel can report
 // errors of stores less well.
 func (l *Log) chooseAccess() error {
 	l.access = accessPwrite

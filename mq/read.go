@@ -124,7 +124,7 @@ func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) erro
 			}
 			continue
 		}
-		return l.corrupt(s, at, "there is record %d where %d must be", e.seq, want)
+		return l.corrupt(s, at, "the segment has record %d instead of %d", e.seq, want)
 	}
 	return nil
 }

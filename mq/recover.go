@@ -278,7 +278,7 @@ func (l *Log) cutTail(s *segment, t tail) error {
 		return fmt.Errorf("mq: read %s: %w", s.name(), err)
 	}
 	if rot {
-		return l.corrupt(s, t.off, "record %d was durable, as the commit at offset %d says, and is not intact any more", t.next, at)
+		return l.corrupt(s, t.off, "record %d was durable, as the commit at offset %d says, and is damaged", t.next, at)
 	}
 	n, err := clearFrom(s.file, t.off, s.size)
 	if err != nil {
@@ -286,7 +286,7 @@ func (l *Log) cutTail(s *segment, t tail) error {
 	}
 	l.counts.cut = n
 	if n > 0 {
-		l.cfg.Logger.Info("cleared what was behind the last complete group", "segment", s.name(), "offset", t.off, "bytes", n)
+		l.cfg.Logger.Info("cleared the bytes behind the last complete group", "segment", s.name(), "offset", t.off, "bytes", n)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ const (
 // the same Repair is run again. Repair changes nothing in a sound log.
 func Repair(path string, choice Choice, opt RepairOptions) (Repaired, error) {
 	if choice != CutBehind && choice != SkipDamaged {
-		return Repaired{}, fmt.Errorf("mq: repair: %v is no choice, choose CutBehind or SkipDamaged", choice)
+		return Repaired{}, fmt.Errorf("mq: repair: %v is not a choice, choose CutBehind or SkipDamaged", choice)
 	}
 	lock := lockDir
 	if opt.DryRun {
@@ -170,7 +170,7 @@ func (r *repairer) plan(pieces []*piece) error {
 	for i, p := range pieces {
 		switch {
 		case p.blank:
-			return fmt.Errorf("mq: repair: nothing in %s is intact, not even the sequence with which it starts; move the directory away to begin anew",
+			return fmt.Errorf("mq: repair: nothing in %s is intact, including the sequence of its first record; move the directory away and start with an empty one",
 				p.seg.name())
 		case p.misnamed:
 			return fmt.Errorf("mq: repair: %s is %s by its header: give the file its right name, then repair what is still damaged",
@@ -290,7 +290,7 @@ func (r *repairer) rewrite(s step) error {
 		m.seg.size = max(m.seg.size, size) // a file of the usual size can be recycled later
 	}
 	if need > maxSegmentBytes {
-		return errors.New("what is left of it does not fit into a segment; choose to cut")
+		return errors.New("the remaining records do not fit into a segment; choose to cut")
 	}
 	temp := strings.TrimSuffix(p.seg.name(), segmentSuffix) + tempSuffix
 	if err := r.write(temp, s, m); err != nil {
@@ -507,7 +507,7 @@ func parseNote(text []byte) (begun, error) {
 	folder, rest, ended := strings.Cut(rest, "\n")
 	choice, err := ParseChoice(word)
 	if err != nil || !ended || rest != "" || folder == "" || strings.Trim(folder, "0123456789.TZ") != "" || folder[0] == '.' {
-		return begun{}, fmt.Errorf("mq: repair: %s does not hold what a repair writes; delete it and repeat the repair", repairName)
+		return begun{}, fmt.Errorf("mq: repair: %s is not a file of a repair; delete it and repeat the repair", repairName)
 	}
 	return begun{choice, folder}, nil
 }

@@ -689,7 +689,7 @@ func (p *piece) loseGap(gap, to int64, first, end uint64) {
 	if gap < 0 {
 		gap = to
 	}
-	p.lose(gap, to-gap, first, end, "these bytes are not what was written")
+	p.lose(gap, to-gap, first, end, "these bytes are damaged")
 }
 
 // sieve finds intact frames among damaged bytes.

@@ -176,9 +176,9 @@ func TestWorkflowFailures(t *testing.T) {
 			{
 				"large",
 				[]*apiv1.Node{at(node("a"), "big"), at(given(node("b", "a"), "${nodes.a.output}"), "good"), at(node("c", "a"), "good")},
-				"failed", "a=succeeded b=failed c=succeeded", "node b is failed: input: the output was too large to keep",
+				"failed", "a=succeeded b=failed c=succeeded", "node b is failed: input: the output was too large to retain",
 			},
-			{"deleted", []*apiv1.Node{at(node("a"), "gone"), at(node("b"), "good")}, "failed", "a=failed b=succeeded", "there is no job gone any more"},
+			{"deleted", []*apiv1.Node{at(node("a"), "gone"), at(node("b"), "good")}, "failed", "a=failed b=succeeded", "job gone does not exist"},
 		} {
 			c.flow(&apiv1.Job{Name: x.name}, x.nodes...)
 			if x.name == "deleted" {

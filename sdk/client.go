@@ -179,7 +179,7 @@ func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	}
 	o.Token = strings.TrimSpace(o.Token)
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("the token has a character that no token has: read it from its file again")
+		return nil, errors.New("the token has an invalid character: read it from its file again")
 	}
 	return grpc.NewClient(target, dialOptions(transport, o)...)
 }

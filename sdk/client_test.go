@@ -588,7 +588,7 @@ func TestTokenOfAFile(t *testing.T) {
 	}
 	for _, token := range []string{"two\nlines", "caf\u00e9"} {
 		_, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", sdk.Options{Token: token})
-		if want := "dial: the token has a character that no token has: read it from its file again"; err == nil || err.Error() != want {
+		if want := "dial: the token has an invalid character: read it from its file again"; err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", token, err, want)
 		}
 	}

@@ -217,7 +217,7 @@ func readJob(n *yaml.Node, dir string) (*Job, error) {
 	}
 	if inputFile != nil {
 		if job.GetInput() != "" || len(job.GetInputBytes()) > 0 {
-			return nil, fmt.Errorf("line %d: inputFile stands beside input: give one of them", inputFile.Line)
+			return nil, fmt.Errorf("line %d: inputFile and input are both set: use one", inputFile.Line)
 		}
 		input, err := readInput(filepath.Join(dir, inputFile.Value), inputFile.Value)
 		if err != nil {
@@ -242,7 +242,7 @@ func cutInputFile(n *yaml.Node) (file, rest *yaml.Node, err error) {
 			continue
 		}
 		if file != nil {
-			return nil, nil, fmt.Errorf("line %d: %s stands here twice", key.Line, key.Value)
+			return nil, nil, fmt.Errorf("line %d: %s is set twice", key.Line, key.Value)
 		}
 		if value.Kind != yaml.ScalarNode || value.Value == "" {
 			return nil, nil, fmt.Errorf("line %d: %s: want the path of a file", key.Line, key.Value)
@@ -294,7 +294,7 @@ func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
 			return fmt.Errorf("line %d: unknown field %q%s", key.Line, at, suggestion(m.Descriptor(), key.Value))
 		}
 		if seen[field.Number()] {
-			return fmt.Errorf("line %d: %s stands here twice", key.Line, at)
+			return fmt.Errorf("line %d: %s is set twice", key.Line, at)
 		}
 		seen[field.Number()] = true
 		if isServers(field) && field.Name() != etagField || isNull(value) {
@@ -345,7 +345,7 @@ func readMap(entries protoreflect.Map, field protoreflect.FieldDescriptor, n *ya
 			return err
 		}
 		if entries.Has(k.MapKey()) {
-			return fmt.Errorf("line %d: %s stands here twice", key.Line, name)
+			return fmt.Errorf("line %d: %s is set twice", key.Line, name)
 		}
 		v, err := readText(field.MapValue(), value, name)
 		if err != nil {

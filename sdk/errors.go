@@ -60,7 +60,7 @@ var (
 var ErrClosed = errors.New("the client is closed")
 
 // ErrFull means that the client has no room for another command now: see [Options].
-var ErrFull = errors.New("as many commands as the client may hold are not answered yet: try again when some are, or raise MaxPending")
+var ErrFull = errors.New("the client has as many unanswered commands as it may have: try again later, or raise MaxPending")
 
 // ErrUnknown means that a command was sent and no server reported its outcome. A server
 // may have executed it, or may still do so. The error comes together with its cause. If a

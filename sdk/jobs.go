@@ -39,7 +39,7 @@ func (c *Client) Apply(ctx context.Context, job *Job) (Answer, error) {
 // fails, even with an error that matches [ErrChanged]. Read the job again to find out.
 func (c *Client) ApplyIf(ctx context.Context, job *Job, etag string) (Answer, error) {
 	if etag == "" {
-		return Answer{}, fmt.Errorf("apply job %s: %w", job.GetName(), &Error{Code: codes.InvalidArgument, Message: "the etag is empty: take that of the job as it was read"})
+		return Answer{}, fmt.Errorf("apply job %s: %w", job.GetName(), &Error{Code: codes.InvalidArgument, Message: "the etag is empty: use the etag of the job that was read"})
 	}
 	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), IfMatch: etag})
 	return Answer{Result: Result(r.GetResult())}, c.callError(ctx, "apply job "+job.GetName(), err)

@@ -477,7 +477,7 @@ func (l *lane) fail(err error) {
 	settleAll(ended)
 }
 
-var errQuiet = errors.New("nothing came for too long")
+var errQuiet = errors.New("the server sent nothing for too long")
 
 // session sends commands of the queue over one stream until the stream ends, and returns
 // the reason. answered reports whether a message was answered.

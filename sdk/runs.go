@@ -98,7 +98,7 @@ func (c *Client) Wait(ctx context.Context, app, id string) (*Run, error) {
 		last = run
 	}
 	if last == nil {
-		return nil, fmt.Errorf("watch run %s: the server said nothing", id)
+		return nil, fmt.Errorf("watch run %s: the server sent no state", id)
 	}
 	// The last change may lack the output, so read the run itself.
 	return c.Run(ctx, app, id)

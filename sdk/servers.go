@@ -82,7 +82,7 @@ func (s *servers) add(url string) error {
 		return nil
 	}
 	if len(s.list) == maxServers {
-		return fmt.Errorf("%d servers are more than a client keeps connections to: name some of them", maxServers+1)
+		return fmt.Errorf("%d servers are more than a client connects to: name some of them", maxServers+1)
 	}
 	conn, err := s.connect(url)
 	if err != nil {

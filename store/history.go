@@ -583,7 +583,7 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 		}
 		runs, err := readRuns(b, err)
 		if isDamage(err) {
-			s.cfg.Logger.Warn("store: a page of runs lacks some that cannot be read; `wheelwork store repair` says what is lost", "error", err)
+			s.cfg.Logger.Warn("store: a page of runs omits unreadable runs; `wheelwork store repair` lists them", "error", err)
 			if q.Damaged != nil {
 				q.Damaged(err)
 			}

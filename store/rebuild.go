@@ -88,7 +88,7 @@ func rebuildLocked(dir string, opt RebuildOptions) (r Rebuilt, err error) {
 // aside returns, within the directory of the store; "": it is removed.
 func rebuild(cfg Config, c chain, progress func(done, total int64), aside func() (string, error)) error {
 	if c.damaged != nil {
-		return fmt.Errorf("a snapshot is damaged: put a copy of it back, or remove it if the journal still has all that came after number %d: %w", c.applied(), c.damaged)
+		return fmt.Errorf("a snapshot is damaged: restore a copy of it, or remove it if the journal still has all records after number %d: %w", c.applied(), c.damaged)
 	}
 	made := filepath.Join(cfg.Dir, newViewName)
 	if err := os.RemoveAll(made); err != nil {

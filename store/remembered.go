@@ -53,11 +53,11 @@ func (s *Store) KeysLength() int64 { return s.remembered.Length() }
 func (s *Store) EachKeys(fn func(k Keys, at int64) error) error {
 	for b, err := range s.remembered.From(0) {
 		if err != nil {
-			return fmt.Errorf("store: idempotency keys: %w: without them a trigger that is repeated may run twice; bring the file back from a copy, or give the keys in it up with `wheelwork store repair`", err)
+			return fmt.Errorf("store: idempotency keys: %w: without them a repeated trigger may run twice; restore the file from a copy, or give up its keys with `wheelwork store repair`", err)
 		}
 		p := b.Payload
 		if len(p) < 2 || len(p)-2 < int(binary.LittleEndian.Uint16(p)) {
-			return fmt.Errorf("store: idempotency keys: block at %d: no name of an app in it: %w", b.Pos, segment.ErrCorrupt)
+			return fmt.Errorf("store: idempotency keys: block at %d: it has no name of an app: %w", b.Pos, segment.ErrCorrupt)
 		}
 		name := 2 + int(binary.LittleEndian.Uint16(p))
 		if err := fn(Keys{App: string(p[2:name]), Value: p[name:]}, b.Pos); err != nil {

@@ -166,7 +166,7 @@ func open(cfg Config) (_ *Store, err error) {
 func (s *Store) tellMissing() {
 	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
 		for _, g := range l.Missing() {
-			s.cfg.Logger.Warn("store: files are missing, and what was in them with them; bring them back from a copy, or accept it with `wheelwork store repair`",
+			s.cfg.Logger.Warn("store: files are missing and their contents are lost; restore them from a copy, or accept the loss with `wheelwork store repair`",
 				"log", name, "from_position", g.From, "to_position", g.To, "between", rowTime(g.After), "and", rowTime(g.Before))
 		}
 	}
@@ -212,10 +212,10 @@ func (s *Store) openView() (meta, error) {
 		return meta{}, err
 	}
 	if !errors.Is(err, errNoView) {
-		s.cfg.Logger.Warn("store: the view is rebuilt from the snapshots", "dir", s.cfg.Dir, "reason", err)
+		s.cfg.Logger.Warn("store: the projection is rebuilt from the snapshots", "dir", s.cfg.Dir, "reason", err)
 	}
 	if err := s.closeView(); err != nil {
-		s.cfg.Logger.Warn("store: close the old view", "error", err)
+		s.cfg.Logger.Warn("store: close the old projection", "error", err)
 	}
 	has := Reach{Snapshot: s.chain.applied(), View: m.applied}
 	if m.applied == 0 {
@@ -224,7 +224,7 @@ func (s *Store) openView() (meta, error) {
 	if s.cfg.Journal != nil {
 		j, unknown := s.cfg.Journal()
 		if unknown != nil {
-			return meta{}, fmt.Errorf("the view has to be made again (%w), and what the journal has is not known: %w", err, unknown)
+			return meta{}, fmt.Errorf("the projection must be rebuilt (%w), but the contents of the journal are unknown: %w", err, unknown)
 		}
 		if err := has.Check(j); err != nil {
 			return meta{}, err
@@ -242,7 +242,7 @@ func (s *Store) openView() (meta, error) {
 		return m, s.openLogs(m, true)
 	}
 	if errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: bring the file back from a copy, or see with `wheelwork store repair --dry-run` what is lost without it", err)
+		err = fmt.Errorf("%w: restore the file from a copy, or run `wheelwork store repair --dry-run` to list what is lost without it", err)
 	}
 	return m, err
 }
@@ -258,7 +258,7 @@ func (s *Store) oldView() (string, error) {
 	return oldViewName, nil
 }
 
-var errNoView = errors.New("there is no view yet")
+var errNoView = errors.New("there is no projection yet")
 
 // isTrouble reports whether an error has its cause outside the files, so that a rebuild
 // would not help.
@@ -346,7 +346,7 @@ func (s *Store) closeBadger() error {
 		return err
 	}
 	if need := reserveFor(s.tableBytes(), s.recovers+s.written.Load()) - slack + closeSlack; free < need {
-		return fmt.Errorf("%w: %s has %s free, and closing in order may take %s: left as it is, which loses nothing",
+		return fmt.Errorf("%w: %s has %s free, and an orderly close may take %s: the store is closed without it, which loses nothing",
 			ErrFull, s.cfg.Dir, mebibytes(free), mebibytes(need))
 	}
 	return s.db.Close()

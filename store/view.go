@@ -165,7 +165,7 @@ func decodeMeta(b []byte) (meta, error) {
 	case len(b) == 25 && (b[0] == 2 || b[0] == metaVersion):
 		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
 	default:
-		return meta{}, errors.New("the row that says what the view includes is damaged or of a newer version")
+		return meta{}, errors.New("the row with the end of the projection is damaged or of a newer version")
 	}
 	m.applied, m.history = binary.LittleEndian.Uint64(b[1:]), int64(binary.LittleEndian.Uint64(b[9:]))
 	return m, nil
@@ -192,7 +192,7 @@ func errIfAny(txn *badger.Txn) error {
 	it := txn.NewIterator(badger.IteratorOptions{})
 	defer it.Close()
 	if it.Rewind(); it.Valid() {
-		return errors.New("there are rows, but not the one that says what they include")
+		return errors.New("the row with the end of the projection is missing")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (m *instruments) get(name string, kind runtime.MetricKind) (instrument, err
 	case ok && i.kind == kind:
 		return i, nil
 	case ok:
-		return i, fmt.Errorf("%w: metric %q is of another kind already", runtime.ErrInvalid, name)
+		return i, fmt.Errorf("%w: metric %q already has another kind", runtime.ErrInvalid, name)
 	case !metricName.MatchString(name):
 		return i, fmt.Errorf("%w: metric %q is not a name: use small letters, digits, '_' and '.', at most 63, and begin with a letter", runtime.ErrInvalid, name)
 	case len(m.byName) >= maxMetrics:
@@ -73,7 +73,7 @@ func (m *instruments) get(name string, kind runtime.MetricKind) (instrument, err
 		h, e := m.meter.Float64Histogram(full)
 		err, i.record = e, func(ctx context.Context, v float64, o metric.MeasurementOption) { h.Record(ctx, v, o) }
 	default:
-		err = fmt.Errorf("%w: metric %q is of no kind", runtime.ErrInvalid, name)
+		err = fmt.Errorf("%w: metric %q has no kind", runtime.ErrInvalid, name)
 	}
 	if err == nil {
 		m.byName[name] = i

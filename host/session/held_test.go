@@ -36,8 +36,8 @@ func TestHeld(t *testing.T) {
 			}
 		}
 	}
-	if h.n != len(want) {
-		t.Errorf("%d tasks, want %d", h.n, len(want))
+	if h.len() != len(want) {
+		t.Errorf("%d tasks, want %d", h.len(), len(want))
 	}
 	for got := range h.all() {
 		if want[got.key] != got {
@@ -57,7 +57,7 @@ func TestHeld(t *testing.T) {
 func TestHeldNothing(t *testing.T) {
 	var h held
 	h.remove(new(task).named(key{app: "a"}))
-	if h.get(key{app: "a"}) != nil || h.n != 0 {
+	if h.get(key{app: "a"}) != nil || h.len() != 0 {
 		t.Error("something is held")
 	}
 	for range h.all() {

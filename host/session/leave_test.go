@@ -78,7 +78,7 @@ func TestWorkerLeavesAUnit(t *testing.T) {
 		a.lookAgain()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.held.n == 1
+		return w.held.len() == 1
 	})
 	a.note(func() {
 		if a.credits != 0 || a.joined != 1 {

@@ -181,7 +181,8 @@ const (
 // task is an attempt that the host holds.
 type task struct {
 	key    key
-	hash   uint64      // of key.run: selects the cell of the task in held
+	hash   uint32      // of key.run: selects the cell of the task in held
+	number uint32      // in held
 	link   *link       // the link on which the task arrived and on which its result goes out
 	msg    *apiv1.Task // nil when finished
 	state  state
@@ -478,7 +479,8 @@ func (w *Worker) flush() {
 }
 
 // tasksAtOnce is how many tasks of one message share an allocation, which stays in memory
-// until the last of them has ended.
+// until the last of them has ended. With it and with one hash per task, e2e/batch100 of
+// bench/sched was 1.09 times as high in four pairs.
 const tasksAtOnce = 16
 
 // accept queues tasks from the server.
@@ -492,7 +494,7 @@ func (l *link) accept(tasks []*apiv1.Task) {
 		l.granted--
 		last := l.epochs[m.App]
 		if len(m.Run) != 16 || m.Epoch < last {
-			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
+			w.cfg.Logger.Warn("a task of a former owner is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
 		if m.Epoch != last {

@@ -1,8 +1,11 @@
 // Package wire writes and reads the fields of protobuf messages by hand, for the few
-// kinds of messages that exist once per run. This takes a fifth of the time of
-// reflection. The functions write the same bytes as proto.Marshal and omit a field with
-// its zero value. Each package that uses them has a test that fills every field of its
-// messages, so that a new field cannot be forgotten.
+// kinds of messages that exist once per run. The functions write the same bytes as
+// proto.Marshal and omit a field with its zero value. Each package that uses them has a
+// test that fills every field of its messages, so that a new field cannot be forgotten.
+//
+// Gain: 0.1 of the time of protobuf's reflection for the row of a run (BenchmarkAppendRow
+// in job), and 0.6 for a message of tasks that is written and read (BenchmarkCodec in
+// internal/wire/codec).
 package wire
 
 import (
@@ -147,7 +150,9 @@ type Reader struct {
 	failed bool
 }
 
-// NewReader returns a reader of a message. It copies b.
+// NewReader returns a reader of a message. It copies b once, for all texts and bytes of
+// the message: a message of 256 tasks takes 275 allocations instead of 1803
+// (BenchmarkCodec).
 func NewReader(b []byte) Reader {
 	text := string(b)
 	// No code writes to raw, so it may share the memory of a string.

@@ -71,7 +71,7 @@ func parseReference(text string) (*Reference, error) {
 	case parts[0] == "nodes" && len(parts) >= 3 && parts[2] == "output":
 		return &Reference{Name: parts[1], path: parts[3:]}, nil
 	}
-	return nil, fmt.Errorf("%q is no reference: write input, nodes.NAME.output or nodes.NAME.state, the first two with .field behind it for a field of JSON", text)
+	return nil, fmt.Errorf("%q is not a reference: write input, nodes.NAME.output or nodes.NAME.state; .field after the first two selects a field of JSON", text)
 }
 
 // Condition is one operation of a condition, or one value.
@@ -159,7 +159,7 @@ func (p *parser) next() error {
 			n = 2
 		}
 		if p.token, p.kind = s[:n], 'o'; p.token == "=" || p.token == "!" {
-			return fmt.Errorf("%q: %q is no operator: use == != < <= > >= and or not", p.text, p.token)
+			return fmt.Errorf("%q: %q is not an operator: use == != < <= > >= and or not", p.text, p.token)
 		}
 	default:
 		return fmt.Errorf("%q: %.1q has no meaning here", p.text, s)
@@ -537,7 +537,7 @@ func ReadTemplate(text string, secrets bool) (Template, []*Reference, error) {
 		}
 		end := strings.IndexByte(text[i:], '}')
 		if end < 0 {
-			return nil, nil, fmt.Errorf("%.40q has no closing bracket: write $${ for a ${ that is no reference", text[i:])
+			return nil, nil, fmt.Errorf("%.40q has no closing bracket: write $${ for a ${ that is not a reference", text[i:])
 		}
 		inner := strings.TrimSpace(text[i+2 : i+end])
 		p := piece{}
@@ -554,7 +554,7 @@ func ReadTemplate(text string, secrets bool) (Template, []*Reference, error) {
 		}
 		ref, err := parseReference(inner)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w; write $${ for a ${ that is no reference", err)
+			return nil, nil, fmt.Errorf("%w; write $${ for a ${ that is not a reference", err)
 		}
 		p.Ref = ref
 		t, refs = append(t, p), append(refs, ref)

@@ -154,7 +154,7 @@ func New(m *apiv1.Routing) (*Route, error) {
 	case !(m.MinFreeCpu >= 0 && m.MinFreeCpu <= 1): // also refuses NaN
 		return nil, fmt.Errorf("routing.min_free_cpu is %v, it must be 0 to 1: 0.25 leaves a quarter of the processors idle", m.MinFreeCpu)
 	case len(m.Hosts) > MaxNamedHosts:
-		return nil, fmt.Errorf("routing.hosts names %d hosts, the limit is %d: give them a label and ask for it", len(m.Hosts), MaxNamedHosts)
+		return nil, fmt.Errorf("routing.hosts names %d hosts, the limit is %d: give the hosts a label and select it", len(m.Hosts), MaxNamedHosts)
 	case len(m.Labels) > MaxLabels:
 		return nil, fmt.Errorf("routing.labels has %d conditions, the limit is %d", len(m.Labels), MaxLabels)
 	}

@@ -18,7 +18,7 @@ const (
 func CheckLabel(key, value string) error {
 	switch {
 	case key == "" || leading(key, inKey) != key || !alphanumeric(key[0]) || len(key) > maxLabelKey:
-		return fmt.Errorf("label %q: a key has letters, digits and ._-/, begins with a letter or a digit, and has at most %d bytes",
+		return fmt.Errorf("label %q: a key consists of letters, digits and ._-/, begins with a letter or a digit, and has at most %d bytes",
 			key, maxLabelKey)
 	case leading(value, inValue) != value || len(value) > maxLabelValue:
 		return fmt.Errorf("label %s: %q is not a value: use letters, digits and ._-/:@+, at most %d bytes", key, value, maxLabelValue)
@@ -178,7 +178,7 @@ func (p *selectorParser) list(key string, op operator) ([]string, error) {
 		case p.take(")"):
 			return values, nil
 		case !p.take(","):
-			return nil, fmt.Errorf("the list goes on with a comma or ends with a parenthesis: write %s %s (a, b)", key, op)
+			return nil, fmt.Errorf("a comma or a parenthesis must follow: write %s %s (a, b)", key, op)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func (p *selectorParser) value() (string, error) {
 	v := leading(p.rest(), inValue)
 	switch {
 	case v == "":
-		return "", fmt.Errorf("a value is missing: write letters, digits and ._-/:@+, or only the key if any value will do")
+		return "", fmt.Errorf("a value is missing: write letters, digits and ._-/:@+, or only the key to accept every value")
 	case len(v) > maxLabelValue:
 		return "", fmt.Errorf("a value has at most %d bytes", maxLabelValue)
 	}

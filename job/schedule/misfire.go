@@ -80,7 +80,7 @@ func CheckMisfire(d *apiv1.Job) error {
 		return err
 	}
 	if d.Schedule == nil {
-		return fmt.Errorf("misfire stands without a schedule: leave it out")
+		return fmt.Errorf("misfire is set, but the job has no schedule: leave it out")
 	}
 	return nil
 }

@@ -264,7 +264,7 @@ func TestMisfireSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	d := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Misfire: &apiv1.Misfire{}}
-	if err := CheckMisfire(d); err == nil || !strings.Contains(err.Error(), "without a schedule") {
+	if err := CheckMisfire(d); err == nil || !strings.Contains(err.Error(), "has no schedule") {
 		t.Errorf("a misfire without a schedule: %v", err)
 	}
 }

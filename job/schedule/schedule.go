@@ -24,7 +24,7 @@ const (
 )
 
 // ErrNoTime reports that a schedule has no future planned time: [Plan.First] found none.
-var ErrNoTime = errors.New("schedule has no time to come: change what it plans, or its from, until, max_runs, include or exclude, " +
+var ErrNoTime = errors.New("schedule has no future planned time: change what it plans, or its from, until, max_runs, include or exclude, " +
 	"or leave the schedule out and trigger the job")
 
 // Calendars returns the compiled calendar with a name; nil: it does not exist.
@@ -80,7 +80,7 @@ func find(calendars Calendars, field string, names []string) ([]*Calendar, error
 			c = calendars(name)
 		}
 		if c == nil {
-			return nil, fmt.Errorf("schedule.%s: there is no calendar %q: create it first", field, name)
+			return nil, fmt.Errorf("schedule.%s: calendar %q does not exist: create it first", field, name)
 		}
 		found = append(found, c)
 	}
@@ -126,7 +126,7 @@ func checkFields(s *apiv1.Schedule) error {
 		return fmt.Errorf("schedule: cron, every, delay, at, after and daily exclude each other: use one")
 	case n == 0:
 		if field := firstSet(s); field != "" {
-			return fmt.Errorf("schedule.%s stands without a kind: add cron, every, delay, at, after or daily", field)
+			return fmt.Errorf("schedule.%s needs a kind of schedule: add cron, every, delay, at, after or daily", field)
 		}
 		return nil
 	case s.Zone != "" && s.Cron == "" && s.Daily == nil && !calendars:

@@ -226,9 +226,9 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 	}{
 		{&apiv1.Schedule{Every: "1s", Daily: &apiv1.Daily{}}, "exclude each other"},
 		{&apiv1.Schedule{At: "2026-03-01T08:00:00Z", After: "1s"}, "exclude each other"},
-		{&apiv1.Schedule{Zone: "UTC"}, "schedule.zone stands without a kind"},
-		{&apiv1.Schedule{Exclude: []string{"x"}}, "schedule.exclude stands without a kind"},
-		{&apiv1.Schedule{MaxRuns: 3}, "schedule.max_runs stands without a kind"},
+		{&apiv1.Schedule{Zone: "UTC"}, "schedule.zone needs a kind"},
+		{&apiv1.Schedule{Exclude: []string{"x"}}, "schedule.exclude needs a kind"},
+		{&apiv1.Schedule{MaxRuns: 3}, "schedule.max_runs needs a kind"},
 		{&apiv1.Schedule{Every: "1s", Zone: "UTC"}, "schedule.zone goes with schedule.cron, schedule.daily or calendars only"},
 		{&apiv1.Schedule{Every: "1s", Gap: "skip"}, "schedule.gap goes with schedule.cron only"},
 		{&apiv1.Schedule{Daily: &apiv1.Daily{}, Fold: "both"}, "schedule.fold goes with schedule.cron only"},
@@ -271,7 +271,7 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%v: NewPlan takes it", c.s)
 		}
 	}
-	if _, err := NewPlan(&apiv1.Job{Schedule: &apiv1.Schedule{Every: "1s", Include: []string{"x"}}}, nil); err == nil || !strings.Contains(err.Error(), `no calendar "x"`) {
+	if _, err := NewPlan(&apiv1.Job{Schedule: &apiv1.Schedule{Every: "1s", Include: []string{"x"}}}, nil); err == nil || !strings.Contains(err.Error(), `calendar "x" does not exist`) {
 		t.Errorf("a calendar that is not there: %v", err)
 	}
 	empty := &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}, Schedule: &apiv1.Schedule{}}

@@ -69,7 +69,7 @@ func decodePart(b []byte) (part, error) {
 		before: binary.BigEndian.Uint64(b[14:]), body: b[partHeader:],
 	}
 	if p.sum(b[1], b[6:]) != binary.BigEndian.Uint32(b[2:]) {
-		return part{}, errors.New("does not match its checksum: it was changed by somebody else than a server")
+		return part{}, errors.New("does not match its checksum: a program other than a server changed it")
 	}
 	return p, nil
 }
@@ -154,7 +154,7 @@ func (h head) encode() string {
 // decodeHead decodes a head or a trim position, which have the same format.
 func decodeHead(b []byte) (head, error) {
 	if len(b) != 17 || b[0] != partVersion {
-		return head{}, fmt.Errorf("%x is no position in a journal: it was written by a newer version or by somebody else than a server", b)
+		return head{}, fmt.Errorf("%x is not a position in a journal: a newer version or a program other than a server wrote it", b)
 	}
 	h := head{binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])}
 	if h.next == 0 {
@@ -178,7 +178,7 @@ func (a *assembler) add(seq uint64, index int, p part) (whole bool, err error) {
 	case index == 0: // an unfinished batch before it was given up by its owner
 		a.seq, a.parts, a.first, a.body = seq, 0, p, a.body[:0]
 	case a.parts == 0 || seq != a.seq || index != a.parts || p.created != a.first.created || p.before != a.first.before:
-		return false, fmt.Errorf("part %d of the batch at %d does not follow what is before it", index, seq)
+		return false, fmt.Errorf("part %d of the batch at %d does not follow the part before it", index, seq)
 	}
 	if len(a.body)+len(p.body) > maxBatch {
 		return false, fmt.Errorf("the batch at %d is larger than %d MiB", seq, maxBatch>>20)

@@ -42,11 +42,11 @@ func (c *Config) defaults() error {
 	case len(c.Endpoints) == 0:
 		return errors.New("etcd: no endpoint is given")
 	case !validName(c.Server):
-		return fmt.Errorf("etcd: %q is no server's id: 1 to 200 letters, digits and . _ - ~ are", c.Server)
+		return fmt.Errorf("etcd: %q is not a server's id: use 1 to 200 letters, digits and . _ - ~", c.Server)
 	}
 	c.Prefix, c.Lease, c.Keep = cmp.Or(c.Prefix, "wheelwork/"), cmp.Or(c.Lease, 3*time.Second), cmp.Or(c.Keep, 5*time.Second)
 	if c.Lease < time.Second || c.Lease%time.Second != 0 {
-		return fmt.Errorf("etcd: a lease of %v: whole seconds are possible, at least one", c.Lease)
+		return fmt.Errorf("etcd: a lease of %v: use whole seconds, at least one", c.Lease)
 	}
 	c.Quota = cmp.Or(c.Quota, 2<<30)
 	c.oldest, c.newest = cmp.Or(c.oldest, oldestForm), cmp.Or(c.newest, newestForm)
@@ -192,7 +192,7 @@ func parseKey(rest string) (seq uint64, index int, err error) {
 			return seq, index, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("etcd has the key %q among the records: it was written by a newer version or by somebody else than a server", rest)
+	return 0, 0, fmt.Errorf("etcd has the key %q among the records: a newer version or a program other than a server wrote it", rest)
 }
 
 // grant returns the server's lease, or a new one if there is none.
@@ -432,7 +432,7 @@ func (c *Cluster) write(pending []pendingAppend) error {
 		case !owned:
 			g.j.fail(c.fenced(g.j))
 		case foreign || stored > 0:
-			g.j.fail(fmt.Errorf("the journal %s has other records at %d than its owner wrote: somebody else than a server has written there", g.j.name, g.b.first))
+			g.j.fail(fmt.Errorf("the journal %s has other records at %d than its owner wrote: a program other than a server wrote there", g.j.name, g.b.first))
 		}
 	}
 	return nil
@@ -529,14 +529,14 @@ func (c *Cluster) unanswered(pending []pendingAppend, err error) error {
 		return err
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		if !c.full.Swap(true) {
-			c.log.Error("etcd refuses writes: its quota is used up; nothing new is accepted until there is room", "error", err)
+			c.log.Error("etcd refuses writes because its quota is used up; the server accepts nothing new until etcd has room", "error", err)
 		}
 		c.measureSoon()
 		return err
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		final = fmt.Errorf("etcd takes no request of 1 MiB: start it with --max-request-bytes of at least 1572864, its default: %w", err)
+		final = fmt.Errorf("etcd refuses a request of 1 MiB: start it with --max-request-bytes of at least 1572864, its default: %w", err)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
-		final = fmt.Errorf("etcd takes no transaction of %d operations: start it with --max-txn-ops of at least 128, its default: %w", 4*maxJournals, err)
+		final = fmt.Errorf("etcd refuses a transaction of %d operations: start it with --max-txn-ops of at least 128, its default: %w", 4*maxJournals, err)
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		final = fmt.Errorf("etcd has found that its members differ and accepts nothing: %w", err)
 	}
@@ -567,7 +567,7 @@ func (c *Cluster) refuses() error {
 	}
 	if at := c.silent.Load(); at != 0 {
 		if d := time.Since(time.Unix(0, at)); d > time.Second/2 {
-			return fmt.Errorf("etcd has not answered for %v: a majority of its members is out of reach; what is planned goes on, nothing new is accepted until they are back", d.Round(100*time.Millisecond))
+			return fmt.Errorf("etcd has not answered for %v: a majority of its members is unreachable; schedules continue, and the server accepts nothing new until they answer", d.Round(100*time.Millisecond))
 		}
 	}
 	return nil

@@ -468,7 +468,7 @@ func TestMemberConfigs(t *testing.T) {
 		want   string
 	}{
 		{func(*MemberConfig) {}, ""},
-		{func(c *MemberConfig) { c.Name = "a=b,c" }, "no member's name"},
+		{func(c *MemberConfig) { c.Name = "a=b,c" }, "is not a member's name"},
 		{func(c *MemberConfig) { c.Client = "http://10.0.0.1:2379" }, "TLS is required"},
 		{func(c *MemberConfig) { c.Peer = "http://example.com:2380" }, "TLS is required"},
 		{func(c *MemberConfig) { c.ListenPeer = "http://0.0.0.0:2380" }, "TLS is required"},
@@ -480,7 +480,7 @@ func TestMemberConfigs(t *testing.T) {
 		{func(c *MemberConfig) { c.Cert, c.Key, c.CA = "c", "k", "a" }, "is not https://HOST:PORT"},
 		{func(c *MemberConfig) { c.Members = map[string]string{"other": c.Peer} }, "do not include"},
 		{func(c *MemberConfig) { c.Members = map[string]string{"m": "http://127.0.0.1:1"} }, "do not include"},
-		{func(c *MemberConfig) { c.Members = map[string]string{"m": c.Peer}; c.Join = []string{"x"} }, "not both"},
+		{func(c *MemberConfig) { c.Members = map[string]string{"m": c.Peer}; c.Join = []string{"x"} }, "either begins a cluster or joins one"},
 	} {
 		c := good
 		tt.change(&c)

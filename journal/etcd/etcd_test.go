@@ -402,7 +402,7 @@ func TestLostAnswer(t *testing.T) {
 	if _, err := c.client.Put(context.Background(), partKey(prefix, "x", 3, 0), "foreign"); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(t, j, "three"); err == nil || !strings.Contains(err.Error(), "somebody else") {
+	if err := put(t, j, "three"); err == nil || !strings.Contains(err.Error(), "a program other than a server") {
 		t.Fatalf("foreign bytes in the way: %v", err)
 	}
 	if err := c.Read(context.Background(), "x", 1, func(uint64, journal.Slot, []byte) error { return nil }); err == nil {

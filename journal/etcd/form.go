@@ -56,7 +56,7 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		Then(clientv3.OpGet(c.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
-		return fmt.Errorf("ask etcd for the form of the journal: %w", err)
+		return fmt.Errorf("read the format version of the journal from etcd: %w", err)
 	}
 	got := resp.Responses[0].GetResponseRange()
 	form := c.cfg.oldest
@@ -87,7 +87,7 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("note the form of the journal: %w", err)
+		return fmt.Errorf("write the format version of the journal: %w", err)
 	}
 	if !txn.Succeeded {
 		return c.checkForm(ctx)
@@ -111,7 +111,7 @@ func (c *Cluster) readBegan(ctx context.Context) error {
 		return nil
 	}
 	if c.began, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64); err != nil || c.began < 0 {
-		return fmt.Errorf("etcd says that the cluster began at %q, which is no time: it was changed by somebody else than a server", resp.Kvs[0].Value)
+		return fmt.Errorf("etcd has %q as the start of the cluster, which is not a time: a program other than a server changed it", resp.Kvs[0].Value)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *Cluster) epochOf(revision int64) uint64 { return uint64(c.began + revis
 func parseForm(value []byte) (int, error) {
 	form, err := strconv.Atoi(string(value))
 	if err != nil {
-		return 0, fmt.Errorf("etcd says that the form of the journal is %q, which is no number: it was changed by somebody else than a server", value)
+		return 0, fmt.Errorf("etcd has the format version %q of the journal, which is not a number: a program other than a server changed it", value)
 	}
 	return form, nil
 }
@@ -141,7 +141,7 @@ func (c *Cluster) Raise(ctx context.Context, form int) error {
 	for {
 		got, err := c.get(ctx, key)
 		if err != nil {
-			return fmt.Errorf("ask etcd for the form of the journal: %w", err)
+			return fmt.Errorf("read the format version of the journal from etcd: %w", err)
 		}
 		has, revision := 0, int64(0)
 		if len(got.Kvs) > 0 {
@@ -156,7 +156,7 @@ func (c *Cluster) Raise(ctx context.Context, form int) error {
 				If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 				Then(clientv3.OpPut(key, strconv.Itoa(form))).Commit()
 			if err != nil {
-				return fmt.Errorf("note that the journal has form %d from now on: %w", form, err)
+				return fmt.Errorf("write the format version %d of the journal: %w", form, err)
 			}
 			done = txn.Succeeded
 		}

@@ -402,7 +402,7 @@ func (j *Journal) Close() error {
 	select {
 	case <-j.settled:
 	case <-time.After(j.c.cfg.Lease):
-		late = fmt.Errorf("journal: %s is closed before all of it is durable: etcd does not answer", j.name)
+		late = fmt.Errorf("journal: %s was closed before all its records were durable: etcd does not answer", j.name)
 		j.fail(late)
 		<-j.settled
 	}
@@ -421,7 +421,7 @@ func (j *Journal) Close() error {
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.created)).
 		Then(leave...).Commit()
 	if err != nil && late == nil {
-		j.c.log.Warn("etcd did not confirm that a journal was given up", "journal", j.name, "error", err)
+		j.c.log.Warn("etcd did not confirm the end of an ownership", "journal", j.name, "error", err)
 	}
 	j.mu.Lock()
 	if j.err == nil {

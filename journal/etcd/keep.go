@@ -132,7 +132,7 @@ func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) er
 	}
 	_, err = c.nearest().Put(ctx, c.key("f", name)+"/"+c.cfg.Server, strconv.FormatUint(before, 10), clientv3.WithLease(l.id))
 	if err != nil {
-		return fmt.Errorf("note a checkpoint of the journal %s: %w", name, err)
+		return fmt.Errorf("write a checkpoint of the journal %s: %w", name, err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64,
 	for _, kv := range resp.Kvs {
 		n, err := strconv.ParseUint(string(kv.Value), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("the checkpoint %s is %q, which is no number", kv.Key, kv.Value)
+			return 0, fmt.Errorf("the checkpoint %s is %q, which is not a number", kv.Key, kv.Value)
 		}
 		before = min(before, n)
 	}

@@ -277,7 +277,7 @@ func TestForms(t *testing.T) {
 	if _, err := c.client.Put(t.Context(), fresh+"form", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(1, 2, fresh); err == nil || !strings.Contains(err.Error(), "no number") {
+	if _, err := open(1, 2, fresh); err == nil || !strings.Contains(err.Error(), "not a number") {
 		t.Errorf("a broken key: %v", err)
 	}
 	resp, err := c.client.Get(t.Context(), old+"form")

@@ -104,17 +104,17 @@ type addresses struct{ client, peer, listenClient, listenPeer *url.URL }
 
 func (c *MemberConfig) check() (a addresses, err error) {
 	if !validName(c.Name) {
-		return a, fmt.Errorf("etcd: %q is no member's name: 1 to 200 letters, digits and . _ - ~ are", c.Name)
+		return a, fmt.Errorf("etcd: %q is not a member's name: use 1 to 200 letters, digits and . _ - ~", c.Name)
 	}
 	if len(c.Members) > 0 && len(c.Join) > 0 {
-		return a, errors.New("etcd: a member begins a cluster or joins one, not both")
+		return a, errors.New("etcd: a member either begins a cluster or joins one")
 	}
 	if at, ok := c.Members[c.Name]; len(c.Members) > 0 && (!ok || at != c.Peer) {
 		return a, fmt.Errorf("etcd: the members of the cluster do not include %s=%s", c.Name, c.Peer)
 	}
 	secure := c.Cert != ""
 	if secure != (c.Key != "") || secure != (c.CA != "") {
-		return a, errors.New("etcd: TLS takes a certificate, its key and the authority: give all three or none")
+		return a, errors.New("etcd: TLS needs a certificate, its key and the authority: give all three or none")
 	}
 	for _, x := range []struct {
 		to *(*url.URL)
@@ -228,9 +228,9 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 		}
 	case err = <-started.Err():
 	case <-started.Server.StopNotify():
-		err = errors.New("it stopped by itself: see its log")
+		err = errors.New("it stopped: see its log")
 	case <-ctx.Done():
-		err = fmt.Errorf("a majority of its members is not there: %w", ctx.Err())
+		err = fmt.Errorf("a majority of its members does not answer: %w", ctx.Err())
 	}
 	in.close(doorPatience)
 	started.Server.HardStop() // a member that never had a leader cannot stop in order
@@ -284,7 +284,7 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 			name = c.Name
 		}
 		if name == "" || len(m.PeerURLs) == 0 {
-			return "", fmt.Errorf("the cluster at %s has a member that was added and never started (%v): start it, or remove it, first", at, m.PeerURLs)
+			return "", fmt.Errorf("the cluster at %s has a member that was added and never started (%v): first start or remove it", at, m.PeerURLs)
 		}
 		all[name] = m.PeerURLs[0]
 	}

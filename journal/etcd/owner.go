@@ -36,13 +36,13 @@ func (e *OwnedError) Error() string {
 // process left behind.
 func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	if !validName(name) {
-		return nil, fmt.Errorf("%q is no journal's name: 1 to 200 letters, digits and . _ - ~ are", name)
+		return nil, fmt.Errorf("%q is not a journal's name: use 1 to 200 letters, digits and . _ - ~", name)
 	}
 	c.mu.Lock()
 	for _, j := range c.journals {
 		if j.name == name && j.Err() == nil {
 			c.mu.Unlock()
-			return nil, fmt.Errorf("this server has the journal %s already", name)
+			return nil, fmt.Errorf("this server already owns the journal %s", name)
 		}
 	}
 	c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *Cluster) release(ctx context.Context, key string, created int64) error 
 func (c *Cluster) decodeOwner(b []byte, created int64) (Owner, error) {
 	o := Owner{}
 	if err := json.Unmarshal(b, &o); err != nil || o.Server == "" {
-		return o, fmt.Errorf("etcd says that %q is an owner, which names no server", b)
+		return o, fmt.Errorf("etcd has %q as an owner, which names no server", b)
 	}
 	o.Epoch = c.epochOf(created)
 	return o, nil
@@ -156,7 +156,7 @@ func (c *Cluster) open(ctx context.Context, name string, created int64, l *lease
 			clientv3.OpDelete(c.key("e", name), clientv3.WithPrevKV()),
 		).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("tidy the end of the journal %s: %w", name, err)
+		return nil, fmt.Errorf("clean up the end of the journal %s: %w", name, err)
 	}
 	if !resp.Succeeded {
 		return nil, c.fenced(j)
@@ -190,7 +190,7 @@ func (c *Cluster) position(ctx context.Context, name string) (end, mark head, er
 		return to.Txn(ctx).Then(clientv3.OpGet(c.key("h", name)), clientv3.OpGet(c.key("t", name))).Commit()
 	})
 	if err != nil {
-		return end, mark, fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
+		return end, mark, fmt.Errorf("read the end of the journal %s from etcd: %w", name, err)
 	}
 	for i, h := range []*head{&end, &mark} {
 		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) == 1 {
@@ -200,7 +200,7 @@ func (c *Cluster) position(ctx context.Context, name string) (end, mark head, er
 		}
 	}
 	if mark.next > end.next {
-		return end, mark, fmt.Errorf("the journal %s was trimmed up to %d and ends before %d: it was changed by somebody else than a server", name, mark.next, end.next)
+		return end, mark, fmt.Errorf("the journal %s was trimmed up to %d and ends before %d: a program other than a server changed it", name, mark.next, end.next)
 	}
 	return end, mark, nil
 }

@@ -60,9 +60,9 @@ func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err erro
 	case err != nil:
 		return 0, err
 	case from < begin:
-		return 0, fmt.Errorf("%w: %s begins at %d, %d was asked for", journal.ErrTrimmed, name, begin, from)
+		return 0, fmt.Errorf("%w: %s begins at %d, the reader wants %d", journal.ErrTrimmed, name, begin, from)
 	case from > end.next:
-		return 0, fmt.Errorf("the journal %s ends before %d, %d was asked for: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
+		return 0, fmt.Errorf("the journal %s ends before %d, the reader wants %d: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
 	}
 	at, err := c.batchOf(ctx, name, begin, from, end.next)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Cluster) batchOf(ctx context.Context, name string, first, seq, end uint
 		resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, mid, 0),
 			clientv3.WithRange(c.endOf(name)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		if err != nil {
-			return 0, fmt.Errorf("look for record %d of the journal %s: %w", seq, name, err)
+			return 0, fmt.Errorf("find record %d of the journal %s: %w", seq, name, err)
 		}
 		found := end
 		if len(resp.Kvs) == 1 {

@@ -49,7 +49,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 		}
 		resp, err := c.get(ctx, c.key("h", name))
 		if err != nil {
-			return fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
+			return fmt.Errorf("read the end of the journal %s from etcd: %w", name, err)
 		}
 		was := int64(0)
 		if len(resp.Kvs) == 1 {

@@ -35,7 +35,7 @@ func (c *Cluster) Note(ctx context.Context, table, key, value string, leased boo
 		opts = append(opts, clientv3.WithLease(l.id))
 	}
 	if _, err := c.nearest().Put(ctx, c.row(table, key), value, opts...); err != nil {
-		return fmt.Errorf("note %s of %s in etcd: %w", key, table, err)
+		return fmt.Errorf("write %s of %s to etcd: %w", key, table, err)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (c *Cluster) First(ctx context.Context, table, key, value string) (string, 
 		Then(clientv3.OpPut(at, value)).
 		Else(clientv3.OpGet(at)).Commit()
 	if err != nil {
-		return "", fmt.Errorf("note %s of %s in etcd: %w", key, table, err)
+		return "", fmt.Errorf("write %s of %s to etcd: %w", key, table, err)
 	}
 	if resp.Succeeded {
 		return value, nil
@@ -57,7 +57,7 @@ func (c *Cluster) First(ctx context.Context, table, key, value string) (string, 
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 1 {
 		return string(kvs[0].Value), nil
 	}
-	return "", fmt.Errorf("note %s of %s in etcd: it was deleted meanwhile", key, table)
+	return "", fmt.Errorf("write %s of %s to etcd: it was deleted meanwhile", key, table)
 }
 
 // Forget deletes a row.
@@ -112,7 +112,7 @@ func (c *Cluster) changes(ctx context.Context, prefix string, from int64, fn fun
 // server. This server stays elected while its lease lasts.
 func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	if !validName(work) {
-		return false, Owner{}, fmt.Errorf("%q is no name: 1 to 200 letters, digits and . _ - ~ are", work)
+		return false, Owner{}, fmt.Errorf("%q is not a name: use 1 to 200 letters, digits and . _ - ~", work)
 	}
 	l, err := c.grant(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
 func (c *Cluster) Unfollow(ctx context.Context, name string) error {
 	_, err := c.nearest().Delete(ctx, c.key("f", name)+"/"+c.cfg.Server)
 	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
-		return fmt.Errorf("take back a checkpoint of the journal %s: %w", name, err)
+		return fmt.Errorf("remove a checkpoint of the journal %s: %w", name, err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (c *Cluster) View(ctx context.Context, name string) *View {
 	return &View{c: c, ctx: ctx, name: name, next: 1}
 }
 
-var errView = errors.New("journal: this server does not own it")
+var errView = errors.New("journal: this server is not its owner")
 
 // Append implements [journal.Journal]: it always fails.
 func (v *View) Append([]journal.Record, func(error)) (uint64, error) { return 0, errView }

@@ -15,10 +15,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/mq"
 )
@@ -56,7 +56,7 @@ func Open(log *mq.Log, note string) (*Journal, error) {
 		// Nothing may be appended while the file exists: if this process is killed, the
 		// next one would take the journal for closed in order.
 		if err := cmp.Or(os.Remove(note), syncDir(filepath.Dir(note))); err != nil {
-			return nil, fmt.Errorf("remove the note of how the journal ended: %w", err)
+			return nil, fmt.Errorf("remove the mark of a closed journal: %w", err)
 		}
 	}
 	j := &Journal{log: log, note: note, at: time.Now(), tidy: log.Next() == 1 || string(b) == strconv.FormatUint(log.Next(), 10)}
@@ -74,20 +74,21 @@ func (j *Journal) Opened() time.Time { return j.at }
 func (j *Journal) Settle() { j.settled.Store(true) }
 
 // framed holds the records of one append in the format of the log. It is pooled, because
-// the log copies the records.
+// the log copies the records, and a frame takes as much memory as the records of a turn:
+// a run allocates 4.2 KB instead of 6.3 KB with this and the other reuse of ADR 27.
 type framed struct {
 	arena []byte
 	recs  []mq.Record
 }
 
-var framings = sync.Pool{New: func() any { return &framed{} }}
+var framings pool.Pool[framed]
 
 // maxFraming is the largest arena that goes back to the pool, in bytes.
 const maxFraming = 4 << 20
 
 func (f *framed) done() {
 	if cap(f.arena) <= maxFraming {
-		framings.Put(f)
+		framings.Release(f)
 	}
 }
 
@@ -100,7 +101,7 @@ func frame(recs []journal.Record) (*framed, error) {
 		}
 		size += 2 + len(r.Slot.App) + len(r.Body)
 	}
-	f := framings.Get().(*framed)
+	f := framings.Get()
 	arena, out := slices.Grow(f.arena[:0], size), slices.Grow(f.recs[:0], len(recs))
 	for _, r := range recs {
 		at := len(arena)

@@ -238,7 +238,7 @@ func (q *Queue) Replay(f Filter) (int, error) {
 		return &putRecord{r.group, r.id, r.message}
 	})
 	if err == nil && orphans > 0 {
-		err = fmt.Errorf("%w: the group of %d dead letters was removed; drop them, or publish them anew", ErrNotFound, orphans)
+		err = fmt.Errorf("%w: the group of %d dead letters was removed; drop them, or publish them again", ErrNotFound, orphans)
 	}
 	return n, err
 }

@@ -51,7 +51,7 @@ func (q *Queue) tend() {
 func (q *Queue) checkDisk() {
 	free, total, err := q.cfg.Space(q.cfg.Dir)
 	if err != nil && !q.spaceless {
-		q.cfg.Logger.Warn("the free disk space is unknown; the marks have no effect", "error", err)
+		q.cfg.Logger.Warn("the free disk space is unknown; the watermarks have no effect", "error", err)
 	}
 	if q.spaceless = err != nil; q.spaceless || total <= 0 {
 		return
@@ -72,7 +72,7 @@ func (q *Queue) checkDisk() {
 		return
 	}
 	if level > before {
-		q.cfg.Logger.Warn("the disk fills up", "used_percent", used, "level", levelNames[level], "dir", q.cfg.Dir)
+		q.cfg.Logger.Warn("the used disk space reached a watermark", "used_percent", used, "level", levelNames[level], "dir", q.cfg.Dir)
 	} else {
 		q.cfg.Logger.Info("the disk has more space again", "used_percent", used, "level", levelNames[level])
 	}

@@ -116,7 +116,7 @@ func TestRetentionKeepsConsumed(t *testing.T) {
 		time.Sleep(2 * tick)
 		synctest.Wait()
 		if n := q.log.First(); n < 650 {
-			t.Fatalf("the log begins at %d although the disk fills up", n)
+			t.Fatalf("the log begins at %d although the used disk space reached a watermark", n)
 		}
 	})
 }

@@ -411,7 +411,7 @@ func (q *Queue) stageEarly(r record, done func(error)) error {
 func (q *Queue) broken(err error) error {
 	if q.err == nil {
 		q.err = fmt.Errorf("queue: %w", err)
-		q.cfg.Logger.Error("the queue stops: its state does not follow its log; open it again", "error", err)
+		q.cfg.Logger.Error("the queue stops because its state and its log differ; open it again", "error", err)
 	}
 	return q.err
 }

@@ -122,7 +122,7 @@ func (q *Queue) fetch(seq uint64) (raw, error) {
 	q.cold.add(next)
 	r, ok := findRaw(next.all, seq)
 	if !ok {
-		return raw{}, fmt.Errorf("queue: read message %d: record is of another kind: %w", seq, errShape)
+		return raw{}, fmt.Errorf("queue: read message %d: the record is not a message: %w", seq, errShape)
 	}
 	return r, nil
 }

@@ -312,7 +312,7 @@ func (q *Queue) load() error {
 	m, err := q.readSnapshot()
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			q.cfg.Logger.Warn("the snapshot is of no use; the state is read from the log", "error", err)
+			q.cfg.Logger.Warn("the snapshot is not usable; the state is read from the log", "error", err)
 		}
 		return q.rebuild()
 	}

@@ -61,7 +61,7 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 		if len(req.Commands) > core.MaxCommands {
 			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), core.MaxCommands)
 		}
-		m := core.Messages.Get().(*core.Message)
+		m := core.Messages.Get()
 		switch req.Ack {
 		case "", "applied":
 			m.Read(req, trace)
@@ -128,7 +128,7 @@ func (s *Services) Apply(ctx context.Context, accepted []*apiv1.Ingress, again b
 	for i, a := range accepted {
 		req.Commands[i] = a.Command
 	}
-	m := core.Messages.Get().(*core.Message) // not recycled: the caller owns its results
+	m := core.Messages.Get() // not recycled: the caller owns its results
 	m.Read(req, "")
 	for i := range m.Commands {
 		t := m.Commands[i].Trigger

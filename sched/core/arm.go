@@ -50,12 +50,9 @@ func (x runTimer) holds(l *Loop, due int64) bool {
 
 // admitDue admits the runs whose timers have fired, in the order in which they are due.
 func (tm *timing) admitDue() {
-	for near := range slices.Chunk(tm.coming, fetchAtOnce) {
-		job.FetchRuns(near)
-		for _, r := range near {
-			if tm.due(r) {
-				tm.l.admission.admit(r)
-			}
+	for _, r := range job.EachRun(tm.coming) {
+		if tm.due(r) {
+			tm.l.admission.admit(r)
 		}
 	}
 	tm.coming = emptied(tm.coming)

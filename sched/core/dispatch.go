@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched/fair"
 	"github.com/wheelworkhq/wheelwork/sched/hosts"
@@ -111,8 +112,8 @@ func (d *dispatching) serveLane(a *fair.App, lv *fair.Level, i int) bool {
 func (d *dispatching) send(a *fair.App, ln *fair.Lane, lane int, h *hosts.Host, room int) {
 	l := d.l
 	for n := 0; n < room && ln.Len() > 0; n++ {
-		if n%fetchAtOnce == 0 {
-			ln.Fetch(min(room-n, fetchAtOnce))
+		if n%prefetch.Group == 0 {
+			ln.Prefetch(min(room-n, prefetch.Group))
 		}
 		next := ln.Peek()
 		pace := l.Dispatcher.paces.Of(next)

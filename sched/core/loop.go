@@ -265,7 +265,9 @@ type timer interface {
 
 // timers is the timing wheel of the loop. The wheel has numbers and no pointers, so that
 // the garbage collector does not scan it: in the order of their deadlines, a million jobs
-// are spread all over the memory. It is not safe for concurrent use.
+// are spread all over the memory. With the tables of job, a collection with a million jobs
+// takes 0.15 of the processor time (gctrace of e2e/batch100 of bench/sched, ADR 27). It is
+// not safe for concurrent use.
 //
 // A jobTimer is stored as the number of the job in its slot. When the job is deleted,
 // another job may get the number and with it a stale timer.

@@ -3,12 +3,12 @@ package core
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -21,7 +21,7 @@ const (
 
 // Message is one message of a producer and its answer. Its owner is first the stream on which
 // it came, then the loop, then the receiver of ready. Messages are pooled, because one with
-// MaxCommands triggers takes 100 KiB.
+// MaxCommands triggers takes 100 KiB (BenchmarkPool in internal/pool).
 type Message struct {
 	number   uint64
 	Commands []command
@@ -32,7 +32,7 @@ type Message struct {
 }
 
 // Messages is the pool of messages.
-var Messages = sync.Pool{New: func() any { return &Message{Ready: make(chan *apiv1.ProduceResponse, 1)} }}
+var Messages = pool.Pool[Message]{New: func() *Message { return &Message{Ready: make(chan *apiv1.ProduceResponse, 1)} }}
 
 // Recycle puts a message back into the pool. Its answer must no longer be in use.
 func (m *Message) Recycle() {
@@ -40,7 +40,7 @@ func (m *Message) Recycle() {
 	clear(m.triggers)
 	clear(m.results)
 	clear(m.answer.Results)
-	Messages.Put(m)
+	Messages.Release(m)
 }
 
 // Read validates the commands of a request. Commands that are invalid get an error.
@@ -138,20 +138,14 @@ func (cm *Commands) findJobs(cmds []command) {
 			return // it may create or delete the jobs of other commands
 		}
 	}
-	var wanted [fetchAtOnce]job.Wanted
-	for part := range slices.Chunk(cmds, fetchAtOnce) {
-		for i := range part {
-			t := part[i].Trigger
-			wanted[i] = job.Wanted{Name: t.Name, Key: t.hash}
-			if a := cm.l.State.apps[t.App]; a != nil {
-				wanted[i].Slot = a.slots[job.SlotOf(t.Name)]
-			}
+	for i, j := range job.FindJobs(cmds, func(c *command, w *job.Wanted) {
+		t := c.Trigger
+		w.Name, w.Key = t.Name, t.hash
+		if a := cm.l.State.apps[t.App]; a != nil {
+			w.Slot = a.slots[job.SlotOf(t.Name)]
 		}
-		job.FetchByName(wanted[:len(part)])
-		for i := range part {
-			t := part[i].Trigger
-			t.job = cm.l.State.Job(t.App, t.Name)
-		}
+	}) {
+		cmds[i].Trigger.job = j
 	}
 }
 

@@ -196,7 +196,7 @@ func (se *Sessions) HandleHostMessage(x Session, up *apiv1.WorkUp) {
 	}
 	se.handleStates(h, up.States)
 	for _, p := range up.Progress {
-		if r := se.l.State.wantedRun(p.App, p.Run).Get(); r != nil && r.Current(p.Attempt, h.Hello.Host) {
+		if r := se.l.State.findRun(p.App, p.Run); r != nil && r.Current(p.Attempt, h.Hello.Host) {
 			se.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
 			se.l.Hub.Notify(r.ID)
 		}
@@ -210,32 +210,19 @@ func (se *Sessions) HandleHostMessage(x Session, up *apiv1.WorkUp) {
 		return
 	}
 	collected := se.resultBatch()
-	var wanted [fetchAtOnce]job.WantedRun // looked up together, as in findJobs
-	var runs [fetchAtOnce]*job.Run
-	for results := range slices.Chunk(up.Results, fetchAtOnce) {
-		codec.FetchResults(results)
-		for i, t := range results {
-			wanted[i] = se.l.State.wantedRun(t.App, t.Run)
+	for i, r := range job.FindRuns(up.Results, codec.ReadResults, se.slotOfResult) {
+		if r == nil || r.Mark&isInResultBatch != 0 {
+			continue
 		}
-		job.FetchByID(wanted[:len(results)])
-		for i := range results {
-			runs[i] = wanted[i].Get()
+		t := up.Results[i]
+		if r.State != job.Running && t.Attempt == r.Attempt+1 {
+			se.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
 		}
-		job.FetchRuns(runs[:len(results)])
-		for i, t := range results {
-			r := runs[i]
-			if r == nil || r.Mark&isInResultBatch != 0 {
-				continue
-			}
-			if r.State != job.Running && t.Attempt == r.Attempt+1 {
-				se.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
-			}
-			if !r.Current(t.Attempt, h.Hello.Host) {
-				continue // late: the run is on another attempt
-			}
-			bounded(t)
-			collected.add(r, t)
+		if !r.Current(t.Attempt, h.Hello.Host) {
+			continue // late: the run is on another attempt
 		}
+		bounded(t)
+		collected.add(r, t)
 	}
 	collected.record()
 	se.l.Dispatcher.hostFreed()
@@ -298,7 +285,7 @@ func (se *Sessions) handleStates(h *hosts.Host, states []*apiv1.TaskState) {
 		return
 	}
 	for _, s := range states {
-		r := se.l.State.wantedRun(s.App, s.Run).Get()
+		r := se.l.State.findRun(s.App, s.Run)
 		if r == nil {
 			continue
 		}
@@ -318,4 +305,8 @@ func (se *Sessions) handleStates(h *hosts.Host, states []*apiv1.TaskState) {
 	}
 	se.recallCaught(h)
 	se.l.Dispatcher.hostFreed()
+}
+
+func (se *Sessions) slotOfResult(t *apiv1.TaskResult) (*job.Slot, job.RunID) {
+	return se.l.State.slotOfRun(t.App, t.Run)
 }

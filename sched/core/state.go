@@ -90,14 +90,23 @@ func (st *state) LiveRun(app string, id job.RunID) *job.Run {
 	return nil
 }
 
-// wantedRun returns the app's live run with an id, to be looked up with Get. It is zero, and
-// Get returns nil, if the app does not exist or the id is malformed.
-func (st *state) wantedRun(app string, id []byte) (w job.WantedRun) {
-	if a := st.apps[app]; a != nil && len(id) == len(w.ID) {
-		w.ID = job.RunID(id)
-		w.Slot = a.slots[w.ID.Slot()]
+// findRun returns the live run of an app with an id; nil: there is none, or the id is
+// malformed.
+func (st *state) findRun(app string, id []byte) *job.Run {
+	if s, id := st.slotOfRun(app, id); s != nil {
+		return s.Runs.Get(id)
 	}
-	return w
+	return nil
+}
+
+// slotOfRun returns the slot that has a run, if it is live; nil: the app does not exist, or
+// the id is malformed.
+func (st *state) slotOfRun(app string, id []byte) (s *job.Slot, run job.RunID) {
+	if a := st.apps[app]; a != nil && len(id) == len(run) {
+		run = job.RunID(id)
+		s = a.slots[run.Slot()]
+	}
+	return s, run
 }
 
 // The mark of jobs. The lower bits belong to the projection, and the highest to fair.

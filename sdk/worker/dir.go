@@ -38,7 +38,7 @@ func openDir(path string, log *slog.Logger) (_ *dir, err error) {
 
 func (d *dir) close() error { return d.unlock() }
 
-var errLocked = errors.New("another worker uses it: give each worker a directory of its own")
+var errLocked = errors.New("another worker uses it: give each worker its own directory")
 
 // identity returns the id in a file, and creates the file when missing.
 func identity(path string) (string, error) {
@@ -46,7 +46,7 @@ func identity(path string) (string, error) {
 	if err == nil {
 		id := strings.TrimSpace(string(b))
 		if !isName(id) {
-			return "", fmt.Errorf("the file %s does not hold the id of a worker: delete it to get a new one", path)
+			return "", fmt.Errorf("the file %s does not contain the id of a worker: delete it to get a new one", path)
 		}
 		return id, nil
 	}

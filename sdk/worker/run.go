@@ -131,11 +131,11 @@ func (w *worker) run(ctx context.Context, a *session.Attempt) *apiv1.TaskResult 
 		DurationUs: time.Since(start).Microseconds(),
 	}
 	ended(r, context.Cause(ctx))
-	w.opt.Logger.Error("a function does not heed its context: its place is taken until it returns", "handler", m.Handler, "job", m.Job, "run", t.Run)
+	w.opt.Logger.Error("a function ignores its context: it occupies its execution slot until it returns", "handler", m.Handler, "job", m.Job, "run", t.Run)
 	a.Settle(r)
 	select {
 	case <-done:
-		w.opt.Logger.Info("a function that was given up has returned", "handler", m.Handler, "job", m.Job, "run", t.Run, "after", time.Since(start))
+		w.opt.Logger.Info("an abandoned function has returned", "handler", m.Handler, "job", m.Job, "run", t.Run, "after", time.Since(start))
 	case <-a.Left():
 	}
 	return nil

@@ -101,7 +101,7 @@ func (s *spool) read(n uint64, path string) error {
 		return nil
 	}
 	aside := path + ".damaged"
-	s.log.Error("a file of results is damaged and was set aside: runs whose results are lost with it are executed again", "file", aside, "error", damage, "read", len(results))
+	s.log.Error("a file of results is damaged and was set aside: runs whose results it lost are executed again", "file", aside, "error", damage, "read", len(results))
 	if err := os.Rename(path, aside); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func encodeResults(results []*apiv1.TaskResult) []byte {
 func decodeResults(b []byte) (results []*apiv1.TaskResult, err error) {
 	b, ok := bytes.CutPrefix(b, []byte(magic))
 	if !ok {
-		return nil, errors.New("it is not a file of results")
+		return nil, errors.New("not a file of results")
 	}
 	for len(b) > 0 {
 		if len(b) < 8 {

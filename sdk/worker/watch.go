@@ -29,7 +29,7 @@ func (s *servers) watch(conn io.Closer, unit, at string, a *apiv1.Assignment) io
 	w.ends.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			if s.newer(ctx, others[i%len(others)], unit, a) {
-				conn.Close() //nolint:errcheck // whoever uses it is told
+				conn.Close() //nolint:errcheck // its users get the error
 				return
 			}
 			select {

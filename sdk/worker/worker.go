@@ -60,7 +60,7 @@ func HandleJSON[In, Out any](name string, fn func(ctx context.Context, t *Task, 
 		var in In
 		if len(t.Input) > 0 {
 			if err := json.Unmarshal(t.Input, &in); err != nil {
-				return nil, WithCode(Permanent(fmt.Errorf("the input is not what the handler %s takes: %w", name, err)), "bad_input")
+				return nil, WithCode(Permanent(fmt.Errorf("the input does not fit the handler %s: %w", name, err)), "bad_input")
 			}
 		}
 		out, err := fn(ctx, t, in)

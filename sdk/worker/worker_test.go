@@ -689,7 +689,7 @@ func TestOptions(t *testing.T) {
 		{worker.Options{Address: "http://127.0.0.1:1", DrainTimeout: -1}, []worker.Handler{ok}, "DrainTimeout"},
 		{worker.Options{Address: "http://127.0.0.1:1", Patience: -1}, []worker.Handler{ok}, "Patience"},
 		{worker.Options{}, []worker.Handler{ok}, "is not the address of a server"},
-		{worker.Options{Address: "http://127.0.0.1:1", Token: "two\nlines"}, []worker.Handler{ok}, "the token has a character that no token has"},
+		{worker.Options{Address: "http://127.0.0.1:1", Token: "two\nlines"}, []worker.Handler{ok}, "the token has an invalid character"},
 		{worker.Options{Address: "http://127.0.0.1:1,ftp://x"}, []worker.Handler{ok}, `begins with "ftp"`},
 	} {
 		if err := worker.Run(t.Context(), tt.opt, tt.handlers...); err == nil || !strings.Contains(err.Error(), tt.want) {

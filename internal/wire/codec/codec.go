@@ -3,13 +3,16 @@
 // and read by hand. The format on the wire is the same. A message with an unusual field
 // is left to the usual codec as a whole.
 //
+// Gain: a message of 256 tasks takes 0.6 of the time and 0.15 of the allocations of the
+// usual codec, which took a tenth of the processor time of a server under load
+// (BenchmarkCodec, ADR 23).
+//
 // The texts and bytes of a message that was read share memory. The receiver copies those
 // that outlive the message.
 package codec
 
 import (
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
@@ -18,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
 )
 
@@ -54,20 +58,20 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
 
-// buffers holds the memory of messages that were sent, for reuse.
+// buffers holds the memory of messages that were sent, for reuse: gRPC's own pools clear
+// each buffer that they hand out.
 var buffers = &bufferPool{}
 
 // maxKept bounds the memory of one message that the pool retains.
 const maxKept = 1 << 20
 
-type bufferPool struct{ free sync.Pool }
+type bufferPool struct{ free pool.Pool[[]byte] }
 
 // Get implements [mem.BufferPool].
 func (p *bufferPool) Get(length int) *[]byte {
-	b, ok := p.free.Get().(*[]byte)
-	if !ok || cap(*b) < length {
-		fresh := make([]byte, max(length, 4<<10))
-		b = &fresh
+	b := p.free.Get()
+	if cap(*b) < max(length, 1) {
+		*b = make([]byte, max(length, 4<<10))
 	}
 	*b = (*b)[:length]
 	return b
@@ -76,7 +80,7 @@ func (p *bufferPool) Get(length int) *[]byte {
 // Put implements [mem.BufferPool].
 func (p *bufferPool) Put(b *[]byte) {
 	if cap(*b) <= maxKept {
-		p.free.Put(b)
+		p.free.Release(b)
 	}
 }
 
@@ -113,7 +117,8 @@ func readerOf(v any) func(*wire.Reader) bool {
 	return nil
 }
 
-// chunk allocates messages in groups of 16.
+// chunk allocates messages in groups of 16, because an allocation costs more than reading
+// a command. BenchmarkCodec counts the allocations.
 type chunk[T any] struct{ free []T }
 
 func (c *chunk[T]) next() *T {

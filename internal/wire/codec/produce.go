@@ -6,36 +6,37 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
+	"github.com/wheelworkhq/wheelwork/internal/wire/fields"
 )
 
 // The messages of producers.
 
 func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
-	b = wire.Int(b, 1, int64(m.Number))
+	b = wire.Int(b, fields.ProduceRequestNumber, int64(m.Number))
 	for _, c := range m.Commands {
 		k, ok := c.Kind.(*apiv1.Command_Trigger)
 		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey) {
 			return b, false
 		}
 		var command, trigger int
-		b, command = wire.Begin(b, 2)
-		b, trigger = wire.Begin(b, 3)
+		b, command = wire.Begin(b, fields.ProduceRequestCommands)
+		b, trigger = wire.Begin(b, fields.CommandTrigger)
 		b = appendTrigger(b, k.Trigger)
 		b = wire.End(wire.End(b, trigger), command)
 	}
-	return wire.Text(b, 3, m.Ack), plain(m) && valid(m.Ack)
+	return wire.Text(b, fields.ProduceRequestAck, m.Ack), plain(m) && valid(m.Ack)
 }
 
 func appendTrigger(b []byte, t *apiv1.TriggerJobRequest) []byte {
-	b = wire.Text(b, 1, t.App)
-	b = wire.Text(b, 2, t.Name)
+	b = wire.Text(b, fields.TriggerJobRequestApp, t.App)
+	b = wire.Text(b, fields.TriggerJobRequestName, t.Name)
 	if t.Input != nil { // an empty input is not the same as none
-		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), *t.Input)
+		b = protowire.AppendString(protowire.AppendTag(b, fields.TriggerJobRequestInput, protowire.BytesType), *t.Input)
 	}
 	if t.InputBytes != nil {
-		b = protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), t.InputBytes)
+		b = protowire.AppendBytes(protowire.AppendTag(b, fields.TriggerJobRequestInputBytes, protowire.BytesType), t.InputBytes)
 	}
-	return wire.Text(b, 5, t.IdempotencyKey)
+	return wire.Text(b, fields.TriggerJobRequestIdempotencyKey, t.IdempotencyKey)
 }
 
 // trigger is a command with its parts, so that all of them are allocated together.
@@ -49,9 +50,9 @@ func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
 	var triggers chunk[trigger]
 	for r.Next() {
 		switch r.Field {
-		case 1:
+		case fields.ProduceRequestNumber:
 			m.Number = uint64(r.Int())
-		case 2:
+		case fields.ProduceRequestCommands:
 			c := r.Message()
 			t := triggers.next()
 			if !readTrigger(&c, &t.request) {
@@ -59,7 +60,7 @@ func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
 			}
 			t.kind.Trigger, t.command.Kind = &t.request, &t.kind
 			m.Commands = append(m.Commands, &t.command)
-		case 3:
+		case fields.ProduceRequestAck:
 			m.Ack = r.Text()
 		default:
 			r.Fail()
@@ -70,23 +71,23 @@ func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
 
 // readTrigger reads a command that is a trigger.
 func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
-	if !c.Next() || c.Field != 3 {
+	if !c.Next() || c.Field != fields.CommandTrigger {
 		return false
 	}
 	r := c.Message()
 	for r.Next() {
 		switch r.Field {
-		case 1:
+		case fields.TriggerJobRequestApp:
 			t.App = r.Text()
-		case 2:
+		case fields.TriggerJobRequestName:
 			t.Name = r.Text()
-		case 3:
+		case fields.TriggerJobRequestInput:
 			t.Input = proto.String(r.Text())
-		case 4:
+		case fields.TriggerJobRequestInputBytes:
 			if t.InputBytes = r.Bytes(); t.InputBytes == nil {
 				t.InputBytes = []byte{}
 			}
-		case 5:
+		case fields.TriggerJobRequestIdempotencyKey:
 			t.IdempotencyKey = r.Text()
 		default:
 			r.Fail()
@@ -96,21 +97,21 @@ func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
 }
 
 func appendResponse(b []byte, m *apiv1.ProduceResponse) ([]byte, bool) {
-	b = wire.Int(b, 1, int64(m.Number))
+	b = wire.Int(b, fields.ProduceResponseNumber, int64(m.Number))
 	for _, res := range m.Results {
 		if !plain(res) || !valid(res.Error, res.Result, res.RunId) {
 			return b, false
 		}
 		var from int
-		b, from = wire.Begin(b, 2)
-		b = wire.Int(b, 1, int64(res.Code))
-		b = wire.Text(b, 2, res.Error)
-		b = wire.Text(b, 3, res.Result)
-		b = wire.Text(b, 4, res.RunId)
-		b = wire.Int(b, 5, int64(res.Message))
+		b, from = wire.Begin(b, fields.ProduceResponseResults)
+		b = wire.Int(b, fields.CommandResultCode, int64(res.Code))
+		b = wire.Text(b, fields.CommandResultError, res.Error)
+		b = wire.Text(b, fields.CommandResultResult, res.Result)
+		b = wire.Text(b, fields.CommandResultRunId, res.RunId)
+		b = wire.Int(b, fields.CommandResultMessage, int64(res.Message))
 		b = wire.End(b, from)
 	}
-	return wire.Text(b, 3, m.Sync), plain(m) && valid(m.Sync)
+	return wire.Text(b, fields.ProduceResponseSync, m.Sync), plain(m) && valid(m.Sync)
 }
 
 func readResponse(r *wire.Reader, m *apiv1.ProduceResponse) bool {
@@ -118,23 +119,23 @@ func readResponse(r *wire.Reader, m *apiv1.ProduceResponse) bool {
 	var result string
 	for r.Next() {
 		switch r.Field {
-		case 1:
+		case fields.ProduceResponseNumber:
 			m.Number = uint64(r.Int())
-		case 2:
+		case fields.ProduceResponseResults:
 			res := results.next()
 			in := r.Message()
 			for in.Next() {
 				switch in.Field {
-				case 1:
+				case fields.CommandResultCode:
 					res.Code = int32(in.Int())
-				case 2:
+				case fields.CommandResultError:
 					res.Error = in.Text()
-				case 3:
+				case fields.CommandResultResult:
 					result = again(in.Text(), result)
 					res.Result = result
-				case 4:
+				case fields.CommandResultRunId:
 					res.RunId = in.Text()
-				case 5:
+				case fields.CommandResultMessage:
 					res.Message = uint64(in.Int())
 				default:
 					in.Fail()
@@ -144,7 +145,7 @@ func readResponse(r *wire.Reader, m *apiv1.ProduceResponse) bool {
 				return false
 			}
 			m.Results = append(m.Results, res)
-		case 3:
+		case fields.ProduceResponseSync:
 			m.Sync = r.Text()
 		default:
 			r.Fail()

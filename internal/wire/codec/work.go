@@ -2,7 +2,9 @@ package codec
 
 import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
+	"github.com/wheelworkhq/wheelwork/internal/wire/fields"
 )
 
 // The messages of hosts.
@@ -11,48 +13,48 @@ func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
 	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules)+len(m.States) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving {
 		return b, false
 	}
-	b = wire.Int(b, 2, int64(m.Credits))
-	b = wire.Int(b, 3, int64(m.Batch))
+	b = wire.Int(b, fields.WorkUpCredits, int64(m.Credits))
+	b = wire.Int(b, fields.WorkUpBatch, int64(m.Batch))
 	for _, t := range m.Results {
 		if t.Unit != "" || !plain(t) || !valid(t.App, t.Error, t.Code, t.Trace) {
 			return b, false
 		}
 		var from int
-		b, from = wire.Begin(b, 4)
-		b = wire.Bytes(b, 1, t.Run)
-		b = wire.Text(b, 2, t.App)
-		b = wire.Int(b, 3, int64(t.Attempt))
-		b = wire.Int(b, 4, int64(t.Epoch))
-		b = wire.Int(b, 5, int64(t.Outcome))
-		b = wire.Bytes(b, 6, t.Output)
-		b = wire.Text(b, 7, t.Error)
-		b = wire.Text(b, 8, t.Code)
-		b = wire.Text(b, 9, t.Trace)
-		b = wire.Int(b, 10, t.StartedMs)
-		b = wire.Int(b, 11, t.DurationUs)
-		b = wire.Int(b, 12, t.RetryAfterMs)
-		b = wire.Int(b, 41, t.WaitedUs)
-		b = wire.Int(b, 42, t.SleptUs)
+		b, from = wire.Begin(b, fields.WorkUpResults)
+		b = wire.Bytes(b, fields.TaskResultRun, t.Run)
+		b = wire.Text(b, fields.TaskResultApp, t.App)
+		b = wire.Int(b, fields.TaskResultAttempt, int64(t.Attempt))
+		b = wire.Int(b, fields.TaskResultEpoch, int64(t.Epoch))
+		b = wire.Int(b, fields.TaskResultOutcome, int64(t.Outcome))
+		b = wire.Bytes(b, fields.TaskResultOutput, t.Output)
+		b = wire.Text(b, fields.TaskResultError, t.Error)
+		b = wire.Text(b, fields.TaskResultCode, t.Code)
+		b = wire.Text(b, fields.TaskResultTrace, t.Trace)
+		b = wire.Int(b, fields.TaskResultStartedMs, t.StartedMs)
+		b = wire.Int(b, fields.TaskResultDurationUs, t.DurationUs)
+		b = wire.Int(b, fields.TaskResultRetryAfterMs, t.RetryAfterMs)
+		b = wire.Int(b, fields.TaskResultWaitedUs, t.WaitedUs)
+		b = wire.Int(b, fields.TaskResultSleptUs, t.SleptUs)
 		b = wire.End(b, from)
 	}
-	return wire.Bool(b, 8, m.Draining), plain(m)
+	return wire.Bool(b, fields.WorkUpDraining, m.Draining), plain(m)
 }
 
 func readUp(r *wire.Reader, m *apiv1.WorkUp) bool {
 	for r.Next() {
 		switch r.Field {
-		case 2:
+		case fields.WorkUpCredits:
 			m.Credits = uint32(r.Int())
-		case 3:
+		case fields.WorkUpBatch:
 			m.Batch = uint64(r.Int())
-		case 4:
+		case fields.WorkUpResults:
 			t := NewResult()
 			in := r.Message()
 			if !readResult(&in, t) {
 				return false
 			}
 			m.Results = append(m.Results, t)
-		case 8:
+		case fields.WorkUpDraining:
 			m.Draining = r.Int() != 0
 		default:
 			r.Fail()
@@ -64,33 +66,33 @@ func readUp(r *wire.Reader, m *apiv1.WorkUp) bool {
 func readResult(r *wire.Reader, t *apiv1.TaskResult) bool {
 	for r.Next() {
 		switch r.Field {
-		case 1:
+		case fields.TaskResultRun:
 			t.Run = r.Bytes()
-		case 2:
+		case fields.TaskResultApp:
 			t.App = r.Text()
-		case 3:
+		case fields.TaskResultAttempt:
 			t.Attempt = int32(r.Int())
-		case 4:
+		case fields.TaskResultEpoch:
 			t.Epoch = uint64(r.Int())
-		case 5:
+		case fields.TaskResultOutcome:
 			t.Outcome = apiv1.Outcome(r.Int())
-		case 6:
+		case fields.TaskResultOutput:
 			t.Output = r.Bytes()
-		case 7:
+		case fields.TaskResultError:
 			t.Error = r.Text()
-		case 8:
+		case fields.TaskResultCode:
 			t.Code = r.Text()
-		case 9:
+		case fields.TaskResultTrace:
 			t.Trace = r.Text()
-		case 10:
+		case fields.TaskResultStartedMs:
 			t.StartedMs = r.Int()
-		case 11:
+		case fields.TaskResultDurationUs:
 			t.DurationUs = r.Int()
-		case 12:
+		case fields.TaskResultRetryAfterMs:
 			t.RetryAfterMs = r.Int()
-		case 41:
+		case fields.TaskResultWaitedUs:
 			t.WaitedUs = r.Int()
-		case 42:
+		case fields.TaskResultSleptUs:
 			t.SleptUs = r.Int()
 		default:
 			r.Fail()
@@ -103,32 +105,24 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload)+len(m.Recalls) > 0 {
 		return b, false
 	}
-	for i, t := range m.Tasks {
-		if i%fetchAtOnce == 0 {
-			fetch(m.Tasks[i:min(i+fetchAtOnce, len(m.Tasks))])
-		}
+	for _, t := range prefetch.Each(m.Tasks, readTasks) {
 		if len(t.Env) > 0 || t.Http != nil || !plain(t) || !valid(t.Args...) ||
 			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.Command, t.Role, t.Trust) {
 			return b, false
 		}
 		var from int
-		b, from = wire.Begin(b, 2)
+		b, from = wire.Begin(b, fields.WorkDownTasks)
 		b = appendTask(b, t)
 		b = wire.End(b, from)
 	}
-	return wire.Int(b, 3, int64(m.Acked)), plain(m)
+	return wire.Int(b, fields.WorkDownAcked, int64(m.Acked)), plain(m)
 }
 
-// fetchAtOnce is the number of tasks whose cache lines are fetched together.
-const fetchAtOnce = 32
-
-// fetch loads the cache lines that appendTask needs of each task. Another processor has
-// written the tasks, the names of their jobs and the ids of their runs, and they lie
-// scattered in memory. Cache misses overlap, so loading many lines takes about as long as
-// loading one. The sum only keeps the compiler from removing the loads.
+// readTasks reads what appendTask needs of each task. Another processor has written the
+// tasks, the names of their jobs and the ids of their runs.
 //
 //go:noinline
-func fetch(tasks []*apiv1.Task) (sum int64) {
+func readTasks(tasks []*apiv1.Task) (sum int64) {
 	for _, t := range tasks {
 		sum += int64(len(t.Run)) + t.PlannedMs + int64(len(t.Input)) + t.Covers + int64(len(t.Role))
 	}
@@ -140,11 +134,11 @@ func fetch(tasks []*apiv1.Task) (sum int64) {
 	return sum
 }
 
-// FetchResults does for results that another processor has read what fetch does for
-// tasks. The sum means nothing to the caller.
+// ReadResults reads one byte of each cache line of results, for a loop that prefetches
+// them: see [prefetch.Each]. The sum has no meaning.
 //
 //go:noinline
-func FetchResults(results []*apiv1.TaskResult) (sum int64) {
+func ReadResults(results []*apiv1.TaskResult) (sum int64) {
 	for _, t := range results {
 		sum += int64(len(t.Run)) + int64(len(t.Output)) + t.DurationUs + int64(len(t.Unit))
 	}
@@ -152,39 +146,39 @@ func FetchResults(results []*apiv1.TaskResult) (sum int64) {
 }
 
 func appendTask(b []byte, t *apiv1.Task) []byte {
-	b = wire.Bytes(b, 1, t.Run)
-	b = wire.Text(b, 2, t.App)
-	b = wire.Text(b, 3, t.Job)
-	b = wire.Int(b, 4, int64(t.Attempt))
-	b = wire.Int(b, 5, int64(t.MaxAttempts))
-	b = wire.Int(b, 6, int64(t.Epoch))
-	b = wire.Int(b, 7, t.PlannedMs)
-	b = wire.Text(b, 8, t.Module)
-	b = wire.Text(b, 9, t.Digest)
-	b = wire.Text(b, 10, t.Handler)
-	b = wire.Bytes(b, 11, t.Input)
-	b = wire.Texts(b, 12, t.Args)
-	b = wire.Int(b, 14, t.TimeoutMs)
-	b = wire.Text(b, 15, t.TraceParent)
-	b = wire.Int(b, 16, int64(t.Part))
-	b = wire.Int(b, 17, int64(t.Parts))
-	b = wire.Int(b, 18, t.Covers)
-	b = wire.Text(b, 41, t.Command)
-	b = wire.Bytes(b, 50, t.Grants)
-	b = wire.Text(b, 51, t.Role)
-	b = wire.Text(b, 60, t.Trust)
-	b = wire.Int(b, 70, t.MemoryBytes)
-	b = wire.Int(b, 71, t.Fuel)
-	b = wire.Int(b, 72, int64(t.Priority))
-	b = wire.Int(b, 73, int64(t.Pace))
-	return wire.Int(b, 74, t.StartWithinMs)
+	b = wire.Bytes(b, fields.TaskRun, t.Run)
+	b = wire.Text(b, fields.TaskApp, t.App)
+	b = wire.Text(b, fields.TaskJob, t.Job)
+	b = wire.Int(b, fields.TaskAttempt, int64(t.Attempt))
+	b = wire.Int(b, fields.TaskMaxAttempts, int64(t.MaxAttempts))
+	b = wire.Int(b, fields.TaskEpoch, int64(t.Epoch))
+	b = wire.Int(b, fields.TaskPlannedMs, t.PlannedMs)
+	b = wire.Text(b, fields.TaskModule, t.Module)
+	b = wire.Text(b, fields.TaskDigest, t.Digest)
+	b = wire.Text(b, fields.TaskHandler, t.Handler)
+	b = wire.Bytes(b, fields.TaskInput, t.Input)
+	b = wire.Texts(b, fields.TaskArgs, t.Args)
+	b = wire.Int(b, fields.TaskTimeoutMs, t.TimeoutMs)
+	b = wire.Text(b, fields.TaskTraceParent, t.TraceParent)
+	b = wire.Int(b, fields.TaskPart, int64(t.Part))
+	b = wire.Int(b, fields.TaskParts, int64(t.Parts))
+	b = wire.Int(b, fields.TaskCovers, t.Covers)
+	b = wire.Text(b, fields.TaskCommand, t.Command)
+	b = wire.Bytes(b, fields.TaskGrants, t.Grants)
+	b = wire.Text(b, fields.TaskRole, t.Role)
+	b = wire.Text(b, fields.TaskTrust, t.Trust)
+	b = wire.Int(b, fields.TaskMemoryBytes, t.MemoryBytes)
+	b = wire.Int(b, fields.TaskFuel, t.Fuel)
+	b = wire.Int(b, fields.TaskPriority, int64(t.Priority))
+	b = wire.Int(b, fields.TaskPace, int64(t.Pace))
+	return wire.Int(b, fields.TaskStartWithinMs, t.StartWithinMs)
 }
 
 func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
 	last := &apiv1.Task{}
 	for r.Next() {
 		switch r.Field {
-		case 2:
+		case fields.WorkDownTasks:
 			t := NewTask() // allocated alone, because it lives until its handler ends
 			in := r.Message()
 			if !readTask(&in, t, last) {
@@ -192,7 +186,7 @@ func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
 			}
 			last = t
 			m.Tasks = append(m.Tasks, t)
-		case 3:
+		case fields.WorkDownAcked:
 			m.Acked = uint64(r.Int())
 		default:
 			r.Fail()
@@ -204,57 +198,57 @@ func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
 func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 	for r.Next() {
 		switch r.Field {
-		case 1:
+		case fields.TaskRun:
 			t.Run = r.Bytes()
-		case 2:
+		case fields.TaskApp:
 			t.App = again(r.Text(), last.App)
-		case 3:
+		case fields.TaskJob:
 			t.Job = r.Text()
-		case 4:
+		case fields.TaskAttempt:
 			t.Attempt = int32(r.Int())
-		case 5:
+		case fields.TaskMaxAttempts:
 			t.MaxAttempts = int32(r.Int())
-		case 6:
+		case fields.TaskEpoch:
 			t.Epoch = uint64(r.Int())
-		case 7:
+		case fields.TaskPlannedMs:
 			t.PlannedMs = r.Int()
-		case 8:
+		case fields.TaskModule:
 			t.Module = again(r.Text(), last.Module)
-		case 9:
+		case fields.TaskDigest:
 			t.Digest = again(r.Text(), last.Digest)
-		case 10:
+		case fields.TaskHandler:
 			t.Handler = again(r.Text(), last.Handler)
-		case 11:
+		case fields.TaskInput:
 			t.Input = r.Bytes()
-		case 12:
+		case fields.TaskArgs:
 			t.Args = append(t.Args, r.Text())
-		case 14:
+		case fields.TaskTimeoutMs:
 			t.TimeoutMs = r.Int()
-		case 15:
+		case fields.TaskTraceParent:
 			t.TraceParent = r.Text()
-		case 16:
+		case fields.TaskPart:
 			t.Part = int32(r.Int())
-		case 17:
+		case fields.TaskParts:
 			t.Parts = int32(r.Int())
-		case 18:
+		case fields.TaskCovers:
 			t.Covers = r.Int()
-		case 41:
+		case fields.TaskCommand:
 			t.Command = r.Text()
-		case 50:
+		case fields.TaskGrants:
 			t.Grants = r.Bytes()
-		case 51:
+		case fields.TaskRole:
 			t.Role = r.Text()
-		case 60:
+		case fields.TaskTrust:
 			t.Trust = again(r.Text(), last.Trust)
-		case 70:
+		case fields.TaskMemoryBytes:
 			t.MemoryBytes = r.Int()
-		case 71:
+		case fields.TaskFuel:
 			t.Fuel = r.Int()
-		case 72:
+		case fields.TaskPriority:
 			t.Priority = int32(r.Int())
-		case 73:
+		case fields.TaskPace:
 			t.Pace = apiv1.Pace(r.Int())
-		case 74:
+		case fields.TaskStartWithinMs:
 			t.StartWithinMs = r.Int()
 		default:
 			r.Fail()

@@ -140,7 +140,7 @@ type fieldParser struct {
 
 func (p *fieldParser) parse(text string) (field, error) {
 	if strings.Contains(text, "?") && text != "?" || text == "?" && p.unit != dayOfMonth && p.unit != dayOfWeek {
-		return field{}, fmt.Errorf("%q is not allowed, ? stands alone in day of month or day of week; write * or values", text)
+		return field{}, fmt.Errorf("%q is not allowed, ? is the whole field of day of month or day of week; write * or values", text)
 	}
 	for item := range strings.SplitSeq(text, ",") {
 		if err := p.item(item); err != nil {

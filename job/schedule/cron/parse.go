@@ -159,7 +159,7 @@ func (s *Schedule) parseFields(texts [unitCount]string, seed string) error {
 	}
 	s.reduceRules()
 	if texts[dayOfMonth] == "?" && texts[dayOfWeek] == "?" {
-		return errors.New("day of week: ? stands in both day fields, allowed in only one of them")
+		return errors.New("day of week: ? is in both day fields, but only one of them may have it")
 	}
 	if s.dialect == DialectQuartz && !s.fields[dayOfMonth].every && !s.fields[dayOfWeek].every {
 		return errors.New("day of week: both day of month and day of week are restricted, write ? in one of them")

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// TestLines checks that each cache line of a job or a run, wherever the object begins in
-// a line, has one of the fields that lines reads.
-func TestLines(t *testing.T) {
+// TestReads checks that each cache line of a job or a run, wherever the object begins in
+// a line, has one of the fields that read reads.
+func TestReads(t *testing.T) {
 	var j Job
 	var r Run
 	const (
