@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 )
 
 type modulesAPI struct {
@@ -47,7 +48,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	defer code.Close() //nolint:errcheck // what is kept of it was put
-	if err := receive(stream, code); err != nil {
+	if err := transfer.Receive(stream, code); err != nil {
 		return err
 	}
 	ctx := stream.Context()
@@ -349,12 +350,9 @@ func (a *modulesAPI) DownloadModule(req *apiv1.DownloadModuleRequest, stream api
 	case err != nil:
 		return status.Error(codes.DataLoss, err.Error())
 	}
-	for chunk := range slices.Chunk(code, chunkBytes) {
-		if err := stream.Send(&apiv1.DownloadModuleResponse{Data: chunk}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return transfer.Send(code, func(chunk []byte) error {
+		return stream.Send(&apiv1.DownloadModuleResponse{Data: chunk})
+	})
 }
 
 func (a *modulesAPI) SignModule(ctx context.Context, req *apiv1.SignModuleRequest) (*apiv1.Module, error) {

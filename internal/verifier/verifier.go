@@ -297,8 +297,8 @@ func examineHere(ctx context.Context, code *modules.Upload, manifest string) (an
 // examine is the work of the verifier: it parses and validates an upload, checks its
 // manifest and, if compile is set, compiles it with the compiler of the hosts.
 func examine(ctx context.Context, code []byte, manifest string, compile bool) answer {
-	if len(code) > modules.MaxBytes {
-		return answer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
+	if err := modules.CheckSize(int64(len(code))); err != nil {
+		return answer{Refused: err.Error()}
 	}
 	packed, err := wasm.Pack(ctx, code, manifest)
 	if err != nil {
