@@ -184,8 +184,8 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 		if code, err = h.download(ctx, w.app, digest); err != nil {
 			return err
 		}
-		if err := h.keep(digest, code); err != nil {
-			h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
+		if err := h.cache(digest, code); err != nil {
+			h.cfg.Logger.Warn("a module could not be cached", "digest", digest, "error", err)
 		}
 	}
 	err = h.cfg.Engine.Load(ctx, digest, code)
@@ -210,9 +210,9 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	return h.cfg.Engine.Load(ctx, digest, code)
 }
 
-// keep puts a module into the cache and evicts the least recently used modules if the
+// cache puts a module into the cache and evicts the least recently used modules if the
 // cache is too large.
-func (h *Host) keep(digest string, code []byte) error {
+func (h *Host) cache(digest string, code []byte) error {
 	if _, err := h.cfg.Modules.Put(code); err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 		return sched.ModuleInfo{}, failed("%v", err)
 	}
 	if digest != a.Digest {
-		return sched.ModuleInfo{}, failed("the upload verifier looked at other bytes than those that came")
+		return sched.ModuleInfo{}, failed("the upload verifier checked other bytes than those that the server received")
 	}
 	return sched.ModuleInfo{
 		Digest: digest, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
@@ -188,10 +188,10 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	case noMemory(string(complaint.b)):
 		return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
 	}
-	return a, fmt.Errorf("module refused: looking at it ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
+	return a, fmt.Errorf("module refused: the check ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
 }
 
-var errWall = errors.New("the upload verifier's time is over")
+var errWall = errors.New("the upload verifier's time limit has passed")
 
 // over returns the error for an upload that reached a limit.
 func (g *Verifier) over(format string, args ...any) error {

@@ -88,7 +88,7 @@ func TestInspectRefuses(t *testing.T) {
 		{"table", fixture(t, "bigtable"), "elements of one table: 100000000, at most 131072 are accepted"},
 		{"manifest", withSection(loop, abi.ManifestSection, "{"), "the manifest is not the JSON expected"},
 		{"no handlers", withSection(loop, abi.ManifestSection, `{"handlers":[]}`), "names 0 handlers"},
-		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long, not printable or there twice`},
+		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long, not printable or listed twice`},
 		{"types", assemble([]byte{0, 0x42, 0, 0x0b}), "type"},
 	}
 	for _, tt := range tests {

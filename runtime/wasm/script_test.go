@@ -353,7 +353,7 @@ func TestPython(t *testing.T) {
 		{input: "outside", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
 		{input: "socket", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
 		{input: "no answer", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("b''")}},
-		{input: "stdout", want: runtime.Result{Outcome: runtime.Retryable, Code: guest.CodeMisuse, Error: "trap: a request of 4294967295 bytes came on standard output, which is the SDK's: print writes to the log"}},
+		{input: "stdout", want: runtime.Result{Outcome: runtime.Retryable, Code: guest.CodeMisuse, Error: "trap: the SDK uses standard output, and a request of 4294967295 bytes came there: print writes to the log"}},
 		{input: "bad request", want: runtime.Result{Outcome: runtime.Retryable, Code: guest.CodeMisuse, Error: "trap: a request on standard output is not what the SDK writes"}},
 	} {
 		var change []func(*runtime.Task)

@@ -223,7 +223,7 @@ func TestKeysAndValues(t *testing.T) {
 	if d.result(empty) <= 0 {
 		t.Errorf("an empty value: %d", d.result(empty))
 	}
-	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments make no sense: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
+	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments are invalid: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
 		t.Errorf("log %q, want %q", d.sink.lines, want)
 	}
 }

@@ -62,7 +62,7 @@ func (b *Bridge) Write(p []byte) (int, error) {
 	for len(b.request) >= 4 {
 		size := binary.LittleEndian.Uint32(b.request)
 		if size > maxRequest {
-			b.c.Endf("a request of %d bytes came on standard output, which is the SDK's: print writes to the log", size)
+			b.c.Endf("the SDK uses standard output, and a request of %d bytes came there: print writes to the log", size)
 		}
 		if len(b.request)-4 < int(size) {
 			break

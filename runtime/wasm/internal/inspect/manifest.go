@@ -23,7 +23,7 @@ func WithManifest(code []byte, text string) ([]byte, error) {
 		return nil, explain(code, err)
 	}
 	if _, ok := m.Custom(abi.ManifestSection); ok {
-		return nil, Refuse("it has a section %s and was given a manifest besides: use one of them", abi.ManifestSection)
+		return nil, Refuse("it has a section %s and there is a manifest beside it: use one of them", abi.ManifestSection)
 	}
 	if _, err := manifest.Parse([]byte(text)); err != nil {
 		return nil, Refuse("%v", err)
@@ -131,7 +131,7 @@ func (info *Info) handlers() []string {
 }
 
 // errStub is the reason why an optional function cannot have a stub.
-var errStub = errors.New("an optional function must give back one i32 or i64")
+var errStub = errors.New("an optional function must return one i32 or i64")
 
 // stub returns the stub of a function of wheelwork_v1.
 func stub(name string, t wasmbinary.FuncType) (hostabi.Stub, error) {
