@@ -58,7 +58,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 	for b.Loop() {
 		c.Begin(context.Background(), &task, silent{}, &e.host)
-		inst.arm(c, inspect.DefaultLimits.StackBytes)
+		inst.arm(c, inspect.DefaultLimits().StackBytes)
 		inst.params[0] = 0
 		if err := inst.handle.CallWithStack(c, inst.params[:]); err != nil {
 			b.Fatal(err)

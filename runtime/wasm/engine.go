@@ -83,10 +83,10 @@ func (c Config) withDefaults() Config {
 		c.Slots = 4 * goruntime.GOMAXPROCS(0)
 	}
 	if c.MaxMemoryBytes == 0 {
-		c.MaxMemoryBytes = inspect.DefaultLimits.MemoryBytes
+		c.MaxMemoryBytes = inspect.DefaultLimits().MemoryBytes
 	}
 	if c.StackBytes == 0 {
-		c.StackBytes = inspect.DefaultLimits.StackBytes
+		c.StackBytes = inspect.DefaultLimits().StackBytes
 	}
 	return c
 }

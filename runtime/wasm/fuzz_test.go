@@ -76,7 +76,7 @@ func FuzzRewrite(f *testing.F) {
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(inspect.Features))
 	f.Cleanup(func() { rt.Close(ctx) })
-	opts := inspect.DefaultLimits.Options()
+	opts := inspect.DefaultLimits().Options()
 	opts.Marks = true
 	f.Fuzz(func(t *testing.T, code []byte) {
 		m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())

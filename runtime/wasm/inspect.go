@@ -46,6 +46,6 @@ func AppendManifest(code []byte, text string) []byte { return inspect.AppendMani
 // rest of the budget, with the bytes of stack in its upper half and the units of fuel in
 // its lower half. tick returns a budget with new fuel.
 func Metered(code []byte) ([]byte, error) {
-	p, err := inspect.Rewrite(code, inspect.DefaultLimits)
+	p, err := inspect.Rewrite(code, inspect.DefaultLimits())
 	return p.Code, err
 }

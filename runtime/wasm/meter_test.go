@@ -45,7 +45,7 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 		return pair{}, false
 	}
 	plain, err := rt.InstantiateWithConfig(c, code, cfg)
-	opts := inspect.DefaultLimits.Options()
+	opts := inspect.DefaultLimits().Options()
 	opts.Marks = true
 	rewritten := meter.Rewrite(parsed, opts)
 	metered, meteredErr := rt.InstantiateWithConfig(c, rewritten.Code, cfg)
@@ -262,11 +262,11 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 			if plain := p.invoke(p.plain, name, args); plain != metered {
 				t.Errorf("%s(%d): plain %s, metered %s", name, arg, plain, metered)
 			}
-			if _, left := meter.SplitBudget(p.budget().Get()); left != inspect.DefaultLimits.StackBytes && !strings.HasPrefix(metered, trapped) {
-				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, inspect.DefaultLimits.StackBytes)
+			if _, left := meter.SplitBudget(p.budget().Get()); left != inspect.DefaultLimits().StackBytes && !strings.HasPrefix(metered, trapped) {
+				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, inspect.DefaultLimits().StackBytes)
 			}
 			if strings.HasPrefix(metered, trapped) { // as its host would discard it
-				p.budget().Set(meter.Budget(0, inspect.DefaultLimits.StackBytes))
+				p.budget().Set(meter.Budget(0, inspect.DefaultLimits().StackBytes))
 			}
 		}
 	}
@@ -339,7 +339,7 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	}
 	for _, n := range []uint64{1, 10, 1000} {
 		const full = 1 << 30
-		p.budget().Set(meter.Budget(full, inspect.DefaultLimits.StackBytes))
+		p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 		if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 			t.Fatal(got)
 		}
@@ -365,7 +365,7 @@ func TestChargeOfBytes(t *testing.T) {
 		}
 		for _, n := range []uint64{0, 4, chunk - 4, chunk, chunk + 4, 3 * chunk, 5*chunk + 400} {
 			const full = 1 << 30
-			p.budget().Set(meter.Budget(full, inspect.DefaultLimits.StackBytes))
+			p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 			if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 				t.Fatal(got)
 			}
@@ -396,7 +396,7 @@ func TestChargesOfCallees(t *testing.T) {
 		{"deep", 12, 233 * 8, 233 * 60}, // it is called 233 times
 	} {
 		const full = 1 << 30
-		p.budget().Set(meter.Budget(full, inspect.DefaultLimits.StackBytes))
+		p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 		if got := p.invoke(p.metered, tt.name, []uint64{tt.arg}); got != "[0]" {
 			t.Fatal(got)
 		}
@@ -404,8 +404,8 @@ func TestChargesOfCallees(t *testing.T) {
 		if charged := uint64(full - left); charged < tt.least || charged > tt.most {
 			t.Errorf("%s cost %d units, want %d to %d", tt.name, charged, tt.least, tt.most)
 		}
-		if stack != inspect.DefaultLimits.StackBytes {
-			t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits.StackBytes)
+		if stack != inspect.DefaultLimits().StackBytes {
+			t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits().StackBytes)
 		}
 	}
 }
@@ -449,18 +449,18 @@ func TestFuelDoesNotDependOnSlices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mod, err := rt.Instantiate(ctx, meter.Rewrite(parsed(t, tt.code), inspect.DefaultLimits.Options()).Code)
+			mod, err := rt.Instantiate(ctx, meter.Rewrite(parsed(t, tt.code), inspect.DefaultLimits().Options()).Code)
 			if err != nil {
 				t.Fatal(err)
 			}
 			budget := mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
-			budget.Set(meter.Budget(int32(slice), inspect.DefaultLimits.StackBytes))
+			budget.Set(meter.Budget(int32(slice), inspect.DefaultLimits().StackBytes))
 			if _, err := mod.ExportedFunction(tt.name).Call(ctx, tt.arg); err != nil {
 				t.Fatal(err)
 			}
 			left, stack := meter.SplitBudget(budget.Get())
-			if stack != inspect.DefaultLimits.StackBytes {
-				t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits.StackBytes)
+			if stack != inspect.DefaultLimits().StackBytes {
+				t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits().StackBytes)
 			}
 			if slice == 1 && ticks < int(tt.arg) {
 				t.Errorf("%s asked %d times", tt.name, ticks)

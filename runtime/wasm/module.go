@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
-
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/codecache"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"

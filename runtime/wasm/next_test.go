@@ -159,7 +159,7 @@ func (w *witness) run(t *testing.T, code []byte) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	budget().Set(meter.Budget(100, inspect.DefaultLimits.StackBytes))
+	budget().Set(meter.Budget(100, inspect.DefaultLimits().StackBytes))
 	_, err = mod.ExportedFunction("wheelwork_run").Call(ctx, 0)
 	if taken := mod.ExportedGlobal(meter.BatchGlobal); taken != nil && taken.Get() >= meter.TaskEnded && w.open {
 		w.done(int32(taken.Get()))
@@ -182,7 +182,7 @@ func TestAHostSeesTheSameOfATaker(t *testing.T) {
 	seen := map[string]int{}
 	for range 400 {
 		m := parsed(t, taker(r))
-		opts := inspect.DefaultLimits.Options()
+		opts := inspect.DefaultLimits().Options()
 		opts.Marks = r.IntN(2) == 0
 		now := (&witness{left: 3}).run(t, meter.Rewrite(m, opts).Code)
 		opts.Batch = meter.Batch{}

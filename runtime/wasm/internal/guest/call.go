@@ -38,8 +38,8 @@ type Call struct {
 	batch   *batch // nil: the call runs a single task
 	tasks   batch  // storage for batch
 
-	// Interpreter is the state of the interpreter that the guest is. Only the package of that
-	// interpreter uses it. nil: the guest is no interpreter.
+	// Interpreter belongs to the package that drives the guest, if the guest is an
+	// interpreter; otherwise nil.
 	Interpreter any
 
 	cause      error // why the host ended the guest; nil: it did not
@@ -75,6 +75,7 @@ type attempt struct {
 	failure     *Failure // the arguments of the guest's call of fail
 	cancelSeen  Moment   // first tick that saw the caller's context end; never: none did
 	fuel        int64    // units that may still be granted
+
 	// Uses is the use of services by the task.
 	Uses Uses
 }
@@ -93,7 +94,7 @@ type Host struct {
 	Memory   *memory.Budget   // budget of guest memory; nil: no bound
 }
 
-// A phase is a part of a call in which the guest may not access its task.
+// A phase of a call decides whether the guest may access the task.
 type phase uint8
 
 const (
@@ -194,8 +195,8 @@ func (c *Call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 	c.expose(sink, &t.Limits)
 }
 
-// announce makes t the next task: its deadline and its fuel apply from now on, but the guest
-// cannot access the task yet, and its log lines and progress reports are discarded.
+// announce makes t the next task: its deadline and its fuel apply from now on, but the
+// guest cannot access the task yet, and its log lines and progress reports are discarded.
 func (c *Call) announce(ctx context.Context, t *runtime.Task) {
 	c.ctx, c.Task = ctx, t
 	c.cancelSeen = never
@@ -210,8 +211,8 @@ func (c *Call) announce(ctx context.Context, t *runtime.Task) {
 	c.log.sink, c.progress.sink = Discard{}, Discard{}
 }
 
-// expose gives the guest access to the task set by announce, with the given limits. It discards
-// the output and failure of the previous task.
+// expose gives the guest access to the task set by announce, with the given limits. It
+// discards the output and failure of the previous task.
 func (c *Call) expose(sink runtime.Sink, limits *runtime.Limits) {
 	c.stdin, c.output, c.failure = nil, nil, nil
 	c.outputLimit = int(orDefault(limits.OutputBytes, defaultOutputBytes))

@@ -14,8 +14,8 @@ import (
 // maxReason bounds a service's error in the log, in bytes.
 const maxReason = 300
 
-// serviceContext returns the context of all service calls of a task. Response bodies are read in
-// it long after the call that sent the request.
+// serviceContext returns the context of all service calls of a task. Response bodies are
+// read in it long after the call that sent the request.
 func (c *Call) serviceContext() context.Context {
 	if c.Uses.ctx == nil {
 		if c.deadline == never {

@@ -1,8 +1,6 @@
 package guest
 
-import (
-	"github.com/wheelworkhq/wheelwork/runtime"
-)
+import "github.com/wheelworkhq/wheelwork/runtime"
 
 // SetInput sets the standard input of a command.
 func (c *Call) SetInput(input []byte) { c.stdin = input }

@@ -17,8 +17,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/oneline"
 )
 
-// Features are the Wasm Features that guests may use: WebAssembly 2.0 and the later
-// Features that compilers emit. Threads and exceptions are off, because the rewriter does
+// Features are the Wasm features that guests may use: WebAssembly 2.0 and the later
+// features that compilers emit. Threads and exceptions are off, because the rewriter does
 // not support them.
 const Features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
@@ -28,8 +28,8 @@ type Limits struct {
 	MemoryBytes int64 // linear memory of one instance
 }
 
-// DefaultLimits are the limits of an engine that is not configured.
-var DefaultLimits = Limits{StackBytes: 16 << 20, MemoryBytes: 1 << 30}
+// DefaultLimits returns the limits of an engine that is not configured.
+func DefaultLimits() Limits { return Limits{StackBytes: 16 << 20, MemoryBytes: 1 << 30} }
 
 // MemoryPages returns the number of whole pages of the linear memory.
 func (l Limits) MemoryPages() uint32 { return uint32(l.MemoryBytes / binary.PageSize) }
@@ -45,8 +45,8 @@ func (l Limits) Options() meter.Options {
 	}
 }
 
-// Compile compiles a rewritten module. It turns a panic of the compiler into an error: the code is untrusted, and a
-// compiler has more untested paths than a parser.
+// Compile compiles a rewritten module. It turns a panic of the compiler into an error: the
+// code is untrusted, and a compiler has more untested paths than a parser.
 func Compile(rt wazero.Runtime, code []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -68,9 +68,9 @@ func Compile(rt wazero.Runtime, code []byte) (_ wazero.CompiledModule, err error
 func checkTypes(m *binary.Module) error {
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().
-		WithCoreFeatures(Features).WithMemoryLimitPages(DefaultLimits.MemoryPages()))
+		WithCoreFeatures(Features).WithMemoryLimitPages(DefaultLimits().MemoryPages()))
 	defer rt.Close(ctx)
-	compiled, err := Compile(rt, meter.Rewrite(m, DefaultLimits.Options()).Code)
+	compiled, err := Compile(rt, meter.Rewrite(m, DefaultLimits().Options()).Code)
 	if err != nil {
 		return err
 	}

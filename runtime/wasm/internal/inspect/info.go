@@ -9,8 +9,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/oneline"
 )
 
-// ErrInvalidModule is wrapped by every error that the module causes.
-// The error's text is one sentence for the uploader.
+// ErrInvalidModule is wrapped by every error that the module causes. The error's text is one
+// sentence for the uploader.
 var ErrInvalidModule = errors.New("module refused")
 
 // A Kind is the way in which a module is called.

@@ -12,7 +12,7 @@ var command = []byte("\x00asm\x01\x00\x00\x00" +
 // FuzzDecodeRewritten decodes files of the compile cache. An incomplete file must be
 // refused, and any other must be decoded to the same code after it is encoded again.
 func FuzzDecodeRewritten(f *testing.F) {
-	p, err := Rewrite(command, DefaultLimits)
+	p, err := Rewrite(command, DefaultLimits())
 	if err != nil {
 		f.Fatal(err)
 	}
