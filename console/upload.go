@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 )
 
 // uploadAPI accepts the bytes of a module as the raw body of a PUT. It returns 201 for a
@@ -52,22 +53,16 @@ func (c *console) push(ctx context.Context, token string, head *apiv1.PushModule
 	if err != nil {
 		return nil, err
 	}
-	req := &apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}
-	buf := make([]byte, chunkSize)
-	for {
-		if err := stream.Send(req); errors.Is(err, io.EOF) {
-			break // the API has responded already; CloseAndRecv returns its answer
-		} else if err != nil {
-			return nil, err
-		}
-		n, err := io.ReadFull(from, buf)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, readError(err)
-		}
-		req = &apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Chunk{Chunk: buf[:n]}}
+	return transfer.Push(stream, head, uploadBody{from}, chunkSize)
+}
+
+// uploadBody is the body of an upload whose errors are for the uploader.
+type uploadBody struct{ io.Reader }
+
+func (b uploadBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = readError(err)
 	}
-	return stream.CloseAndRecv()
+	return n, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -184,7 +184,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 		if code, err = h.download(ctx, w.app, digest); err != nil {
 			return err
 		}
-		if err := h.keep(digest, code); err != nil {
+		if err := h.cache(digest, code); err != nil {
 			h.cfg.Logger.Warn("a module could not be cached", "digest", digest, "error", err)
 		}
 	}
@@ -210,9 +210,9 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	return h.cfg.Engine.Load(ctx, digest, code)
 }
 
-// keep puts a module into the cache and evicts the least recently used modules if the
+// cache puts a module into the cache and evicts the least recently used modules if the
 // cache is too large.
-func (h *Host) keep(digest string, code []byte) error {
+func (h *Host) cache(digest string, code []byte) error {
 	if _, err := h.cfg.Modules.Put(code); err != nil {
 		return err
 	}
@@ -272,25 +272,9 @@ func (h *Host) download(ctx context.Context, app, digest string) ([]byte, error)
 	if client == nil {
 		return nil, errors.New("no server is connected to fetch it from")
 	}
-	stream, err := client.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
+	code, err := transfer.Fetch(ctx, client, digest)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
-	}
-	var code []byte
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fetch: %w", err)
-		}
-		if code = append(code, chunk.Data...); len(code) > modules.MaxBytes {
-			return nil, fmt.Errorf("fetch: the module has more than %d bytes", modules.MaxBytes)
-		}
-	}
-	if got := modules.Digest(code); got != digest {
-		return nil, fmt.Errorf("fetch: the server sent %s", got)
 	}
 	return code, nil
 }

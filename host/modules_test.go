@@ -118,7 +118,7 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range 5 {
 		code := bytes.Repeat([]byte{byte(i)}, 1000)
 		last = modules.Digest(code)
-		if err := h.keep(last, code); err != nil {
+		if err := h.cache(last, code); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Errorf("%d modules are in a cache for two, %v; the last is: %v", len(all), err, store.Has(last))
 	}
 	large := bytes.Repeat([]byte{9}, 5000) // larger than the cache, but needed
-	if err := h.keep(modules.Digest(large), large); err != nil || !store.Has(modules.Digest(large)) {
+	if err := h.cache(modules.Digest(large), large); err != nil || !store.Has(modules.Digest(large)) {
 		t.Errorf("a module that is larger than the cache: %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func (s *spool) readRecord(e mq.Entry) error {
 		return fmt.Errorf("record %d: %w", e.Seq, err)
 	}
 	if len(r.Run) != 16 {
-		return fmt.Errorf("record %d belongs to no run", e.Seq)
+		return fmt.Errorf("record %d has no run", e.Seq)
 	}
 	switch e.Type {
 	case spoolResult:

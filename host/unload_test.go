@@ -132,7 +132,7 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	use := func(n byte) {
 		t.Helper()
 		if !store.Has(digest(n)) { // as if a server sent it
-			if err := h.keep(digest(n), code(n)); err != nil {
+			if err := h.cache(digest(n), code(n)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -26,6 +26,17 @@ import (
 // MaxBytes is the size of the largest module.
 const MaxBytes = 64 << 20
 
+// ErrTooLarge reports a module of more than MaxBytes bytes.
+var ErrTooLarge = fmt.Errorf("the module is larger than %d MiB, which is the limit", MaxBytes>>20)
+
+// CheckSize returns ErrTooLarge if n bytes are too many for a module.
+func CheckSize(n int64) error {
+	if n > MaxBytes {
+		return ErrTooLarge
+	}
+	return nil
+}
+
 // ErrNotFound reports that the store has no blob with the digest.
 var ErrNotFound = errors.New("no module of that digest")
 
@@ -75,8 +86,8 @@ func (s *Store) Has(digest string) bool {
 
 // Put stores code and returns its digest. The blob is durable when Put returns.
 func (s *Store) Put(code []byte) (digest string, err error) {
-	if len(code) > MaxBytes {
-		return "", fmt.Errorf("the module is %d bytes, the limit is %d", len(code), MaxBytes)
+	if err := CheckSize(int64(len(code))); err != nil {
+		return "", err
 	}
 	digest = Digest(code)
 	return digest, s.put(digest, bytes.NewReader(code))

@@ -24,13 +24,13 @@ const (
 	maxSectionName = 256
 )
 
-var errCutOff = errors.New("the file is cut off, or no WebAssembly module")
+var errCutOff = errors.New("the file is cut off, or not a WebAssembly module")
 
 // Sections returns the sections of a module in the order of the file. It reads only the
 // section headers and does not validate the module.
 func Sections(code []byte) ([]Section, error) {
 	if !bytes.HasPrefix(code, []byte("\x00asm\x01\x00\x00\x00")) {
-		return nil, errors.New("this is no WebAssembly module: it does not begin with \\0asm and version 1")
+		return nil, errors.New("this is not a WebAssembly module: it does not begin with \\0asm and version 1")
 	}
 	var all []Section
 	for at := 8; at < len(code); {

@@ -29,15 +29,15 @@ func (s *Store) NewUpload() (*Upload, error) {
 	return &Upload{f: f}, nil
 }
 
-// Write appends to the upload. It refuses bytes beyond MaxBytes.
+// Write appends to the upload. It refuses bytes beyond MaxBytes with ErrTooLarge.
 func (u *Upload) Write(p []byte) (int, error) {
-	if u.size+int64(len(p)) > MaxBytes {
-		return 0, fmt.Errorf("the module is larger than %d MiB, which is the limit", MaxBytes>>20)
+	if err := CheckSize(u.size + int64(len(p))); err != nil {
+		return 0, err
 	}
 	n, err := u.f.WriteAt(p, u.size)
 	u.size += int64(n)
 	if err != nil {
-		return n, fmt.Errorf("keep the upload: %w", err)
+		return n, fmt.Errorf("store the upload: %w", err)
 	}
 	return n, nil
 }

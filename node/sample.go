@@ -1,11 +1,13 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 
 	"google.golang.org/grpc"
 
@@ -25,13 +27,7 @@ func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger
 		return err
 	}
 	head := &apiv1.PushModuleRequest_Head{App: naming.DefaultApp, Name: "greet", Version: "1"}
-	if err := push.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}); err != nil {
-		return err
-	}
-	if err := push.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Chunk{Chunk: greet.Module}}); err != nil {
-		return err
-	}
-	if _, err := push.CloseAndRecv(); err != nil {
+	if _, err := transfer.Push(push, head, bytes.NewReader(greet.Module), transfer.ChunkBytes); err != nil {
 		return err
 	}
 	_, err = jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{

@@ -9,10 +9,10 @@ import (
 // Errors of services. An executor translates them to the error numbers of its ABI for the
 // guest.
 var (
-	ErrNotGranted  = errors.New("the module was not granted this")        // no grant covers it
-	ErrNoEntry     = errors.New("there is no such entry")                 // key, secret or checkpoint
-	ErrConflict    = errors.New("the entry was changed by somebody else") // compare-and-set on another version
-	ErrInvalid     = errors.New("the arguments make no sense")
+	ErrNotGranted  = errors.New("the module was not granted this")         // no grant covers it
+	ErrNoEntry     = errors.New("there is no such entry")                  // key, secret or checkpoint
+	ErrConflict    = errors.New("the entry was changed by another caller") // compare-and-set on another version
+	ErrInvalid     = errors.New("the arguments are invalid")
 	ErrTooLarge    = errors.New("it is larger than the limit")               // value, body or number of entries
 	ErrUnavailable = errors.New("no server that could answer was reachable") // a later call may succeed
 	ErrNoService   = errors.New("this host does not serve it")               // the executor has no such service

@@ -1,11 +1,7 @@
 package router
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,6 +14,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 )
 
 // Peers are the other servers: their connections, and how they are asked for code of
@@ -111,24 +108,10 @@ func (p *Peers) Close() error {
 func fetchModule(ctx context.Context, from apiv1.WorkerClient, to *modules.Store, digest string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	stream, err := from.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
+	code, err := transfer.Fetch(ctx, from, digest)
 	if err != nil {
 		return err
 	}
-	var code bytes.Buffer
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		code.Write(chunk.GetData())
-	}
-	if got := modules.Digest(code.Bytes()); got != digest {
-		return fmt.Errorf("the server sent other bytes: %s", got)
-	}
-	_, err = to.Put(code.Bytes())
+	_, err = to.Put(code)
 	return err
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
@@ -541,18 +542,12 @@ func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 // fetchModule sends the code of a module from any partition, whether or not this server
 // owns that: a digest names the same bytes everywhere.
 func (r *Router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
-	const chunk = 1 << 20
 	for _, name := range r.View.Partitions {
 		code, err := r.Partitions[name].Code().Get(req.Digest)
 		if err != nil {
 			continue
 		}
-		for piece := range slices.Chunk(code, chunk) {
-			if err := stream.SendMsg(&apiv1.ModuleChunk{Data: piece}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return transfer.Send(code, func(chunk []byte) error { return stream.SendMsg(&apiv1.ModuleChunk{Data: chunk}) })
 	}
 	return status.Errorf(codes.NotFound, "this server has no module %s: ask the owner of its app", req.Digest)
 }

@@ -73,7 +73,7 @@ func (m *instruments) get(name string, kind runtime.MetricKind) (instrument, err
 		h, e := m.meter.Float64Histogram(full)
 		err, i.record = e, func(ctx context.Context, v float64, o metric.MeasurementOption) { h.Record(ctx, v, o) }
 	default:
-		err = fmt.Errorf("%w: metric %q has no kind", runtime.ErrInvalid, name)
+		err = fmt.Errorf("%w: metric %q has an unknown kind", runtime.ErrInvalid, name)
 	}
 	if err == nil {
 		m.byName[name] = i

@@ -51,9 +51,9 @@ func (n *Notice) Tell(needed bool) {
 
 var (
 	// errLeft ends the session of a host that is no longer needed.
-	errLeft = errors.New("the partition does not need this host now")
+	errLeft = errors.New("the host has no tasks of this partition now")
 	// errBack ends a session that was leaving when the host was needed again.
-	errBack = errors.New("the partition needs this host again")
+	errBack = errors.New("the host is needed again")
 )
 
 // awaitNeed waits until the host is needed, or holds a task or a result of the link.

@@ -276,7 +276,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	<-ctx.Done()
 	stop := w.drain()
-	w.settled()
+	w.awaitResults()
 	stop()
 	close(w.left)
 	w.executing.Wait()
@@ -442,12 +442,12 @@ func (w *Worker) drain() (stop func() bool) {
 // to other hosts; w.mu must be held.
 func (w *Worker) giveBackLocked(why, code string) {
 	for _, t := range w.queue.fresh() {
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code}, time.Now())
+		w.finishLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code}, time.Now())
 	}
 }
 
-// settled waits until every task has its result.
-func (w *Worker) settled() {
+// awaitResults waits until every task has its result.
+func (w *Worker) awaitResults() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.busy > 0 {
@@ -551,13 +551,13 @@ func (w *Worker) stopLocked(t *task, why error, code string) {
 		t.cancel(why)
 	default:
 		w.queue.remove(t)
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code}, time.Now())
+		w.finishLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code}, time.Now())
 	}
 }
 
-// settleLocked gives a task its result, at the approximate time doneAt; w.mu must be
+// finishLocked gives a task its result, at the approximate time doneAt; w.mu must be
 // held.
-func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
+func (w *Worker) finishLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 	r.Run, r.App, r.Attempt, r.Epoch = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch()
 	// A text that is not UTF-8 cannot be encoded: it would break this stream and all
 	// later ones.

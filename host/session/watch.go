@@ -75,6 +75,6 @@ func (w *Worker) recall(recalls []*apiv1.TaskCancel) {
 			continue
 		}
 		w.queue.remove(t)
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "the server took it back before the handler started", Code: "recalled"}, time.Now())
+		w.finishLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "the server took it back before the handler started", Code: "recalled"}, time.Now())
 	}
 }

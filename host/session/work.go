@@ -81,7 +81,7 @@ func (a *Attempt) Settle(r *apiv1.TaskResult) {
 		return
 	}
 	a.w.stuck++
-	a.settleLocked(r)
+	a.finishLocked(r)
 	if a.w.stuck == a.w.cfg.Slots {
 		a.w.giveBackLocked(allStuck, "host_stuck")
 	}
@@ -91,7 +91,7 @@ func (a *Attempt) Settle(r *apiv1.TaskResult) {
 // results.
 func (a *Attempt) Left() <-chan struct{} { return a.w.left }
 
-func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
+func (a *Attempt) finishLocked(r *apiv1.TaskResult) {
 	whole := time.Duration(r.DurationUs) * time.Microsecond
 	took := min(whole-a.slept(), time.Second) // one long task does not represent the others
 	if a.w.mean == 0 {
@@ -102,7 +102,7 @@ func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 		r.StartedMs = a.start.UnixMilli()
 	}
 	r.WaitedUs, r.SleptUs = a.waited.Microseconds(), a.slept().Microseconds()
-	a.w.settleLocked(a.t, r, a.start.Add(whole)) // approximate: reading the clock costs as much as all of this
+	a.w.finishLocked(a.t, r, a.start.Add(whole)) // approximate: reading the clock costs as much as all of this
 }
 
 // addRunnerLocked starts one more goroutine that executes tasks; w.mu must be held.
@@ -195,7 +195,7 @@ func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attem
 	now := time.Now()
 	age := w.age(now)
 	if r := t.tooLate(age); r != nil {
-		w.settleLocked(t, r, now)
+		w.finishLocked(t, r, now)
 		return nil
 	}
 	t.cancel = cancel
@@ -212,7 +212,7 @@ func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 		w.stuck--
 		w.signalLocked() // there is room again
 	} else {
-		a.settleLocked(r)
+		a.finishLocked(r)
 	}
 	w.mu.Unlock()
 	if w.cfg.Free != nil {

@@ -140,7 +140,7 @@ func (f *Fetcher) Fetch(ctx context.Context, i script.Interpreter) ([]byte, erro
 func (f *Fetcher) tarball(ctx context.Context, i script.Interpreter) (string, error) {
 	base, err := url.Parse(f.Registry)
 	if err != nil || (base.Scheme != "https" && base.Scheme != "http") || base.Host == "" {
-		return "", fmt.Errorf("%q is no URL of a registry: it begins with https://", f.Registry)
+		return "", fmt.Errorf("%q is not the URL of a registry: it must begin with https://", f.Registry)
 	}
 	// A scoped name is one segment of the path, so its slash is escaped.
 	target := strings.TrimSuffix(base.String(), "/") + "/" + url.PathEscape(i.Package)
@@ -165,7 +165,7 @@ func (f *Fetcher) tarball(ctx context.Context, i script.Interpreter) (string, er
 	}
 	where, err := base.Parse(version.Dist.Tarball)
 	if err != nil || (where.Scheme != "https" && where.Scheme != base.Scheme) {
-		return "", fmt.Errorf("fetch %s: the registry says it is at %.200q, which is no place to fetch from", i.Package, version.Dist.Tarball)
+		return "", fmt.Errorf("fetch %s: the registry says it is at %.200q, which cannot be fetched", i.Package, version.Dist.Tarball)
 	}
 	return where.String(), nil
 }

@@ -97,7 +97,7 @@ func TestFetchRefuses(t *testing.T) {
 		{"no package", document, []byte("<html>"), "not a gzipped tar"},
 		{"no such version", `{"versions":{}}`, good, "no version 1.2.3"},
 		{"no JSON", `<html>`, good, "not the JSON expected"},
-		{"a file of this machine", `{"versions":{"1.2.3":{"dist":{"tarball":"file:///etc/passwd"}}}}`, good, "no place to fetch from"},
+		{"a file of this machine", `{"versions":{"1.2.3":{"dist":{"tarball":"file:///etc/passwd"}}}}`, good, "which cannot be fetched"},
 		{"a broken link", `{"versions":{"1.2.3":{"dist":{"tarball":"/npm/other.tgz"}}}}`, good, "404"},
 	} {
 		server := registry(t, tt.document, tt.tarball)
@@ -108,7 +108,7 @@ func TestFetchRefuses(t *testing.T) {
 	}
 	for _, bad := range []string{"", "registry.example", "ftp://registry.example", "file:///tmp"} {
 		f := Fetcher{Registry: bad}
-		if _, err := f.Fetch(t.Context(), sample()); err == nil || !strings.Contains(err.Error(), "no URL of a registry") {
+		if _, err := f.Fetch(t.Context(), sample()); err == nil || !strings.Contains(err.Error(), "not the URL of a registry") {
 			t.Errorf("registry %q: %v", bad, err)
 		}
 	}

@@ -84,7 +84,7 @@ func (c *Client) client(reach class) *http.Client {
 				return fmt.Errorf("dial %s: %w", address, err)
 			}
 			if !reach.reaches(to.Addr()) {
-				return fmt.Errorf("%w: the name resolves to %s, which is not of the Internet", runtime.ErrNotGranted, to.Addr())
+				return fmt.Errorf("%w: the name resolves to %s, which is not a public address", runtime.ErrNotGranted, to.Addr())
 			}
 			return nil
 		},
@@ -257,7 +257,7 @@ func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Resp
 	}
 	reach := reachOf(grant, h.url)
 	if h.holdsSecret() && h.url.Scheme != "https" && reach == public {
-		return nil, fmt.Errorf("%w: a secret leaves over https only", runtime.ErrNotGranted)
+		return nil, fmt.Errorf("%w: secrets are sent over https only", runtime.ErrNotGranted)
 	}
 	if h.holdsSecret() && h.confined && h.to.Request(h.method, h.url) == nil {
 		return nil, fmt.Errorf("%w: no secret was granted for %.20s %.200s", runtime.ErrNotGranted, h.method, h.url.Scheme+"://"+h.url.Host+h.url.EscapedPath())

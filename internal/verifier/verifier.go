@@ -118,7 +118,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 		return sched.ModuleInfo{}, failed("%v", err)
 	}
 	if digest != a.Digest {
-		return sched.ModuleInfo{}, failed("the upload verifier looked at other bytes than those that came")
+		return sched.ModuleInfo{}, failed("the upload verifier checked other bytes than those that the server received")
 	}
 	return sched.ModuleInfo{
 		Digest: digest, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
@@ -188,10 +188,10 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	case noMemory(string(complaint.b)):
 		return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
 	}
-	return a, fmt.Errorf("module refused: looking at it ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
+	return a, fmt.Errorf("module refused: the check ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
 }
 
-var errWall = errors.New("the upload verifier's time is over")
+var errWall = errors.New("the upload verifier's time limit has passed")
 
 // over returns the error for an upload that reached a limit.
 func (g *Verifier) over(format string, args ...any) error {
@@ -297,8 +297,8 @@ func examineHere(ctx context.Context, code *modules.Upload, manifest string) (an
 // examine is the work of the verifier: it parses and validates an upload, checks its
 // manifest and, if compile is set, compiles it with the compiler of the hosts.
 func examine(ctx context.Context, code []byte, manifest string, compile bool) answer {
-	if len(code) > modules.MaxBytes {
-		return answer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
+	if err := modules.CheckSize(int64(len(code))); err != nil {
+		return answer{Refused: err.Error()}
 	}
 	packed, err := wasm.Pack(ctx, code, manifest)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestVerifier(t *testing.T) {
 		want           string // in the error; "": accepted
 	}{
 		{"greet", "", greet.Module, ""},
-		{"two manifests", `{"handlers":[{"name":"main"}]}`, wasm.AppendManifest(greet.Module, `{"handlers":[{"name":"main"}]}`), "was given a manifest besides"},
+		{"two manifests", `{"handlers":[{"name":"main"}]}`, wasm.AppendManifest(greet.Module, `{"handlers":[{"name":"main"}]}`), "there is a manifest beside it"},
 		{"a small one with a manifest", `{"handlers":[{"name":"main"}],"capabilities":{"http":["example.com"]}}`, busyModule(1, 1), ""},
 		{"a manifest that is none", `{`, busyModule(1, 1), "manifest is not the JSON expected"},
 		{"nothing", "", nil, "not WebAssembly"},

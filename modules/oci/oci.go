@@ -234,7 +234,7 @@ func Pull(ctx context.Context, from Place) (Artifact, error) {
 	switch from.kind {
 	case directory:
 		if _, err = os.Stat(filepath.Join(from.path, v1.ImageLayoutFile)); errors.Is(err, fs.ErrNotExist) {
-			return Artifact{}, fmt.Errorf("%s is no OCI layout: it has no file %s", from.path, v1.ImageLayoutFile)
+			return Artifact{}, fmt.Errorf("%s is not an OCI layout: it has no file %s", from.path, v1.ImageLayoutFile)
 		}
 		source, err = layout.NewFromFS(ctx, os.DirFS(from.path))
 	case archive:
@@ -286,7 +286,7 @@ func unpack(ctx context.Context, source oras.ReadOnlyTarget, tag string) (Artifa
 func fetch(ctx context.Context, source content.Fetcher, desc v1.Descriptor, limit int64) ([]byte, error) {
 	switch {
 	case desc.Size < 0 || desc.Size > limit:
-		return nil, fmt.Errorf("%s is said to be %d bytes, the limit is %d", desc.Digest, desc.Size, limit)
+		return nil, fmt.Errorf("%s has %d bytes according to its manifest, the limit is %d", desc.Digest, desc.Size, limit)
 	case desc.Digest.Validate() != nil || desc.Digest.Algorithm() != digest.SHA256:
 		return nil, fmt.Errorf("%.100q is not a digest that is accepted: want sha256", desc.Digest)
 	}
@@ -303,7 +303,7 @@ func readManifest(text []byte) (m v1.Manifest, layer v1.Descriptor, err error) {
 	}
 	i := slices.IndexFunc(m.Layers, isModule)
 	if i < 0 || slices.ContainsFunc(m.Layers[i+1:], isModule) {
-		return m, layer, fmt.Errorf("it has %d layers, and not one of them is of the type %s: it is no artifact of a WebAssembly module", len(m.Layers), LayerType)
+		return m, layer, fmt.Errorf("it has %d layers, and none of them is of the type %s: it is not an artifact of a WebAssembly module", len(m.Layers), LayerType)
 	}
 	return m, m.Layers[i], nil
 }

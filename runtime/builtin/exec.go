@@ -53,9 +53,9 @@ func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
 	for _, c := range commands {
 		switch {
 		case !commandName.MatchString(c.Name):
-			return nil, fmt.Errorf("command %q: that is no name: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", c.Name)
+			return nil, fmt.Errorf("command %q: the name is malformed: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", c.Name)
 		case e.commands[c.Name].Name != "":
-			return nil, fmt.Errorf("command %s is there twice", c.Name)
+			return nil, fmt.Errorf("command %s is listed twice", c.Name)
 		case !filepath.IsAbs(c.Path):
 			return nil, fmt.Errorf("command %s: path %q is not absolute", c.Name, c.Path)
 		case c.Grace < 0:
@@ -117,7 +117,7 @@ func (e *Exec) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runti
 
 func (c *Command) checkArgs(t *runtime.Task) error {
 	if len(t.Args) > 0 && !c.JobArgs {
-		return errors.New("it takes no arguments of jobs: its operator would have to allow them with job_args")
+		return errors.New("it takes no arguments of jobs: the operator of the host allows them with job_args")
 	}
 	for _, a := range t.Args {
 		if strings.ContainsRune(a, 0) {
@@ -147,7 +147,7 @@ func (c *Command) environment(t *runtime.Task) ([]string, error) {
 	}
 	for name, value := range t.Env {
 		if !slices.Contains(c.JobEnv, name) {
-			return nil, fmt.Errorf("a job may not set %q: its operator would have to allow it with job_env", name)
+			return nil, fmt.Errorf("a job may not set %q: the operator of the host allows it with job_env", name)
 		}
 		if strings.ContainsRune(value, 0) {
 			return nil, fmt.Errorf("the value of %q has a zero byte, which no program can be given", name)

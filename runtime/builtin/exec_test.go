@@ -329,12 +329,12 @@ func TestNewExecRefuses(t *testing.T) {
 	}
 	k := process.New()
 	for want, list := range map[string][]Command{
-		"that is no name": {{Name: "rm -rf", Path: exe}},
-		"twice":           {{Name: "a", Path: exe}, {Name: "a", Path: exe}},
-		"not absolute":    {{Name: "a", Path: "ls"}},
-		"is no program":   {{Name: "a", Path: t.TempDir()}},
-		"no such file":    {{Name: "a", Path: "/nowhere/at/all"}},
-		"negative":        {{Name: "a", Path: exe, Grace: -1}},
+		"the name is malformed": {{Name: "rm -rf", Path: exe}},
+		"twice":                 {{Name: "a", Path: exe}, {Name: "a", Path: exe}},
+		"not absolute":          {{Name: "a", Path: "ls"}},
+		"is no program":         {{Name: "a", Path: t.TempDir()}},
+		"no such file":          {{Name: "a", Path: "/nowhere/at/all"}},
+		"negative":              {{Name: "a", Path: exe, Grace: -1}},
 	} {
 		if _, err := NewExec(list, k); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -162,7 +162,7 @@ func (h *HTTP) notSent(ctx context.Context, t *runtime.Task, where string, err e
 	case errors.Is(cause, errDeadline):
 		return failed(runtime.TimedOut, codeDeadline, "%s: %v", where, cause)
 	case errors.Is(cause, errSlow):
-		return failed(runtime.Retryable, codeTimeout, "%s: no whole answer within %s", where, t.HTTP.Timeout)
+		return failed(runtime.Retryable, codeTimeout, "%s: no complete answer within %s", where, t.HTTP.Timeout)
 	case cause != nil:
 		return failed(runtime.Stopped, codeStopped, "%s: cancelled", where)
 	}

@@ -155,7 +155,7 @@ func Decode(text []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
+		return errors.New("there is text after the JSON value")
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (d *document) handlers() ([]Handler, error) {
 	for _, h := range d.Handlers {
 		switch {
 		case !plainName(h.Name) || slices.ContainsFunc(out, func(o Handler) bool { return o.Name == h.Name }):
-			return nil, fmt.Errorf("the manifest names the handler %.40q, which is empty, too long, not printable or there twice: give each its own name", h.Name)
+			return nil, fmt.Errorf("the manifest names the handler %.40q, which is empty, too long, not printable or listed twice: give each its own name", h.Name)
 		case h.TimeoutMs < 0 || h.TimeoutMs > maxTimeout:
 			return nil, fmt.Errorf("handler %.40q has the timeout_ms %d: want 1 to %d", h.Name, h.TimeoutMs, int64(maxTimeout))
 		case h.Fuel < 0:
@@ -242,7 +242,7 @@ func names(what string, list []string, ok func(string) bool) error {
 	}
 	for i, name := range list {
 		if !plainName(name) || !ok(name) || slices.Contains(list[:i], name) {
-			return fmt.Errorf("the manifest's %s has the entry %.60q, which is empty, too long, malformed or there twice", what, name)
+			return fmt.Errorf("the manifest's %s has the entry %.60q, which is empty, too long, malformed or listed twice", what, name)
 		}
 	}
 	return nil
@@ -313,7 +313,7 @@ func Check(g runtime.Grants) error {
 	}
 	for i, b := range g.KV {
 		if !plainName(b.Name) || slices.ContainsFunc(g.KV[:i], func(o runtime.Bucket) bool { return o.Name == b.Name }) {
-			return fmt.Errorf("kv has the bucket %.60q, which is empty, too long, malformed or there twice", b.Name)
+			return fmt.Errorf("kv has the bucket %.60q, which is empty, too long, malformed or listed twice", b.Name)
 		}
 	}
 	if err := names("secrets", g.Secrets, func(string) bool { return true }); err != nil {

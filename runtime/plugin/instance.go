@@ -320,8 +320,8 @@ func (s *starter) Start(ctx context.Context) (err error) {
 		stdout.ended()
 		stderr.ended()
 	}()
-	go stdout.read(handshake, i.kill, i.heard)
-	go stderr.read(nil, nil, i.heard)
+	go stdout.read(handshake, i.kill, i.receive)
+	go stderr.read(nil, nil, i.receive)
 	return nil
 }
 
@@ -399,9 +399,9 @@ func (s *starter) HostToPlugin(network, address string) (string, string, error) 
 	return network, address, nil
 }
 
-// heard receives a line of the program's output. The line belongs to the log of the only
+// receive takes a line of the program's output. The line belongs to the log of the only
 // task that the program runs, or to the log of the host.
-func (i *instance) heard(line []byte) {
+func (i *instance) receive(line []byte) {
 	i.mu.Lock()
 	i.words.Note(line)
 	i.mu.Unlock()
@@ -409,7 +409,7 @@ func (i *instance) heard(line []byte) {
 		c.log(runtime.LevelInfo, line)
 		return
 	}
-	i.p.heard(i.child.PID(), slog.LevelInfo, strings.ToValidUTF8(string(line), "\uFFFD"))
+	i.p.receive(i.child.PID(), slog.LevelInfo, strings.ToValidUTF8(string(line), "\uFFFD"))
 }
 
 // mark returns when this process has read all output that the program wrote before the
@@ -477,7 +477,7 @@ func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]
 	lines.Flush()
 }
 
-var errNoHandshake = errors.New("the first line of its standard output is no handshake: it has to be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE")
+var errNoHandshake = errors.New("the first line of its standard output is not a handshake: it must be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE")
 
 // checkHandshake refuses first lines that go-plugin accepts or explains badly. It
 // requires a certificate: without one, any program could talk to the plugin.
@@ -487,14 +487,14 @@ func checkHandshake(line string) error {
 		return fmt.Errorf("%w, and it is %.80q", errNoHandshake, line)
 	}
 	if len(parts) < 6 {
-		return errors.New("it shows no certificate: it has to answer the one in PLUGIN_CLIENT_CERT with its own, as the sixth part of its handshake")
+		return errors.New("it sends no certificate: it must answer the one in PLUGIN_CLIENT_CERT with its own, as the sixth part of its handshake")
 	}
 	der, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(parts[5], "="))
 	if err == nil {
 		_, err = x509.ParseCertificate(der)
 	}
 	if err != nil {
-		return fmt.Errorf("the sixth part of its handshake is no certificate in base64: %w", err)
+		return fmt.Errorf("the sixth part of its handshake is not a certificate in base64: %w", err)
 	}
 	return nil
 }

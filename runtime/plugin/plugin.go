@@ -63,7 +63,7 @@ var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 func (s *Spec) check() error {
 	switch {
 	case !pluginName.MatchString(s.Name):
-		return fmt.Errorf("plugin %q: that is no name: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", s.Name)
+		return fmt.Errorf("plugin %q: the name is malformed: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", s.Name)
 	case !filepath.IsAbs(s.Path):
 		return fmt.Errorf("plugin %s: path %q is not absolute", s.Name, s.Path)
 	case len(s.SHA256) == 0 && len(s.Keys) == 0:
@@ -104,7 +104,7 @@ func Open(cfg Config) (*Executor, error) {
 			return nil, err
 		}
 		if e.plugins[s.Name] != nil {
-			return nil, fmt.Errorf("plugin %s is there twice", s.Name)
+			return nil, fmt.Errorf("plugin %s is listed twice", s.Name)
 		}
 		s.Dir = cmp.Or(s.Dir, filepath.Dir(s.Path))
 		s.Processes = cmp.Or(s.Processes, 1)
@@ -113,7 +113,7 @@ func Open(cfg Config) (*Executor, error) {
 		s.HealthEvery = cmp.Or(s.HealthEvery, 5*time.Second)
 		e.plugins[s.Name] = &plugin{
 			spec: s, dir: cfg.Dir, keeper: cfg.Keeper, version: cfg.Version,
-			log: cfg.Logger.With("plugin", s.Name), changed: make(chan struct{}), hopeful: s.Processes,
+			log: cfg.Logger.With("plugin", s.Name), changed: make(chan struct{}), expected: s.Processes,
 			turned: e.turned,
 		}
 	}
@@ -233,14 +233,14 @@ type plugin struct {
 	log     *slog.Logger
 	said    throttle // bounds the lines of its programs in the log of the host
 
-	mu      sync.Mutex
-	ready   []*instance
-	changed chan struct{} // closed when an instance is ready or has room, if there are waiters
-	waiting int
-	hopeful int    // number of supervisors whose process runs, starts, or will start soon
-	down    error  // reason why there is no instance
-	up      bool   // see Executor.Up
-	turned  func() // called without mu after up has changed
+	mu       sync.Mutex
+	ready    []*instance
+	changed  chan struct{} // closed when an instance is ready or has room, if there are waiters
+	waiting  int
+	expected int    // number of supervisors whose process runs, starts, or will start soon
+	down     error  // reason why there is no instance
+	up       bool   // see Executor.Up
+	turned   func() // called without mu after up has changed
 }
 
 // take reserves room for one task and returns its instance, the one with the most room.
@@ -259,7 +259,7 @@ func (p *plugin) take(ctx context.Context) (*instance, error) {
 			p.mu.Unlock()
 			return best, nil
 		}
-		if len(p.ready) == 0 && p.hopeful == 0 {
+		if len(p.ready) == 0 && p.expected == 0 {
 			defer p.mu.Unlock()
 			return nil, p.down
 		}
@@ -296,8 +296,8 @@ func (p *plugin) changedLocked() {
 	}
 }
 
-// heard writes a line of a program that belongs to no run to the log of the host.
-func (p *plugin) heard(pid int, level slog.Level, line string) {
+// receive writes a line of a program that belongs to no run to the log of the host.
+func (p *plugin) receive(pid int, level slog.Level, line string) {
 	pass, dropped := p.said.pass(time.Now())
 	if dropped > 0 {
 		p.log.Warn("lines of a plugin were dropped: it wrote more than the host's log takes", "lines", dropped, "pid", pid)

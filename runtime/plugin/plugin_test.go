@@ -619,9 +619,9 @@ func TestNotStarting(t *testing.T) {
 	for as, want := range map[string]string{
 		"mute":      "it was not ready after",
 		"exits":     "cannot open the database",
-		"garbage":   `no handshake: it has to be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE, and it is "hello, I am no plugin\n"`,
-		"endless":   "the first line of its standard output is no handshake",
-		"nocert":    "the sixth part of its handshake is no certificate",
+		"garbage":   `not a handshake: it must be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE, and it is "hello, I am no plugin\n"`,
+		"endless":   "the first line of its standard output is not a handshake",
+		"nocert":    "the sixth part of its handshake is not a certificate",
 		"elsewhere": "192.0.2.1:80 is not of the loopback interface",
 		"socket":    "is not in the directory that PLUGIN_UNIX_SOCKET_DIR names",
 	} {
@@ -857,10 +857,10 @@ func TestAllow(t *testing.T) {
 		{"another digest", Spec{SHA256: []string{strings.Repeat("0", 64)}}, "its sha256 is " + digest},
 		{"signed", Spec{Keys: []ed25519.PublicKey{stranger, public}, Signature: "good.sig"}, ""},
 		{"another digest, but signed", Spec{SHA256: []string{strings.Repeat("0", 64)}, Keys: []ed25519.PublicKey{public}, Signature: "good.sig"}, ""},
-		{"by a stranger", Spec{Keys: []ed25519.PublicKey{public}, Signature: "other.sig"}, "no key of the plugin's keys"},
-		{"of an older program", Spec{Keys: []ed25519.PublicKey{public}, Signature: "older.sig"}, "no key of the plugin's keys"},
-		{"no base64", Spec{Keys: []ed25519.PublicKey{public}, Signature: "raw.sig"}, "is no signature"},
-		{"too short", Spec{Keys: []ed25519.PublicKey{public}, Signature: "short.sig"}, "is no signature"},
+		{"by a stranger", Spec{Keys: []ed25519.PublicKey{public}, Signature: "other.sig"}, "none of the plugin's keys"},
+		{"of an older program", Spec{Keys: []ed25519.PublicKey{public}, Signature: "older.sig"}, "none of the plugin's keys"},
+		{"no base64", Spec{Keys: []ed25519.PublicKey{public}, Signature: "raw.sig"}, "is not a signature"},
+		{"too short", Spec{Keys: []ed25519.PublicKey{public}, Signature: "short.sig"}, "is not a signature"},
 		{"no file", Spec{Keys: []ed25519.PublicKey{public}}, "program.sig"},
 	} {
 		s := tt.spec
@@ -895,14 +895,14 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Spec){
-		"that is no name":        func(s *Spec) { s.Name = "../x" },
-		"is not absolute":        func(s *Spec) { s.Path = "plugin" },
-		"give sha256":            func(s *Spec) { s.SHA256 = nil },
-		"is not 64 hex digits":   func(s *Spec) { s.SHA256 = []string{"abc"} },
-		"processes is -1":        func(s *Spec) { s.Processes = -1 },
-		"a time is negative":     func(s *Spec) { s.Grace = -1 },
-		"an ed25519 key has 32":  func(s *Spec) { s.Keys = []ed25519.PublicKey{{1}} },
-		"plugin self is there t": func(s *Spec) {},
+		"the name is malformed":   func(s *Spec) { s.Name = "../x" },
+		"is not absolute":         func(s *Spec) { s.Path = "plugin" },
+		"give sha256":             func(s *Spec) { s.SHA256 = nil },
+		"is not 64 hex digits":    func(s *Spec) { s.SHA256 = []string{"abc"} },
+		"processes is -1":         func(s *Spec) { s.Processes = -1 },
+		"a time is negative":      func(s *Spec) { s.Grace = -1 },
+		"an ed25519 key has 32":   func(s *Spec) { s.Keys = []ed25519.PublicKey{{1}} },
+		"plugin self is listed t": func(s *Spec) {},
 	} {
 		s := ok
 		change(&s)
@@ -930,7 +930,7 @@ func TestBackoff(t *testing.T) {
 	if !slices.Equal(waits, want) {
 		t.Errorf("got %v", waits)
 	}
-	if got := backoff(last, settled); got != firstBackoff {
+	if got := backoff(last, minLifetime); got != firstBackoff {
 		t.Errorf("after a minute of life: %s", got)
 	}
 }

@@ -234,7 +234,7 @@ func (s *stream) take(m *pluginv1.FromPlugin) {
 		if c := s.calls[l.Id]; c != nil {
 			c.logText(runtime.Level(min(max(l.Level, 0), int32(runtime.LevelError))), l.Text)
 		} else {
-			s.i.p.heard(s.i.child.PID(), slogLevels[min(max(l.Level, 0), int32(runtime.LevelError))], process.OneLine(l.Text))
+			s.i.p.receive(s.i.child.PID(), slogLevels[min(max(l.Level, 0), int32(runtime.LevelError))], process.OneLine(l.Text))
 		}
 	}
 	for _, p := range m.Progress {
@@ -394,7 +394,7 @@ func (i *instance) await(ctx context.Context, t *runtime.Task, c *call, sink run
 			ask(runtime.TimedOut, "deadline")
 		case <-patience:
 			// The end of the process fails this call and the others of the instance.
-			i.kill(fmt.Errorf("it was killed: run %s of job %s did not end within %s of being asked to", t.RunID, t.Job, i.p.spec.Grace))
+			i.kill(fmt.Errorf("it was killed: run %s of job %s did not end within %s after it was asked to", t.RunID, t.Job, i.p.spec.Grace))
 		}
 	}
 }

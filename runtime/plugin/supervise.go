@@ -13,9 +13,9 @@ import (
 const (
 	firstBackoff   = 100 * time.Millisecond
 	longestBackoff = 30 * time.Second
-	// settled is the lifetime after which a process counts as started successfully, so
+	// minLifetime is the lifetime after which a process counts as started successfully, so
 	// that backoff starts again with its shortest wait.
-	settled = time.Minute
+	minLifetime = time.Minute
 	// soon is the longest wait for a start during which tasks wait too. During a longer
 	// wait they fail, so that they can run on another host.
 	soon = 500 * time.Millisecond
@@ -24,7 +24,7 @@ const (
 // backoff returns the wait before the next start. last is the wait before the previous
 // start, and lived the lifetime of that process.
 func backoff(last, lived time.Duration) time.Duration {
-	if last == 0 || lived >= settled {
+	if last == 0 || lived >= minLifetime {
 		return firstBackoff
 	}
 	return min(2*last, longestBackoff)
@@ -73,9 +73,9 @@ func (p *plugin) pause(ctx context.Context, wait time.Duration) {
 
 func (p *plugin) hope(n int) {
 	p.mu.Lock()
-	p.hopeful += n
+	p.expected += n
 	p.changedLocked()
-	p.turn(p.up && (p.hopeful > 0 || len(p.ready) > 0))
+	p.turn(p.up && (p.expected > 0 || len(p.ready) > 0))
 }
 
 // turn sets whether the plugin is up. The caller must hold p.mu; turn unlocks it.
@@ -133,7 +133,7 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		answer, err := health.Check(check, &grpc_health_v1.HealthCheckRequest{Service: "plugin"})
 		cancel()
 		if err == nil && answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			err = fmt.Errorf("it says that it is %s", answer.Status)
+			err = fmt.Errorf("it reports the status %s", answer.Status)
 		}
 		if err == nil {
 			unhealthy = 0

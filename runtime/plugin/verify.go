@@ -73,14 +73,14 @@ func (s *Spec) allow(digest string) error {
 	}
 	signature, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text)))
 	if err != nil || len(signature) != ed25519.SignatureSize {
-		return fmt.Errorf("%s is no signature: want 64 bytes in base64", file)
+		return fmt.Errorf("%s is not a signature: want 64 bytes in base64", file)
 	}
 	for _, key := range s.Keys {
 		if len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed(digest), signature) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s (sha256 %s): no key of the plugin's keys has made the signature in %s", s.Path, digest, file)
+	return fmt.Errorf("%s (sha256 %s): none of the plugin's keys made the signature in %s", s.Path, digest, file)
 }
 
 // readSmall reads a file that must be small.

@@ -89,8 +89,8 @@ func (b *Budget) Full() bool { return b.full }
 // LastWords holds the line that most likely explains why a program ended: the first line
 // that reports a panic, or the last line that is not blank.
 type LastWords struct {
-	line    string
-	settled bool
+	line  string
+	final bool
 }
 
 // maxWords is the number of bytes that LastWords retains.
@@ -98,11 +98,11 @@ const maxWords = 300
 
 // Note considers one line of the output.
 func (w *LastWords) Note(line []byte) {
-	if w.settled || len(bytes.TrimSpace(line)) == 0 {
+	if w.final || len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
 	w.line = OneLine(string(line[:min(len(line), maxWords)]))
-	w.settled = bytes.HasPrefix(line, []byte("panic: ")) || bytes.HasPrefix(line, []byte("fatal error: "))
+	w.final = bytes.HasPrefix(line, []byte("panic: ")) || bytes.HasPrefix(line, []byte("fatal error: "))
 }
 
 func (w *LastWords) String() string { return w.line }

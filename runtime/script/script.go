@@ -131,7 +131,7 @@ func (s Script) check() error {
 	known, ok := ByDigest(s.Interpreter)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: its interpreter %.80q is none that this version can drive: pack it again with one of %s", ErrBad, s.Interpreter, names())
+		return fmt.Errorf("%w: its interpreter %.80q is not one that this version can run: pack it again with one of %s", ErrBad, s.Interpreter, names())
 	case known.Language != s.Language:
 		return fmt.Errorf("%w: it is written in %.40q and its interpreter runs %s", ErrBad, s.Language, known.Language)
 	case len(s.Files) > MaxFiles:
@@ -170,7 +170,7 @@ func checkName(name string) error {
 		name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "\\:\x00") ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f })
 	if bad {
-		return fmt.Errorf("%w: %.80q is no name for a file: use a relative path such as lib/text.js", ErrBad, name)
+		return fmt.Errorf("%w: %.80q is not the name of a file: use a relative path such as lib/text.js", ErrBad, name)
 	}
 	return nil
 }

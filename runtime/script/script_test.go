@@ -79,15 +79,15 @@ func TestUnpackRefuses(t *testing.T) {
 		{"no JSON", withSection(header, 0, Section, "main.js"), "not the JSON expected"},
 		{"more JSON", withSection(header, 0, Section, "{}{}"), "more than one JSON value"},
 		{"an unknown word", withSection(header, 0, Section, `{"language":"javascript","mian":"x"}`), "mian"},
-		{"an unknown interpreter", change(func(s *Script) { s.Interpreter = "sha256:00" }), "none that this version can drive"},
+		{"an unknown interpreter", change(func(s *Script) { s.Interpreter = "sha256:00" }), "not one that this version can run"},
 		{"another language", change(func(s *Script) { s.Interpreter = python.Digest }), "its interpreter runs python"},
 		{"no main", change(func(s *Script) { s.Main = "index.js" }), "not among its files"},
 		{"no files", change(func(s *Script) { s.Files = nil }), "not among its files"},
-		{"a path upwards", change(func(s *Script) { s.Files["../x.js"] = "" }), "no name for a file"},
-		{"an absolute path", change(func(s *Script) { s.Files["/x.js"] = "" }), "no name for a file"},
-		{"a path with two forms", change(func(s *Script) { s.Files["a//x.js"] = "" }), "no name for a file"},
-		{"a device of Windows", change(func(s *Script) { s.Files["c:x.js"] = "" }), "no name for a file"},
-		{"a line break", change(func(s *Script) { s.Files["a\nb.js"] = "" }), "no name for a file"},
+		{"a path upwards", change(func(s *Script) { s.Files["../x.js"] = "" }), "not the name of a file"},
+		{"an absolute path", change(func(s *Script) { s.Files["/x.js"] = "" }), "not the name of a file"},
+		{"a path with two forms", change(func(s *Script) { s.Files["a//x.js"] = "" }), "not the name of a file"},
+		{"a device of Windows", change(func(s *Script) { s.Files["c:x.js"] = "" }), "not the name of a file"},
+		{"a line break", change(func(s *Script) { s.Files["a\nb.js"] = "" }), "not the name of a file"},
 		{"a file that is a folder", change(func(s *Script) { s.Files["lib"] = "" }), "a file and a folder"},
 		{"too much text", change(func(s *Script) { s.Files["big.js"] = strings.Repeat("x", MaxBytes) }), "at most"},
 		{"too many files", change(func(s *Script) {
@@ -127,7 +127,7 @@ func TestInterpreters(t *testing.T) {
 			t.Errorf("%s is incomplete: %+v", i.Name(), i)
 		}
 		if seen[i.Digest] || seen[Ability(i.Digest)] {
-			t.Errorf("%s is there twice", i.Name())
+			t.Errorf("%s is listed twice", i.Name())
 		}
 		seen[i.Digest], seen[Ability(i.Digest)] = true, true
 		if got, ok := ByDigest(i.Digest); !ok || got != i {

@@ -230,7 +230,7 @@ func (b *besieged) accounted(t *testing.T) {
 		n++
 	}
 	p.mu.Unlock()
-	if used := b.engine.ration.used.Load(); used != waiting-n*instanceOverhead {
+	if used := b.engine.host.Memory.Used(); used != waiting-n*instanceOverhead {
 		t.Errorf("guests have %d bytes, those that wait %d", used, waiting-n*instanceOverhead)
 	}
 }

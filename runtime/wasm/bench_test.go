@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 )
 
 // silent is a sink that drops everything.
@@ -43,20 +45,20 @@ func BenchmarkWarm(b *testing.B) {
 	})
 }
 
-// BenchmarkCall measures only the guest's call, without the reset.
+// BenchmarkCall measures the begin of a task and the guest's call, without the reset.
 func BenchmarkCall(b *testing.B) {
 	e := newEngine(b, Config{})
 	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
 	m := e.module(digest)
 	task := runtime.Task{Digest: digest, Input: make([]byte, 64), Deadline: within(time.Hour)}
-	c := newCall(context.Background(), &task, silent{}, e.slots)
+	c := guest.NewCall(context.Background(), &task, silent{}, &e.host)
 	inst, err := e.reactor(c, m, defaultMemoryBytes)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		c.output = c.output[:0]
-		inst.arm(c, defaultStackBytes)
+		c.Begin(context.Background(), &task, silent{}, &e.host)
+		inst.arm(c, inspect.DefaultLimits().StackBytes)
 		inst.params[0] = 0
 		if err := inst.handle.CallWithStack(c, inst.params[:]); err != nil {
 			b.Fatal(err)
@@ -69,7 +71,7 @@ func BenchmarkReset(b *testing.B) {
 	e := newEngine(b, Config{})
 	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
 	task := runtime.Task{Digest: digest}
-	c := newCall(context.Background(), &task, silent{}, e.slots)
+	c := guest.NewCall(context.Background(), &task, silent{}, &e.host)
 	inst, err := e.reactor(c, e.module(digest), defaultMemoryBytes)
 	if err != nil {
 		b.Fatal(err)

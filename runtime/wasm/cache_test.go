@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 )
 
 // cacheFiles returns the size in bytes of each file of a compile cache.
@@ -50,10 +51,10 @@ func TestCompileCacheIsBounded(t *testing.T) {
 	load := func(e *Engine, name string) string {
 		t.Helper()
 		code := fixture(t, name)
-		if err := e.Load(ctx, digestOf(code), code); err != nil {
+		if err := e.Load(ctx, inspect.Digest(code), code); err != nil {
 			t.Fatal(err)
 		}
-		return digestOf(code)
+		return inspect.Digest(code)
 	}
 	finish := func(e *Engine) {
 		t.Helper()
@@ -123,11 +124,11 @@ func TestModulesThatShareCode(t *testing.T) {
 	one := fixture(t, "count")
 	two := append(append([]byte{}, one...), 0, 3, 1, 'x', 'y')
 	for _, code := range [][]byte{one, two} {
-		if err := e.Load(ctx, digestOf(code), code); err != nil {
+		if err := e.Load(ctx, inspect.Digest(code), code); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.Unload(ctx, digestOf(one)); err != nil {
+	if err := e.Unload(ctx, inspect.Digest(one)); err != nil {
 		t.Fatal(err)
 	}
 	e.evictor.Sweep()
@@ -135,7 +136,7 @@ func TestModulesThatShareCode(t *testing.T) {
 	if err != nil || len(compiled) != 1 {
 		t.Errorf("compiled are %v, %v; want one file, which the second module uses", compiled, err)
 	}
-	if err := e.Unload(ctx, digestOf(two)); err != nil {
+	if err := e.Unload(ctx, inspect.Digest(two)); err != nil {
 		t.Fatal(err)
 	}
 	e.evictor.Sweep()
@@ -145,7 +146,7 @@ func TestModulesThatShareCode(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, cacheVersion())); err != nil {
 		t.Errorf("the folder that the engine writes to is gone: %v", err)
 	}
-	if err := e.Load(ctx, digestOf(one), one); err != nil {
+	if err := e.Load(ctx, inspect.Digest(one), one); err != nil {
 		t.Errorf("after all was removed: %v", err)
 	}
 }

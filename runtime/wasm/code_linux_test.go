@@ -13,6 +13,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
 // machineCode returns the bytes and the number of mappings of the process that contain code
@@ -115,11 +116,11 @@ func TestStandInsAreGivenBack(t *testing.T) {
 		}
 		load(t, e, code)
 	}
-	if _, after := machineCode(t); after > before+5 || len(e.fillers.each) != 0 {
-		t.Errorf("%d pieces of code, %d after it was loaded 50 times more, and %d fillers", before, after, len(e.fillers.each))
+	if _, after := machineCode(t); after > before+5 || len(e.placeholders.each) != 0 {
+		t.Errorf("%d pieces of code, %d after it was loaded 50 times more, and %d fillers", before, after, len(e.placeholders.each))
 	}
-	c := newCall(context.Background(), &runtime.Task{Digest: digest}, &recorder{}, e.slots)
-	inst, err := e.instantiate(c, e.module(digest), defaultMemoryBytes)
+	c := guest.NewCall(context.Background(), &runtime.Task{Digest: digest}, &recorder{}, &e.host)
+	inst, err := e.instantiate(c, e.module(digest), defaultMemoryBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestStandInsAreGivenBack(t *testing.T) {
 	if _, err := inst.handle.Call(c, 0); err != nil {
 		t.Errorf("a task that was running: %v", err)
 	}
-	if want := []byte{0xcc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xcc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}; !slices.Equal(c.output, want) {
-		t.Errorf("it was answered % x", c.output)
+	if want := []byte{0xcc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xcc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}; !slices.Equal(c.Output(), want) {
+		t.Errorf("it was answered % x", c.Output())
 	}
 }

@@ -1,6 +1,13 @@
-// Package wasm runs tasks as WebAssembly: WASI commands and wheelwork reactors. It owns the
-// checks of uploads (Inspect), compilation (Load), the pool of instances and the host
-// functions. It is the only package that imports the engine, wazero.
+// Package wasm runs tasks as WebAssembly: WASI commands, wheelwork reactors and scripts. It
+// owns the engine with its loaded modules, the instances and their pool, and the calls of
+// handlers. It and the packages below it are the only ones that import the engine, wazero.
+//
+// The packages below it, from the bottom up: internal/binary and internal/meter read and
+// rewrite modules, internal/lines reads their line tables, internal/memory counts their
+// memory, internal/files has their files, internal/codecache stores their code,
+// internal/guest has the state of one call, internal/hostabi the functions that guests
+// import, internal/quickjs and internal/cpython the interpreters, and internal/inspect the
+// checks of uploads.
 //
 // No module runs as uploaded. Load parses it, bounds it and rewrites it with
 // internal/meter, so that a guest yields its thread within a fraction of a millisecond.

@@ -2,8 +2,6 @@ package wasm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,17 +11,19 @@ import (
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
-	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/codecache"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/memory"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/quickjs"
 )
 
 // engineVersion is part of the path of the compile cache: code compiled by another version
@@ -34,15 +34,8 @@ const engineVersion = "wazero-v1.12.0"
 const (
 	defaultPoolBytes   = 256 << 20
 	defaultCacheBytes  = 2 << 30
-	defaultMaxMemory   = 1 << 30
-	defaultStackBytes  = 16 << 20
 	maxStackBytes      = 50 << 20 // the engine itself ends a call at this limit
 	defaultMemoryBytes = 256 << 20
-	defaultOutputBytes = 1 << 20
-	defaultLogBytes    = 1 << 20
-	defaultLogLines    = 20_000
-	defaultLogRate     = 2000
-	defaultCalls       = 100_000
 )
 
 // ErrDigest means that the SHA-256 of a module's bytes differs from its digest.
@@ -90,12 +83,17 @@ func (c Config) withDefaults() Config {
 		c.Slots = 4 * goruntime.GOMAXPROCS(0)
 	}
 	if c.MaxMemoryBytes == 0 {
-		c.MaxMemoryBytes = defaultMaxMemory
+		c.MaxMemoryBytes = inspect.DefaultLimits().MemoryBytes
 	}
 	if c.StackBytes == 0 {
-		c.StackBytes = defaultStackBytes
+		c.StackBytes = inspect.DefaultLimits().StackBytes
 	}
 	return c
+}
+
+// limits returns the limits by which modules are rewritten.
+func (c Config) limits() inspect.Limits {
+	return inspect.Limits{StackBytes: c.StackBytes, MemoryBytes: c.MaxMemoryBytes}
 }
 
 func (c Config) validate() error {
@@ -118,14 +116,13 @@ type Engine struct {
 	cache     wazero.CompilationCache
 	rewritten codecache.Dir
 	evictor   *codecache.Evictor // bounds the files of cache and rewritten; nil: there are none
-	slots     chan struct{}      // holds a token for each guest that runs
 	pool      *pool
 	loads     singleflight.Group
-	calls     sync.Pool // of *call
-	hosts     hostModules
+	calls     sync.Pool  // of *guest.Call
+	host      guest.Host // what all calls share
+	imports   hostabi.Modules
 
-	fillers fillers
-	ration  ration
+	placeholders placeholders
 
 	mu      sync.RWMutex
 	modules map[string]*module     // by digest
@@ -136,29 +133,26 @@ type Engine struct {
 
 var _ runtime.Executor = (*Engine)(nil)
 
-// features are the Wasm features that guests may use: WebAssembly 2.0 and the later
-// features that compilers emit. Threads and exceptions are off, because the rewriter does
-// not support them.
-const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
-
 // New returns an engine. The caller must Close it.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg.withDefaults(), modules: make(map[string]*module)}
-	e.calls.New = func() any { return new(call) }
-	e.slots = make(chan struct{}, e.cfg.Slots)
+	e.calls.New = func() any { return new(guest.Call) }
 	e.pool = newPool(e.cfg.MaxPoolBytes)
-	e.ration.max, e.ration.spare = e.cfg.MaxTotalBytes, func() bool { return e.pool.spare(ctx) }
+	e.host = guest.Host{
+		Slots: make(chan struct{}, e.cfg.Slots), Services: e.cfg.Services,
+		Memory: memory.NewBudget(e.cfg.MaxTotalBytes, func() bool { return e.pool.spare(ctx) }),
+	}
 	if err := e.openCache(); err != nil {
 		return nil, err
 	}
 	e.rt = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
-		WithCoreFeatures(features).
-		WithMemoryLimitPages(pages(e.cfg.MaxMemoryBytes)).
+		WithCoreFeatures(inspect.Features).
+		WithMemoryLimitPages(e.cfg.limits().MemoryPages()).
 		WithCompilationCache(e.cache))
-	if err := e.hosts.instantiate(ctx, e.rt); err != nil {
+	if err := errors.Join(e.imports.Instantiate(ctx, e.rt), quickjs.Instantiate(ctx, e.rt)); err != nil {
 		return nil, errors.Join(fmt.Errorf("wasm: build host modules: %w", err), e.Close(ctx))
 	}
 	return e, nil
@@ -284,7 +278,7 @@ func (e *Engine) load(digest string, code []byte) error {
 		return err
 	}
 	defer end()
-	if digestOf(code) != digest {
+	if inspect.Digest(code) != digest {
 		return fmt.Errorf("load module %s: %w", digest, ErrDigest)
 	}
 	if _, err := scripts.Unpack(code); !errors.Is(err, scripts.ErrNotScript) {
@@ -294,23 +288,22 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	if err := e.fillers.take(context.Background()); err != nil {
+	if err := e.placeholders.take(context.Background()); err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.runs = p.Info.Kind == Reactor && slices.Contains(p.Info.Exports, abi.ExportRun)
-	m.files, err = e.evictor.Use(p.Sum, []string{e.rewritten.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
-		m.compiled, err = compile(e.rt, p.Code)
+	m.files, err = e.evictor.Use(p.Sum, []string{e.rewritten.Path(inspect.RewrittenName(digest, e.cfg.limits()))}, func() (err error) {
+		m.compiled, err = inspect.Compile(e.rt, p.Code)
 		return err
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("load module: %w", err), e.fillers.add(context.Background(), e.rt))
+		return errors.Join(fmt.Errorf("load module: %w", err), e.placeholders.add(context.Background(), e.rt))
 	}
 	if len(p.Info.Stubs) > 0 {
-		err = e.fillers.take(context.Background())
-	}
-	if err == nil {
-		m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs)
+		if err = e.placeholders.take(context.Background()); err == nil {
+			m.stubs, err = hostabi.InstantiateStubs(context.Background(), e.rt, p.Info.Stubs)
+		}
 	}
 	if err != nil {
 		e.evictor.Release(m.files)
@@ -325,60 +318,29 @@ func (e *Engine) load(digest string, code []byte) error {
 
 // rewrite returns the form of a module that is compiled, from the cache if it is there. A
 // failure to write to the cache only costs time.
-func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
-	opts := e.meterOptions()
-	name := rewrittenName(digest, opts)
+func (e *Engine) rewrite(digest string, code []byte) (inspect.Rewritten, error) {
+	name := inspect.RewrittenName(digest, e.cfg.limits())
 	if data, ok := e.rewritten.Get(name); ok {
-		if p, ok := decodeRewritten(data); ok {
+		if p, ok := inspect.DecodeRewritten(data); ok {
 			return p, nil
 		}
 	}
-	p, err := rewrite(code, opts)
+	p, err := inspect.Rewrite(code, e.cfg.limits())
 	if err != nil {
-		return rewritten{}, err
+		return inspect.Rewritten{}, err
 	}
-	if data, err := encodeRewritten(p); err == nil {
+	if data, err := p.Encode(); err == nil {
 		_ = e.rewritten.Put(name, data) // on failure the next start rewrites again
 	}
 	return p, nil
 }
 
-func (e *Engine) meterOptions() meter.Options {
-	return meterOptions(e.cfg)
-}
-
-func meterOptions(cfg Config) meter.Options {
-	return meter.Options{
-		StackBytes:    cfg.StackBytes,
-		MemoryPages:   pages(cfg.MaxMemoryBytes),
-		TableElements: binary.DefaultLimits().TableElements,
-		Writes:        writesOf,
-		Batch:         meter.Batch{Module: abi.ImportModule, Done: "job_done", Next: "job_next"},
+// closeCode releases the code of a module and of its stubs. Running tasks retain the code
+// that they use until they end.
+func (e *Engine) closeCode(ctx context.Context, m *module) error {
+	err := errors.Join(m.compiled.Close(ctx), e.placeholders.add(ctx, e.rt))
+	if m.stubs == nil {
+		return err
 	}
+	return errors.Join(err, m.stubs.Close(ctx), e.placeholders.add(ctx, e.rt))
 }
-
-// compile turns a panic of the compiler into an error: the code is untrusted, and a
-// compiler has more untested paths than a parser.
-func compile(rt wazero.Runtime, code []byte) (_ wazero.CompiledModule, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = refuse("the compiler failed: %v", r)
-		}
-	}()
-	// The background context is used because other callers may wait for the same
-	// compilation.
-	ctx := experimental.WithCompilationWorkers(context.Background(), goruntime.GOMAXPROCS(0))
-	compiled, err := rt.CompileModule(ctx, code)
-	if err != nil {
-		return nil, refuse("%s: build it again with a current compiler", oneLine(err.Error()))
-	}
-	return compiled, nil
-}
-
-func digestOf(code []byte) string {
-	sum := sha256.Sum256(code)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// pages returns the number of whole pages in the given number of bytes.
-func pages(bytes int64) uint32 { return uint32(bytes / binary.PageSize) }

@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -73,9 +74,9 @@ func FuzzRewrite(f *testing.F) {
 		f.Add(taker(rand.New(rand.NewPCG(seed, 0))))
 	}
 	ctx := context.Background()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(inspect.Features))
 	f.Cleanup(func() { rt.Close(ctx) })
-	opts := meterOptions(Config{}.withDefaults())
+	opts := inspect.DefaultLimits().Options()
 	opts.Marks = true
 	f.Fuzz(func(t *testing.T, code []byte) {
 		m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
@@ -123,33 +124,4 @@ func withoutCustoms(code []byte) []byte {
 		rest = rest[head+size:]
 	}
 	return out
-}
-
-// FuzzDecodeRewritten decodes files of the compile cache. An incomplete file must be
-// refused, and any other must be decoded to the same code after it is encoded again.
-func FuzzDecodeRewritten(f *testing.F) {
-	p, err := rewrite(assemble([]byte{0, 0x41, 0, 0x0b}), meterOptions(Config{}.withDefaults()))
-	if err != nil {
-		f.Fatal(err)
-	}
-	file, err := encodeRewritten(p)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(file)
-	f.Add(file[:len(file)-1])
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{', '}'})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, ok := decodeRewritten(data)
-		if !ok {
-			return
-		}
-		again, err := encodeRewritten(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if q, ok := decodeRewritten(again); !ok || string(q.Code) != string(p.Code) {
-			t.Fatal("it does not come back")
-		}
-	})
 }

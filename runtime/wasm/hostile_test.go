@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"fmt"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
 // Bounds of the cost of an attack. A limit that does not work exceeds them by far more than
@@ -197,7 +197,7 @@ func TestDeepRecursionEnds(t *testing.T) {
 	digest := load(t, e, withHandlers(fixture(t, "recursion"), "main", "wide"))
 	for _, handler := range []string{"main", "wide"} {
 		r := e.Run(context.Background(), runtime.Task{Digest: digest, Handler: handler, Deadline: within(10 * time.Second)}, &recorder{})
-		if r.Outcome != runtime.Retryable || r.Code != "call_depth" || r.Trace == "" || len(r.Trace) > maxTrace {
+		if r.Outcome != runtime.Retryable || r.Code != "call_depth" || r.Trace == "" || len(r.Trace) > guest.MaxTrace {
 			t.Errorf("%s: %+v", handler, r)
 		}
 	}
@@ -234,24 +234,6 @@ func TestLogFlood(t *testing.T) {
 	want := 1000 / (len(line) + 1)
 	if len(sink.lines) != want+1 || sink.lines[0] != line || sink.lines[want] != "log limit of 1000 bytes reached: the rest is dropped" {
 		t.Errorf("%d lines, the last %q; want %d and a marker", len(sink.lines), sink.lines[len(sink.lines)-1], want)
-	}
-}
-
-func TestLongLinesAreCut(t *testing.T) {
-	sink := &recorder{}
-	var l logWriter
-	l.begin(sink, &runtime.Limits{})
-	for range 5 {
-		l.Write(runtime.LevelInfo, []byte(strings.Repeat("x", maxLine/2+1)))
-	}
-	l.Write(runtime.LevelInfo, []byte("\n"+strings.Repeat("y", maxLine+3)+"\nend"))
-	l.Flush(runtime.LevelInfo)
-	var lens []int
-	for _, line := range sink.lines {
-		lens = append(lens, len(line))
-	}
-	if want := fmt.Sprint([]int{maxLine, maxLine, maxLine/2 + 5, maxLine, 3, 3}); fmt.Sprint(lens) != want {
-		t.Errorf("lengths %v, want %v", lens, want)
 	}
 }
 
@@ -359,7 +341,7 @@ func TestWaitingForASlotEnds(t *testing.T) {
 	run := hostModule(t, e)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan runtime.Result)
-	e.slots <- struct{}{} // as a running guest does
+	e.host.Slots <- struct{}{} // as a running guest does
 	if r, _ := run("echo", "x", func(task *runtime.Task) { task.Deadline = within(10 * time.Millisecond) }); r.Outcome != runtime.TimedOut {
 		t.Errorf("deadline while waiting: %+v", r)
 	}
@@ -368,5 +350,5 @@ func TestWaitingForASlotEnds(t *testing.T) {
 	if r := <-ended; r.Outcome != runtime.Stopped {
 		t.Errorf("cancelled while waiting: %+v", r)
 	}
-	<-e.slots
+	<-e.host.Slots
 }

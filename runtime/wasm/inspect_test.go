@@ -14,6 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 )
 
 func TestInspectDescribes(t *testing.T) {
@@ -27,7 +28,7 @@ func TestInspectDescribes(t *testing.T) {
 		Imports: []string{"wheelwork_v1.output_write"}, Exports: []string{"memory", "wheelwork_handle"},
 		ABI: []string{"wheelwork_v1"}, Needs: []string{"wheelwork_v1.0"}, MinMemoryBytes: 64 << 10,
 		Manifest: manifest.Manifest{Handlers: []manifest.Handler{{Name: "main"}, {Name: "fill"}}},
-		Size:     int64(len(code)), Digest: digestOf(code),
+		Size:     int64(len(code)), Digest: inspect.Digest(code),
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("reactor (-want +got):\n%s", diff)
@@ -87,7 +88,7 @@ func TestInspectRefuses(t *testing.T) {
 		{"table", fixture(t, "bigtable"), "elements of one table: 100000000, at most 131072 are accepted"},
 		{"manifest", withSection(loop, abi.ManifestSection, "{"), "the manifest is not the JSON expected"},
 		{"no handlers", withSection(loop, abi.ManifestSection, `{"handlers":[]}`), "names 0 handlers"},
-		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long, not printable or there twice`},
+		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long, not printable or listed twice`},
 		{"types", assemble([]byte{0, 0x42, 0, 0x0b}), "type"},
 	}
 	for _, tt := range tests {
@@ -134,7 +135,7 @@ func TestLoadChecksTheDigest(t *testing.T) {
 	if !errors.Is(err, ErrDigest) {
 		t.Errorf("error = %v", err)
 	}
-	if err := e.Load(context.Background(), digestOf([]byte("x")), []byte("x")); !errors.Is(err, ErrInvalidModule) {
+	if err := e.Load(context.Background(), inspect.Digest([]byte("x")), []byte("x")); !errors.Is(err, ErrInvalidModule) {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -142,7 +143,7 @@ func TestLoadChecksTheDigest(t *testing.T) {
 func TestLoadTwiceAndAtOnce(t *testing.T) {
 	e := newEngine(t, Config{CacheDir: t.TempDir()})
 	code := fixture(t, "host")
-	digest := digestOf(code)
+	digest := inspect.Digest(code)
 	if e.Loaded(digest) {
 		t.Fatal("loaded before Load")
 	}

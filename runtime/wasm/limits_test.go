@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
 func TestLogLinesAreLimited(t *testing.T) {
@@ -75,17 +76,17 @@ func TestErrorsOfServicesAreLogged(t *testing.T) {
 
 // TestClocksAreCoarse checks the resolution of the guests' clocks.
 func TestClocksAreCoarse(t *testing.T) {
-	wall, _ := coarseWall()
-	if wall == 0 || coarse()%int64(time.Millisecond) != 0 {
-		t.Errorf("wall clock %d, steady clock %d", wall, coarse())
+	wall, _ := guest.Walltime()
+	if wall == 0 || guest.Nanotime()%int64(time.Millisecond) != 0 {
+		t.Errorf("wall clock %d, steady clock %d", wall, guest.Nanotime())
 	}
-	_, nsec := coarseWall()
+	_, nsec := guest.Walltime()
 	if nsec%int32(time.Millisecond) != 0 {
 		t.Errorf("wall clock has %d ns", nsec)
 	}
 	last := int64(0)
 	for range 1000 {
-		now := coarse()
+		now := guest.Nanotime()
 		if now < last {
 			t.Fatal("the steady clock went back")
 		}

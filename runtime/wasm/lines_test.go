@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
 // linesHandlers describes the functions of testdata/lines.c, by index, and the traces of
@@ -39,7 +39,7 @@ func TestTracesNameLines(t *testing.T) {
 			digest := load(t, e, code)
 			for _, h := range linesHandlers {
 				r := e.Run(context.Background(), runtime.Task{Digest: digest, Handler: h.name}, &recorder{})
-				if r.Code != codeTrap || r.Error != h.error {
+				if r.Code != guest.CodeTrap || r.Error != h.error {
 					t.Errorf("%s %s: %+v, want %s", file, h.name, r, h.error)
 				}
 				if got := frames(r.Trace); !slices.Equal(got, h.trace) {
@@ -132,7 +132,7 @@ func TestBrokenLinesAreNoReason(t *testing.T) {
 		code := bytes.Clone(whole)
 		code[at] ^= 0xff
 		r := e.Run(context.Background(), runtime.Task{Digest: load(t, e, code)}, &recorder{})
-		if r.Code != codeTrap || !strings.Contains(r.Trace, "\t.divide(i32) i32\n") || strings.Contains(r.Trace, "0x") {
+		if r.Code != guest.CodeTrap || !strings.Contains(r.Trace, "\t.divide(i32) i32\n") || strings.Contains(r.Trace, "0x") {
 			t.Errorf("byte %d of the line table is broken: %+v", at-begin, r)
 		}
 		if got := frames(r.Trace); !slices.Equal(got, linesHandlers[0].trace) {
@@ -141,15 +141,6 @@ func TestBrokenLinesAreNoReason(t *testing.T) {
 	}
 	if lost == 0 {
 		t.Error("no byte of the line table matters")
-	}
-}
-
-// TestATraceWithoutLinesNamesNoPlaces checks that code offsets without a known line are
-// removed from a trace.
-func TestATraceWithoutLinesNamesNoPlaces(t *testing.T) {
-	err := errors.New("wasm error: x\nwasm stack trace:\n\t.f()\n\t\t0x1f: wheelwork\n\t.g()\n\t\t0xfffffffffffffffff: wheelwork\n\t.h()")
-	if got, want := new(call).trace(err), "wasm stack trace:\n\t.f()\n\t.g()\n\t.h()"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 )
 
 func TestWithManifest(t *testing.T) {
@@ -90,7 +91,7 @@ func TestPack(t *testing.T) {
 func TestOptionalImports(t *testing.T) {
 	e := newEngine(t, Config{})
 	plain := fixture(t, "optional")
-	if err := e.Load(context.Background(), digestOf(plain), plain); err == nil || !strings.Contains(err.Error(), "wheelwork_v1.telepathy, which is not served") {
+	if err := e.Load(context.Background(), inspect.Digest(plain), plain); err == nil || !strings.Contains(err.Error(), "wheelwork_v1.telepathy, which is not served") {
 		t.Errorf("without a manifest: %v", err)
 	}
 	one := withSection(plain, abi.ManifestSection, `{"optional":["telepathy"]}`)

@@ -8,7 +8,7 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// program writes the body of a random function (param i32 i32 i32). Locals 0 to 2 hold
+// program writes the body of a random function (param i32 i32 api.ValueTypeI32). Locals 0 to 2 hold
 // addresses below 64 KiB. Local 3 counts down the iterations of all loops. Local 4 holds an
 // address minus 64 KiB, and the lower half of local 5 holds an address.
 type program struct {

@@ -18,14 +18,18 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/oneline"
 )
 
 // pair holds the plain and the metered form of a module.
 type pair struct {
 	rt             wazero.Runtime
 	plain, metered api.Module
-	call           *call
+	call           *guest.Call
 	marks          *marks // of the metered form; nil: none
 	code           []byte // of the metered form
 }
@@ -34,14 +38,14 @@ type pair struct {
 func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	t.Helper()
 	task := runtime.Task{Deadline: within(time.Minute)}
-	c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
+	c := guest.NewCall(context.Background(), &task, &recorder{}, &guest.Host{Slots: make(chan struct{}, 1)})
 	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	parsed, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 	if err != nil {
 		return pair{}, false
 	}
 	plain, err := rt.InstantiateWithConfig(c, code, cfg)
-	opts := meterOptions(Config{}.withDefaults())
+	opts := inspect.DefaultLimits().Options()
 	opts.Marks = true
 	rewritten := meter.Rewrite(parsed, opts)
 	metered, meteredErr := rt.InstantiateWithConfig(c, rewritten.Code, cfg)
@@ -87,16 +91,19 @@ func (p pair) checkMarks(t *testing.T, name string, before []byte) {
 	}
 }
 
+// tooDeep is the engine's error for a guest that the host ended because of its stack.
+const tooDeep = "calls are nested too deep for the stack: look for a recursion without end"
+
 // trapped is the prefix in the description of a call that did not return.
 const trapped = "trap: "
 
 // invoke calls an export of one form and describes its result.
 func (p pair) invoke(m api.Module, name string, args []uint64) string {
-	p.call.cause = nil
+	p.call.Begin(context.Background(), p.call.Task, &recorder{}, &guest.Host{}) // forgets the end of the last call
 	results, err := m.ExportedFunction(name).Call(p.call, args...)
 	if err != nil {
-		text := strings.TrimPrefix(oneLine(err.Error()), "wasm error: ")
-		return trapped + strings.Replace(text, errCallDepth.Error()+" (recovered by wazero)", "stack overflow", 1)
+		text := strings.TrimPrefix(oneline.First(err.Error()), "wasm error: ")
+		return trapped + strings.Replace(text, tooDeep+" (recovered by wazero)", "stack overflow", 1)
 	}
 	return fmt.Sprint(results)
 }
@@ -108,9 +115,9 @@ func (p pair) budget() api.MutableGlobal {
 func specRuntime(t *testing.T) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(features))
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(inspect.Features))
 	t.Cleanup(func() { rt.Close(ctx) })
-	if err := instantiateMeter(ctx, rt); err != nil {
+	if err := hostabi.InstantiateMeter(ctx, rt); err != nil {
 		t.Fatal(err)
 	}
 	return rt
@@ -242,24 +249,24 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 		}
 		for _, arg := range []uint64{0, 1, 5, 0xff} {
 			args := slices.Repeat([]uint64{arg}, len(def.ParamTypes()))
-			p.call.deadline = now() + moment(100*time.Millisecond)
+			p.call.Task.Deadline = within(100 * time.Millisecond)
 			before := p.memory()
 			metered := p.invoke(p.metered, name, args)
 			if !strings.HasPrefix(metered, trapped) {
 				p.checkMarks(t, name, before)
 			}
-			if strings.Contains(metered, errDeadline.Error()) {
+			if strings.Contains(metered, overdue) {
 				return calls // the plain form would never return
 			}
 			calls++
 			if plain := p.invoke(p.plain, name, args); plain != metered {
 				t.Errorf("%s(%d): plain %s, metered %s", name, arg, plain, metered)
 			}
-			if _, left := meter.SplitBudget(p.budget().Get()); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
-				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, defaultStackBytes)
+			if _, left := meter.SplitBudget(p.budget().Get()); left != inspect.DefaultLimits().StackBytes && !strings.HasPrefix(metered, trapped) {
+				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, inspect.DefaultLimits().StackBytes)
 			}
 			if strings.HasPrefix(metered, trapped) { // as its host would discard it
-				p.budget().Set(meter.Budget(0, defaultStackBytes))
+				p.budget().Set(meter.Budget(0, inspect.DefaultLimits().StackBytes))
 			}
 		}
 	}
@@ -332,7 +339,7 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	}
 	for _, n := range []uint64{1, 10, 1000} {
 		const full = 1 << 30
-		p.budget().Set(meter.Budget(full, defaultStackBytes))
+		p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 		if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 			t.Fatal(got)
 		}
@@ -358,7 +365,7 @@ func TestChargeOfBytes(t *testing.T) {
 		}
 		for _, n := range []uint64{0, 4, chunk - 4, chunk, chunk + 4, 3 * chunk, 5*chunk + 400} {
 			const full = 1 << 30
-			p.budget().Set(meter.Budget(full, defaultStackBytes))
+			p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 			if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 				t.Fatal(got)
 			}
@@ -389,7 +396,7 @@ func TestChargesOfCallees(t *testing.T) {
 		{"deep", 12, 233 * 8, 233 * 60}, // it is called 233 times
 	} {
 		const full = 1 << 30
-		p.budget().Set(meter.Budget(full, defaultStackBytes))
+		p.budget().Set(meter.Budget(full, inspect.DefaultLimits().StackBytes))
 		if got := p.invoke(p.metered, tt.name, []uint64{tt.arg}); got != "[0]" {
 			t.Fatal(got)
 		}
@@ -397,8 +404,8 @@ func TestChargesOfCallees(t *testing.T) {
 		if charged := uint64(full - left); charged < tt.least || charged > tt.most {
 			t.Errorf("%s cost %d units, want %d to %d", tt.name, charged, tt.least, tt.most)
 		}
-		if stack != defaultStackBytes {
-			t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, defaultStackBytes)
+		if stack != inspect.DefaultLimits().StackBytes {
+			t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits().StackBytes)
 		}
 	}
 }
@@ -428,7 +435,7 @@ func TestFuelDoesNotDependOnSlices(t *testing.T) {
 		var used []int64
 		for _, slice := range []int64{1 << 30, 1000, 7, 1} {
 			ctx := context.Background()
-			rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(features))
+			rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(inspect.Features))
 			granted, ticks := slice, 0
 			_, err := rt.NewHostModuleBuilder(meter.HostModule).NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, s []uint64) {
 				left, stack := meter.SplitBudget(s[0])
@@ -438,22 +445,22 @@ func TestFuelDoesNotDependOnSlices(t *testing.T) {
 				granted += slice - int64(left)
 				ticks++
 				s[0] = meter.Budget(int32(slice), stack)
-			}), []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).Instantiate(ctx)
+			}), []api.ValueType{api.ValueTypeI64}, []api.ValueType{api.ValueTypeI64}).Export(meter.TickName).Instantiate(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			mod, err := rt.Instantiate(ctx, meter.Rewrite(parsed(t, tt.code), meterOptions(Config{}.withDefaults())).Code)
+			mod, err := rt.Instantiate(ctx, meter.Rewrite(parsed(t, tt.code), inspect.DefaultLimits().Options()).Code)
 			if err != nil {
 				t.Fatal(err)
 			}
 			budget := mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
-			budget.Set(meter.Budget(int32(slice), defaultStackBytes))
+			budget.Set(meter.Budget(int32(slice), inspect.DefaultLimits().StackBytes))
 			if _, err := mod.ExportedFunction(tt.name).Call(ctx, tt.arg); err != nil {
 				t.Fatal(err)
 			}
 			left, stack := meter.SplitBudget(budget.Get())
-			if stack != defaultStackBytes {
-				t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, defaultStackBytes)
+			if stack != inspect.DefaultLimits().StackBytes {
+				t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, inspect.DefaultLimits().StackBytes)
 			}
 			if slice == 1 && ticks < int(tt.arg) {
 				t.Errorf("%s asked %d times", tt.name, ticks)

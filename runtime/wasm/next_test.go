@@ -13,6 +13,8 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -99,7 +101,7 @@ func (w *witness) next() uint64 {
 	w.note("next %v", w.open)
 	switch {
 	case w.open:
-		return result(-28)
+		return api.EncodeI32(-28)
 	case w.left == 0:
 		return 2
 	}
@@ -120,9 +122,9 @@ func (w *witness) done(status int32) {
 func (w *witness) run(t *testing.T, code []byte) []string {
 	t.Helper()
 	ctx := context.Background()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(inspect.Features))
 	defer rt.Close(ctx)
-	one, wide := []api.ValueType{i32}, []api.ValueType{i64}
+	one, wide := []api.ValueType{api.ValueTypeI32}, []api.ValueType{api.ValueTypeI64}
 	host := func(module, name string, params, results []api.ValueType, f api.GoFunc) wazero.HostFunctionBuilder {
 		return rt.NewHostModuleBuilder(module).NewFunctionBuilder().WithGoFunction(f, params, results).WithName(name)
 	}
@@ -152,12 +154,12 @@ func (w *witness) run(t *testing.T, code []byte) []string {
 			w.done(int32(s[0]))
 		}
 		s[0] = w.next()
-	}), []api.ValueType{i64, i64}, one).Export(meter.NextName))
+	}), []api.ValueType{api.ValueTypeI64, api.ValueTypeI64}, one).Export(meter.NextName))
 	mod, err := rt.Instantiate(ctx, code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	budget().Set(meter.Budget(100, defaultStackBytes))
+	budget().Set(meter.Budget(100, inspect.DefaultLimits().StackBytes))
 	_, err = mod.ExportedFunction("wheelwork_run").Call(ctx, 0)
 	if taken := mod.ExportedGlobal(meter.BatchGlobal); taken != nil && taken.Get() >= meter.TaskEnded && w.open {
 		w.done(int32(taken.Get()))
@@ -180,7 +182,7 @@ func TestAHostSeesTheSameOfATaker(t *testing.T) {
 	seen := map[string]int{}
 	for range 400 {
 		m := parsed(t, taker(r))
-		opts := meterOptions(Config{}.withDefaults())
+		opts := inspect.DefaultLimits().Options()
 		opts.Marks = r.IntN(2) == 0
 		now := (&witness{left: 3}).run(t, meter.Rewrite(m, opts).Code)
 		opts.Batch = meter.Batch{}
@@ -245,13 +247,13 @@ func TestTheEndOfATaskIsHeard(t *testing.T) {
 				}
 				e.RunBatch(items)
 				first := items[0].Result
-				if first.Outcome != runtime.Permanent || first.Code != codeStatus || first.Error != "the handler returned status 2" {
+				if first.Outcome != runtime.Permanent || first.Code != guest.CodeStatus || first.Error != "the handler returned status 2" {
 					t.Errorf("a %s guest that %s: %+v", reuse, name, first)
 				}
 				if name == "never ends" {
 					continue
 				}
-				if second, third := items[1].Result, items[2].Result; second.Code != codeStatus || third.Outcome != runtime.Succeeded {
+				if second, third := items[1].Result, items[2].Result; second.Code != guest.CodeStatus || third.Outcome != runtime.Succeeded {
 					t.Errorf("a %s guest that %s: then %+v and %+v", reuse, name, second, third)
 				}
 			}

@@ -209,3 +209,16 @@ func closeAll(ctx context.Context, instances []*instance) error {
 	}
 	return errors.Join(errs...)
 }
+
+// spare closes the instance that has been idle longest; false: there is none.
+func (p *pool) spare(ctx context.Context) bool {
+	p.mu.Lock()
+	if p.oldest == nil {
+		p.mu.Unlock()
+		return false
+	}
+	inst := p.evict()
+	p.mu.Unlock()
+	_ = inst.close(ctx) // frees memory; it has no error to tell
+	return true
+}

@@ -295,27 +295,3 @@ func addressSpace(t *testing.T) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
-
-// TestProgressIsNotHeldBackBySleep reports progress twice in a row and then sleeps. The
-// second report must reach the sink before the sleep, not after it.
-func TestProgressIsNotHeldBackBySleep(t *testing.T) {
-	sink := &recorder{}
-	ctx, cancel := context.WithCancel(context.Background())
-	c := newCall(ctx, &runtime.Task{}, sink, make(chan struct{}, 1))
-	if err := c.acquireSlot(); err != nil {
-		t.Fatal(err)
-	}
-	c.progress.set(1, 3, nil)
-	c.progress.set(2, 3, nil)
-	cancel()
-	func() {
-		defer func() { recover() }() // the host ends a sleeping guest by a panic
-		c.sleep(time.Hour)
-	}()
-	if c.cause != errStopped {
-		t.Errorf("sleep ended with %v", c.cause)
-	}
-	if diff := cmp.Diff([]step{{1, 3, ""}, {2, 3, ""}}, sink.progress, cmp.AllowUnexported(step{})); diff != "" {
-		t.Errorf("progress (-want +got):\n%s", diff)
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -141,30 +142,6 @@ func TestALineMayLieBehindTheMemory(t *testing.T) {
 	}
 }
 
-// TestEveryServedFunctionHasItsWritesListed keeps the fast path: after a call of a function
-// that is not listed the whole memory is compared.
-func TestEveryServedFunctionHasItsWritesListed(t *testing.T) {
-	for _, f := range hostFunctions() {
-		listed, ok := hostWrites[f.name]
-		if !ok {
-			t.Errorf("hostWrites does not say where %s writes", f.name)
-		}
-		for _, w := range listed {
-			if f.params[w.Ptr] != i32 || w.Len >= 0 && f.params[w.Len] != i32 {
-				t.Errorf("%s: the parameters of %+v are no pointer and length", f.name, w)
-			}
-		}
-	}
-	served := wasiFunctions()
-	for name, listed := range wasiWrites {
-		for _, w := range listed {
-			if params := served[name].Params; w.Ptr >= len(params) || w.Len >= len(params) || params[w.Ptr] != i32 {
-				t.Errorf("%s has no parameters %+v", name, w)
-			}
-		}
-	}
-}
-
 // counting returns a reactor that counts the calls of its instance, in memory and in a
 // global, and returns the count.
 func counting(t *testing.T, manifest string) []byte {
@@ -236,7 +213,7 @@ func TestUnload(t *testing.T) {
 	e.Run(ctx, runtime.Task{Digest: digest}, &recorder{})
 	m := e.module(digest)
 	task := runtime.Task{Digest: digest}
-	running, err := e.reactor(newCall(ctx, &task, &recorder{}, e.slots), m, defaultMemoryBytes)
+	running, err := e.reactor(guest.NewCall(ctx, &task, &recorder{}, &e.host), m, defaultMemoryBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,21 +273,6 @@ func TestFuel(t *testing.T) {
 	}
 	if r := run(0); r.Outcome != runtime.Succeeded {
 		t.Errorf("without a limit: %+v", r)
-	}
-}
-
-func TestGrantPaysDebts(t *testing.T) {
-	c := &call{attempt: attempt{fuel: 1000}}
-	c.slice = 100
-	total := int64(0)
-	for _, debt := range []int64{0, 30, 0, 700} {
-		total += int64(c.grant(100, debt)) + debt
-	}
-	if total != 1000 || c.fuel != 0 {
-		t.Errorf("granted %d of 1000, %d are left", total, c.fuel)
-	}
-	if left := c.grant(100, 0); left != 0 {
-		t.Errorf("granted %d of nothing", left)
 	}
 }
 

@@ -8,53 +8,22 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
-	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
-)
-
-// The kinds of modules for scripts.
-const (
-	Script      Kind = "script"      // source text and the digest of its interpreter
-	Interpreter Kind = "interpreter" // runs scripts; not usable by itself
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/cpython"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/quickjs"
 )
 
 // codeScript is the result code of a script that cannot be started, for example because of
 // a syntax error.
 const codeScript = "script"
 
-// inspectScript describes a script; ok is false when the module is not a script.
-func inspectScript(code []byte, info *Info) (ok bool, err error) {
-	s, err := scripts.Unpack(code)
-	switch {
-	case errors.Is(err, scripts.ErrNotScript):
-		return false, nil
-	case err != nil:
-		return true, refuse("%v", err)
-	}
-	info.Kind, info.Interpreter = Script, s.Interpreter
-	if err := fits(info); err != nil {
-		return true, err
-	}
-	info.Handlers, info.Needs = info.handlers(), []string{scripts.Ability(s.Interpreter)}
-	return true, nil
-}
-
-// inspectInterpreter adds the functions of an interpreter's driver to served; ok is false
-// when the module is not a known interpreter.
-func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool) {
-	known, ok := scripts.ByDigest(info.Digest)
-	if ok && known.Language == scripts.JavaScript {
-		for _, f := range quickFunctions() {
-			served[quickModule+"."+f.name] = binary.FuncType{Params: f.params, Results: f.results}
-		}
-	}
-	return ok
-}
-
 // loadScript prepares a script to run. Its interpreter must be loaded; otherwise the error
 // is a *runtime.NeedsError with the digest of the interpreter.
 func (e *Engine) loadScript(digest string, code []byte) error {
-	_, info, err := inspect(code)
+	info, err := inspect.Describe(code)
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
@@ -102,14 +71,8 @@ func (e *Engine) scriptsOf(interpreter string) (digests []string) {
 	return digests
 }
 
-// scriptError is an error of a script that prevents its start, or that the script cannot
-// catch.
-type scriptError struct{ text, trace string }
-
-func (e *scriptError) Error() string { return e.text }
-
 // runScript runs a handler of a script.
-func (e *Engine) runScript(c *call, m *module, limit int64) runtime.Result {
+func (e *Engine) runScript(c *guest.Call, m *module, limit int64) runtime.Result {
 	if m.script.Language == scripts.Python {
 		return e.runPython(c, m, limit)
 	}
@@ -118,53 +81,81 @@ func (e *Engine) runScript(c *call, m *module, limit int64) runtime.Result {
 
 // runQuick runs a handler in JavaScript. Its instance is reused, like a reactor's, if the
 // call returns normally.
-func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
+func (e *Engine) runQuick(c *guest.Call, m *module, limit int64) runtime.Result {
 	inst, err := e.reactor(c, m, limit)
 	if err != nil {
-		return c.scriptResult(err, "the script cannot be started: ")
+		return scriptResult(c, err, "the script cannot be started: ")
 	}
 	inst.arm(c, e.cfg.StackBytes)
-	start := c.sliceStart
-	status, err := inst.quick.run(c, inst, handlerName(c.task))
-	took := time.Duration(now() - start)
+	start := c.Seen()
+	status, err := inst.quick.Run(c, guest.HandlerName(c.Task))
+	took := time.Duration(guest.Now() - start)
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown
-		r = c.scriptResult(err, "")
+		r = scriptResult(c, err, "")
 	} else {
 		e.recycle(c, inst)
-		r = c.statusResult(status)
+		r = c.StatusResult(status)
 	}
 	r.Duration = took
 	return r
 }
 
+// runPython runs a handler in Python in a new instance.
+func (e *Engine) runPython(c *guest.Call, m *module, limit int64) runtime.Result {
+	start := time.Now()
+	files, unmount, err := e.mount(c)
+	if err != nil {
+		return guest.Failed(runtime.HostError, guest.CodeFiles, "%v", err)
+	}
+	defer unmount()
+	if files == nil {
+		files = wazero.NewFSConfig()
+	}
+	bridge := cpython.NewBridge(c)
+	c.Interpreter = bridge
+	inst, err := e.instantiate(c, m, limit, cpython.Mount(files, m.script))
+	if err != nil {
+		return c.NotStarted(err)
+	}
+	defer inst.close(c) //nolint:errcheck // frees memory; it has no error to tell
+	inst.arm(c, e.cfg.StackBytes)
+	_, err = inst.mod.ExportedFunction(abi.ExportStart).Call(c)
+	r := c.CommandResult(err)
+	if status, ok := bridge.Status(); ok && r.Outcome == runtime.Succeeded {
+		r = c.StatusResult(status)
+	}
+	r.Duration = time.Since(start)
+	return r
+}
+
 // scriptResult distinguishes an error in a script from other failures of the guest.
-func (c *call) scriptResult(err error, when string) runtime.Result {
-	var bad *scriptError
-	if c.cause == nil && errors.As(err, &bad) {
-		r := failed(runtime.Permanent, codeScript, "%s%s", when, bad.text)
-		r.Trace = bad.trace
+func scriptResult(c *guest.Call, err error, when string) runtime.Result {
+	var bad *quickjs.Error
+	if c.Cause() == nil && errors.As(err, &bad) {
+		r := guest.Failed(runtime.Permanent, codeScript, "%s%s", when, bad.Text)
+		r.Trace = bad.Trace
 		return r
 	}
-	return c.notStarted(err)
+	return c.NotStarted(err)
 }
 
 // startScript loads the script in a new instance of its interpreter.
-func (e *Engine) startScript(c *call, inst *instance) error {
+func (e *Engine) startScript(c *guest.Call, inst *instance) error {
 	if inst.module.script == nil {
 		return nil
 	}
-	c.starting = true
-	defer func() { c.starting = false }()
+	defer c.Initialize()()
 	inst.arm(c, e.cfg.StackBytes)
-	return inst.quick.start(c, inst)
+	return inst.quick.Start(c)
 }
 
 // scriptConfig returns the environment of the interpreter of a script.
-func (inst *instance) scriptConfig(cfg wazero.ModuleConfig, t *runtime.Task) wazero.ModuleConfig {
-	if inst.module.script.Language == scripts.Python {
-		return inst.pythonConfig(cfg, t)
+func (inst *instance) scriptConfig(cfg wazero.ModuleConfig) wazero.ModuleConfig {
+	s := inst.module.script
+	if s.Language == scripts.Python {
+		return inst.call.Interpreter.(*cpython.Bridge).Config(cfg, s, guest.HandlerName(inst.call.Task))
 	}
 	return cfg.WithStdout(logStream{inst})
 }

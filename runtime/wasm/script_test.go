@@ -2,18 +2,14 @@ package wasm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
 // interpreted loads the interpreter of a language, or skips the test.
@@ -84,6 +81,9 @@ func runner(t testing.TB, e *Engine, language string, files ...string) func(inpu
 	}
 }
 
+// overdue is the error of a task that was ended at its deadline.
+const overdue = "the handler did not end before its deadline"
+
 func soon(t *runtime.Task) { t.Deadline = within(200 * time.Millisecond) }
 
 const javascript = `
@@ -128,13 +128,13 @@ func TestJavaScript(t *testing.T) {
 		{input: "json", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte(`{"a":[1,null,"é"]}`)}},
 		{input: "keep", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("kept")}},
 		{input: "find", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("undefinedundefinedundefined")}},
-		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
-		{input: "promises", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
+		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: guest.CodeDeadline, Error: overdue}},
+		{input: "promises", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: guest.CodeDeadline, Error: overdue}},
 		{input: "recursion", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "RangeError: Maximum call stack size exceeded"}},
 		{input: "memory", change: func(t *runtime.Task) { t.Limits.MemoryBytes = 16 << 20 }, want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "InternalError: out of memory"}},
 		{input: "never", want: runtime.Result{Outcome: runtime.Permanent, Code: codeScript, Error: "a promise will never be settled: nothing that it waits for goes on"}},
 		{input: "throw", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "a text"}},
-		{input: "big", want: runtime.Result{Outcome: runtime.Permanent, Code: codeOutputLimit, Error: "the output exceeds its limit of 1048576 bytes: write less or raise the limit"}},
+		{input: "big", want: runtime.Result{Outcome: runtime.Permanent, Code: guest.CodeOutputLimit, Error: "the output exceeds its limit of 1048576 bytes: write less or raise the limit"}},
 		{input: "Bob", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Bob1")}}, // after all that
 	} {
 		var change []func(*runtime.Task)
@@ -155,7 +155,7 @@ func TestJavaScript(t *testing.T) {
 	if string(first.Output) == string(second.Output) {
 		t.Errorf("Math.random gave %s in two tasks", first.Output)
 	}
-	if r, _ := run("", func(t *runtime.Task) { t.Handler = "other" }); r.Outcome != runtime.Permanent || r.Code != codeNoHandler {
+	if r, _ := run("", func(t *runtime.Task) { t.Handler = "other" }); r.Outcome != runtime.Permanent || r.Code != guest.CodeNoHandler {
 		t.Errorf("a handler that the manifest does not name: %+v", r)
 	}
 }
@@ -271,7 +271,7 @@ export function main() { host("progress", NaN, Infinity, "x"); host("fail", 1e30
 		},
 	})
 	r = e.Run(context.Background(), runtime.Task{Digest: load(t, e, code), Deadline: within(20 * time.Second)}, &recorder{})
-	if r.Outcome != runtime.Retryable || r.Code != codeMisuse || !strings.Contains(r.Error, "outside the memory") {
+	if r.Outcome != runtime.Retryable || r.Code != guest.CodeMisuse || !strings.Contains(r.Error, "outside the memory") {
 		t.Errorf("result = %+v", r)
 	}
 }
@@ -344,17 +344,17 @@ func TestPython(t *testing.T) {
 	}{
 		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}},
 		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}},
-		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
+		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: guest.CodeDeadline, Error: overdue}},
 		{input: "recursion", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "RecursionError: maximum recursion depth exceeded"}},
 		{input: "memory", change: func(t *runtime.Task) { t.Limits.MemoryBytes = 32 << 20 }, want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "MemoryError:"}},
-		{input: "exit", want: runtime.Result{Outcome: runtime.Permanent, Code: codeExit, Error: "exit code 65", ExitCode: 65}},
+		{input: "exit", want: runtime.Result{Outcome: runtime.Permanent, Code: guest.CodeExit, Error: "exit code 65", ExitCode: 65}},
 		{input: "print", want: runtime.Result{Outcome: runtime.Succeeded}},
 		{input: "write", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
 		{input: "outside", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
 		{input: "socket", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
 		{input: "no answer", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("b''")}},
-		{input: "stdout", want: runtime.Result{Outcome: runtime.Retryable, Code: codeMisuse, Error: "trap: a request of 4294967295 bytes came on standard output, which is the SDK's: print writes to the log"}},
-		{input: "bad request", want: runtime.Result{Outcome: runtime.Retryable, Code: codeMisuse, Error: "trap: a request on standard output is not what the SDK writes"}},
+		{input: "stdout", want: runtime.Result{Outcome: runtime.Retryable, Code: guest.CodeMisuse, Error: "trap: the SDK uses standard output, and a request of 4294967295 bytes came there: print writes to the log"}},
+		{input: "bad request", want: runtime.Result{Outcome: runtime.Retryable, Code: guest.CodeMisuse, Error: "trap: a request on standard output is not what the SDK writes"}},
 	} {
 		var change []func(*runtime.Task)
 		if tt.change != nil {
@@ -451,118 +451,7 @@ func TestInterpreterIsNoHandler(t *testing.T) {
 	interpreted(t, e, scripts.JavaScript)
 	known, _ := scripts.ByLanguage(scripts.JavaScript)
 	r := e.Run(context.Background(), runtime.Task{Module: "i", Digest: known.Digest}, &recorder{})
-	if r.Outcome != runtime.Permanent || r.Code != codeNoHandler {
+	if r.Outcome != runtime.Permanent || r.Code != guest.CodeNoHandler {
 		t.Errorf("result = %+v", r)
-	}
-}
-
-// TestSourceFS checks the file system of scripts with the standard library's test.
-func TestSourceFS(t *testing.T) {
-	files := sourceFS{"main.py": "x = 1\n", "lib/a.py": "", "lib/deep/b.py": "y", "lib.py": "z"}
-	if err := fstest.TestFS(files, "main.py", "lib/a.py", "lib/deep/b.py", "lib.py"); err != nil {
-		t.Error(err)
-	}
-	if _, err := fs.Stat(files, "li"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a part of a name: %v", err)
-	}
-}
-
-// FuzzBridge writes arbitrary bytes to the stream of the Python SDK. The host must answer
-// them, or end the guest for a misuse.
-func FuzzBridge(f *testing.F) {
-	request := func(name string, args ...string) []byte {
-		body := append([]byte{byte(len(name))}, name...)
-		body = append(body, byte(len(args)))
-		for _, a := range args {
-			body = append(body, a...)
-		}
-		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
-	}
-	f.Add(request("input_len"), 3)
-	f.Add(request("input_read", "i\x00\x00\x00\x00\x00\x00\x00\x00", "o\x04\x00\x00\x00"), 1)
-	f.Add(request("log", "i\x01\x00\x00\x00\x00\x00\x00\x00", "b\x02\x00\x00\x00hi"), 100)
-	f.Add(request("param_get", "b\x03\x00\x00\x00job", "o\x08\x00\x00\x00"), 7)
-	f.Add(request("done", "i\x02\x00\x00\x00\x00\x00\x00\x00"), 5)
-	f.Add(request("metric_add", "b\x01\x00\x00\x00m", "i\x00\x00\x00\x00\x00\x00\x00\x00", "f\x00\x00\x00\x00\x00\x00\xf0\x3f"), 9)
-	f.Add(request("kv_get", "b\x01\x00\x00\x00b", "b\x01\x00\x00\x00k", "o\x08\x00\x00\x00", "p\x08\x00\x00\x00"), 9)
-	f.Fuzz(func(t *testing.T, data []byte, piece int) {
-		task := runtime.Task{Input: []byte("input"), Job: "settle"}
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // calls that wait, such as sleep, end at once
-		c := newCall(ctx, &task, &recorder{}, make(chan struct{}, 1))
-		c.slots <- struct{}{}
-		c.hasSlot = true
-		b := &bridge{c: c}
-		defer func() {
-			if r := recover(); r != nil && (c.cause == nil || r != any(c.cause)) {
-				panic(r) // the panic is not the host's way to end the guest
-			}
-		}()
-		piece = max(1, min(piece, len(data)))
-		for len(data) > 0 {
-			n := min(piece, len(data))
-			if _, err := b.Write(data[:n]); err != nil {
-				t.Fatal(err)
-			}
-			data = data[n:]
-			if answer, err := io.ReadAll(b); err != nil || len(answer) > 0 && len(answer) < 8 {
-				t.Fatalf("answer of %d bytes: %v", len(answer), err)
-			}
-		}
-	})
-}
-
-// TestBridge checks requests with their answers, and requests that end the guest.
-func TestBridge(t *testing.T) {
-	serve := func(request []byte) (answer []byte, ended string, b *bridge) {
-		task := runtime.Task{Input: []byte("input"), Job: "settle"}
-		c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
-		b = &bridge{c: c}
-		defer func() {
-			if r := recover(); r != nil {
-				ended = fmt.Sprint(r)
-			}
-		}()
-		if _, err := b.Write(request); err != nil {
-			t.Fatal(err)
-		}
-		answer, _ = io.ReadAll(b)
-		return answer, "", b
-	}
-	const one, zero = "i\x01\x00\x00\x00\x00\x00\x00\x00", "i\x00\x00\x00\x00\x00\x00\x00\x00"
-	for _, tt := range []struct {
-		name, request, answer, ended string
-	}{
-		{"a number", "\x09input_len\x00", "\x05\x00\x00\x00\x00\x00\x00\x00", ""},
-		{"a buffer", "\x0ainput_read\x02" + one + "o\x03\x00\x00\x00", "\x04\x00\x00\x00\x00\x00\x00\x00npu", ""},
-		{"an error", "\x09param_get\x02b\x01\x00\x00\x00xo\x01\x00\x00\x00", "\xd4\xff\xff\xff\xff\xff\xff\xff\x00", ""},
-		{"a pointer alone", "\x0ainput_read\x03" + zero + "p\x03\x00\x00\x00" + "i\x03\x00\x00\x00\x00\x00\x00\x00", "\x05\x00\x00\x00\x00\x00\x00\x00inp", ""},
-		{"the end", "\x04done\x01" + one, "\x00\x00\x00\x00\x00\x00\x00\x00", ""},
-		{"no such function", "\x04open\x00", "", `no function "open" with 0 parameters`},
-		{"too few parameters", "\x0ainput_read\x01" + one, "", `no function "input_read" with 1 parameters`},
-		{"too many parameters", "\x09input_len\x01" + one, "", `no function "input_len" with 1 parameters`},
-		{"the end of nothing", "\x04done\x00", "", "done has 1 parameter"},
-		{"a tag that is none", "\x09input_len\x01x", "", "not what the SDK writes"},
-		{"an argument cut off", "\x03log\x02" + one + "b\x09\x00\x00\x00hi", "", "not what the SDK writes"},
-		{"more than its arguments", "\x09input_len\x00rest", "", "not what the SDK writes"},
-		{"too many arguments", "\x03log\x14" + strings.Repeat(one, 20), "", "not what the SDK writes"},
-		{"a buffer beyond measure", "\x0ainput_read\x02" + one + "o\xff\xff\xff\xff", "", "not what the SDK writes"},
-		{"a pointer of its own", "\x0ainput_read\x03" + zero + zero + "i\xff\xff\xff\xff\x00\x00\x00\x00", "", "outside the memory"},
-		{"nothing", "", "", "not what the SDK writes"},
-	} {
-		request := append(binary.LittleEndian.AppendUint32(nil, uint32(len(tt.request))), tt.request...)
-		answer, ended, b := serve(request)
-		if string(answer) != tt.answer || (tt.ended == "") != (ended == "") || !strings.Contains(ended, tt.ended) {
-			t.Errorf("%s: answer %q, ended %q; want %q, %q", tt.name, answer, ended, tt.answer, tt.ended)
-		}
-		if tt.name == "the end" && (b == nil || !b.done || b.status != 1) {
-			t.Errorf("the end: %+v", b)
-		}
-	}
-	if _, ended, _ := serve(binary.LittleEndian.AppendUint32(nil, maxRequest+1)); !strings.Contains(ended, "print writes to the log") {
-		t.Errorf("a request beyond measure: %q", ended)
-	}
-	if answer, ended, _ := serve([]byte{9, 0, 0}); len(answer) > 0 || ended != "" {
-		t.Errorf("a part of a request: %q, %q", answer, ended)
 	}
 }

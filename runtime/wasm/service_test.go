@@ -1,10 +1,8 @@
 package wasm
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +14,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/local"
-	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
 )
 
 // A script is an input of the fixture script: calls, and the memory that they use. See
@@ -29,6 +28,13 @@ type script struct {
 	calls [][10]uint64
 	data  []byte
 }
+
+// Bounds of the host functions.
+const (
+	maxName    = 1 << 10 // bytes
+	maxValue   = 1 << 20 // bytes
+	maxHandles = 16
+)
 
 const (
 	scriptBase = 4096
@@ -71,7 +77,7 @@ func (s *script) op(number uint64, args ...uint64) int {
 // length, an int by a buffer of that size.
 func (s *script) call(name string, args ...any) int {
 	s.t.Helper()
-	at := slices.IndexFunc(hostFunctions(), func(f hostFunction) bool { return f.name == name })
+	at := slices.IndexFunc(hostabi.Functions(), func(f hostabi.Function) bool { return f.Name == name })
 	if at < 0 {
 		s.t.Fatalf("no function %s", name)
 	}
@@ -92,7 +98,7 @@ func (s *script) call(name string, args ...any) int {
 			s.t.Fatalf("argument %v", a)
 		}
 	}
-	if want := len(hostFunctions()[at].params); len(numbers) != want {
+	if want := len(hostabi.Functions()[at].Params); len(numbers) != want {
 		s.t.Fatalf("%s takes %d numbers, not %d", name, want, len(numbers))
 	}
 	return s.op(uint64(at), numbers...)
@@ -217,7 +223,7 @@ func TestKeysAndValues(t *testing.T) {
 	if d.result(empty) <= 0 {
 		t.Errorf("an empty value: %d", d.result(empty))
 	}
-	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments make no sense: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
+	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments are invalid: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
 		t.Errorf("log %q, want %q", d.sink.lines, want)
 	}
 }
@@ -322,9 +328,6 @@ func TestMap(t *testing.T) {
 	p.play(s) // another attempt maps the same inputs
 	if got := fmt.Sprintf("%q", services.Parts("shop", "r1")); got != `["a" "" "ccc" "d"]` {
 		t.Errorf("parts %s", got)
-	}
-	if inputs, ok := splitInputs(make([]byte, 40*maxMapInputs)); !ok || len(inputs) != maxMapInputs+1 {
-		t.Errorf("a list that is far too long was read to %d inputs, %v", len(inputs), ok)
 	}
 }
 
@@ -681,9 +684,9 @@ func TestPointersAreChecked(t *testing.T) {
 	p.task.Grants = everything()
 	const end = 4 * 65536
 	checked := 0
-	for at, f := range hostFunctions() {
-		for i := 0; i+1 < len(f.params); i++ {
-			if f.params[i] != i32 || f.params[i+1] != i32 {
+	for at, f := range hostabi.Functions() {
+		for i := 0; i+1 < len(f.Params); i++ {
+			if f.Params[i] != api.ValueTypeI32 || f.Params[i+1] != api.ValueTypeI32 {
 				continue
 			}
 			for _, r := range [][2]uint64{{end, 1}, {end - 1, 2}, {0xffffffff, 1}, {0xffffffff, 0xffffffff}, {1, 0xffffffff}} {
@@ -692,11 +695,11 @@ func TestPointersAreChecked(t *testing.T) {
 				for k := range args {
 					args[k] = scriptData
 				}
-				for k := 1; k < len(f.params); k++ {
+				for k := 1; k < len(f.Params); k++ {
 					args[k] = 1
 				}
-				for k := range f.params { // the ranges before it are valid
-					if k+1 < len(f.params) && f.params[k] == i32 && f.params[k+1] == i32 {
+				for k := range f.Params { // the ranges before it are valid
+					if k+1 < len(f.Params) && f.Params[k] == api.ValueTypeI32 && f.Params[k+1] == api.ValueTypeI32 {
 						args[k], args[k+1] = scriptData, 1
 					}
 				}
@@ -709,7 +712,7 @@ func TestPointersAreChecked(t *testing.T) {
 				case d.Outcome == runtime.Retryable && d.Code == "host_call" && strings.Contains(d.Error, "outside the memory"):
 					checked++
 				default:
-					t.Errorf("%s with %x at %d: %+v", f.name, r, i, d.Result)
+					t.Errorf("%s with %x at %d: %+v", f.Name, r, i, d.Result)
 				}
 			}
 		}
@@ -728,8 +731,8 @@ func FuzzCalls(f *testing.F) {
 	p := newPlayer(f, Config{Services: &local.Services{}})
 	p.task.Grants = everything()
 	f.Fuzz(func(t *testing.T, op uint8, a, b, c, d, e, g, h uint64, data []byte) {
-		number := int(op) % len(hostFunctions())
-		if name := hostFunctions()[number].name; name == "sleep" || len(data) > 64<<10 {
+		number := int(op) % len(hostabi.Functions())
+		if name := hostabi.Functions()[number].Name; name == "sleep" || len(data) > 64<<10 {
 			return
 		}
 		s := newScript(t)
@@ -738,46 +741,7 @@ func FuzzCalls(f *testing.F) {
 		s.op(uint64(number), a, b, c, d, e, g, h)
 		r := p.play(s)
 		if r.Outcome != runtime.Succeeded && r.Code != "host_call" && r.Code != "output_limit" {
-			t.Errorf("%s: %+v", hostFunctions()[number].name, r.Result)
-		}
-	})
-}
-
-func FuzzSplitInputs(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0, 7, 0, 0, 0, 0})
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		inputs, ok := splitInputs(data)
-		if !ok {
-			return
-		}
-		var again []byte
-		for _, in := range inputs {
-			again = append(binary.LittleEndian.AppendUint32(again, uint32(len(in))), in...)
-		}
-		if !bytes.HasPrefix(data, again) || len(inputs) <= maxMapInputs && len(again) != len(data) {
-			t.Errorf("%x was read as %x", data, inputs)
-		}
-	})
-}
-
-func FuzzRequestHead(f *testing.F) {
-	f.Add([]byte(`{"method":"POST","url":"https://api.example/","headers":{"A":"x","B":["y"]}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var head, again requestHead
-		if manifest.Decode(text, &head) != nil {
-			return
-		}
-		written, err := json.Marshal(struct {
-			Method  string            `json:"method"`
-			URL     string            `json:"url"`
-			Headers map[string]values `json:"headers"`
-		}(head))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := manifest.Decode(written, &again); err != nil || cmp.Diff(head, again) != "" {
-			t.Errorf("%q written as %s: %v", text, written, err)
+			t.Errorf("%s: %+v", hostabi.Functions()[number].Name, r.Result)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func TestGrowingAgainAndAgain(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 	}
-	if n, used := idle(e), e.ration.used.Load(); n != 0 || used != 0 {
+	if n, used := idle(e), e.host.Memory.Used(); n != 0 || used != 0 {
 		t.Errorf("%d instances wait whose memory grew, and %d bytes are taken", n, used)
 	}
 }

@@ -3,8 +3,6 @@ package wasm
 import (
 	"context"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
@@ -27,51 +25,6 @@ func (l *lender) Wake(ctx context.Context) {
 	l.woken++
 	if l.onWake != nil {
 		l.onWake(ctx)
-	}
-}
-
-// TestLongSleepsLendTheSlot checks that the host's slot is free during a sleep of over 50
-// ms, unless the host refuses or half of the guests' memory is used. The guest must then
-// wait until it has a slot again, but not beyond its deadline.
-func TestLongSleepsLendTheSlot(t *testing.T) {
-	never := func(ctx context.Context) { <-ctx.Done() }
-	for _, c := range []struct {
-		name   string
-		d      time.Duration
-		full   bool
-		used   int64 // of 100 bytes
-		onWake func(context.Context)
-		asked  int
-		woken  int
-		took   time.Duration
-		cause  error
-	}{
-		{name: "short", d: 50 * time.Millisecond, took: 50 * time.Millisecond},
-		{name: "long", d: 51 * time.Millisecond, asked: 1, woken: 1, took: 51 * time.Millisecond},
-		{name: "half of the memory", d: time.Second, used: 50, asked: 1, woken: 1, took: time.Second},
-		{name: "more of it", d: time.Second, used: 51, took: time.Second},
-		{name: "refused", d: time.Second, full: true, asked: 1, took: time.Second},
-		{name: "no slot before the deadline", d: time.Second, onWake: never, asked: 1, woken: 1, took: 3 * time.Second, cause: errDeadline},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sink := &lender{full: c.full, asked: make(chan struct{}, 1), onWake: c.onWake}
-				start := time.Now()
-				x := newCall(t.Context(), &runtime.Task{Deadline: start.Add(3 * time.Second)}, sink, make(chan struct{}, 1))
-				x.ration = &ration{max: 100}
-				x.ration.used.Store(c.used)
-				if err := x.acquireSlot(); err != nil {
-					t.Fatal(err)
-				}
-				func() {
-					defer func() { recover() }() // the host ends a guest by a panic
-					x.sleep(c.d)
-				}()
-				if n := len(sink.asked); n != c.asked || sink.woken != c.woken || time.Since(start) != c.took || x.cause != c.cause {
-					t.Errorf("asked %d times, woken %d times, after %v, ended because of %v", n, sink.woken, time.Since(start), x.cause)
-				}
-			})
-		})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/inspect"
 )
 
 // fixture reads a module of testdata.
@@ -61,7 +62,7 @@ func newEngine(t testing.TB, cfg Config) *Engine {
 // load loads a module and returns its digest.
 func load(t testing.TB, e *Engine, code []byte) string {
 	t.Helper()
-	digest := digestOf(code)
+	digest := inspect.Digest(code)
 	if err := e.Load(context.Background(), digest, code); err != nil {
 		t.Fatal(err)
 	}
@@ -154,14 +155,14 @@ func TestCloseWaitsForLoads(t *testing.T) {
 	code := fixture(t, "count")
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := e.Load(ended, digestOf(code), code); err != nil && !errors.Is(err, context.Canceled) {
+	if err := e.Load(ended, inspect.Digest(code), code); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if err := e.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	other := fixture(t, "loop")
-	if err := e.Load(context.Background(), digestOf(other), other); !errors.Is(err, errClosed) {
+	if err := e.Load(context.Background(), inspect.Digest(other), other); !errors.Is(err, errClosed) {
 		t.Errorf("a load after the end: %v", err)
 	}
 	held, err := New(context.Background(), Config{})

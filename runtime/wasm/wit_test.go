@@ -9,9 +9,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
 )
 
 var witFunction = regexp.MustCompile(`(?m)^\s*(export )?([a-z0-9-]+): func\(([^)]*)\)(?: -> (\w+))?;`)
@@ -20,15 +23,15 @@ var witFunction = regexp.MustCompile(`(?m)^\s*(export )?([a-z0-9-]+): func\(([^)
 func TestHostMatchesWIT(t *testing.T) {
 	var documented, exported, served []string
 	for _, f := range witFunction.FindAllStringSubmatch(abi.WIT, -1) {
-		text := strings.ReplaceAll(f[2], "-", "_") + " " + signature(wasmbinary.FuncType{Params: coreTypes(t, f[3]), Results: coreTypes(t, f[4])})
+		text := strings.ReplaceAll(f[2], "-", "_") + " " + wasmbinary.FuncType{Params: coreTypes(t, f[3]), Results: coreTypes(t, f[4])}.String()
 		if f[1] != "" {
 			exported = append(exported, text)
 		} else {
 			documented = append(documented, text)
 		}
 	}
-	for _, f := range hostFunctions() {
-		served = append(served, f.name+" "+signature(wasmbinary.FuncType{Params: f.params, Results: f.results}))
+	for _, f := range hostabi.Functions() {
+		served = append(served, f.Name+" "+wasmbinary.FuncType{Params: f.Params, Results: f.Results}.String())
 	}
 	if diff := cmp.Diff(documented, served); diff != "" {
 		t.Errorf("wheelwork.wit and the code differ (-wit +code):\n%s", diff)
@@ -70,7 +73,7 @@ func coreTypes(t *testing.T, list string) []byte {
 		case "u64", "s64":
 			types = append(types, wasmbinary.I64)
 		case "f64":
-			types = append(types, f64)
+			types = append(types, api.ValueTypeF64)
 		default:
 			t.Fatalf("wheelwork.wit: type %q has no core type", name)
 		}
@@ -88,14 +91,14 @@ var (
 // types.
 func TestSDKsImportWhatIsServed(t *testing.T) {
 	var served, header, sdk []string
-	for _, f := range hostFunctions() {
-		served = append(served, f.name+" "+signature(wasmbinary.FuncType{Params: f.params, Results: f.results}))
+	for _, f := range hostabi.Functions() {
+		served = append(served, f.Name+" "+wasmbinary.FuncType{Params: f.Params, Results: f.Results}.String())
 	}
 	for _, p := range cPrototype.FindAllStringSubmatch(read(t, "../../sdk/guest/c/wheelwork.h"), -1) {
 		if p[1] != p[3] {
 			t.Errorf("wheelwork_%s imports %s", p[3], p[1])
 		}
-		header = append(header, p[1]+" "+signature(wasmbinary.FuncType{Params: cTypes(p[4]), Results: cTypes(p[2])}))
+		header = append(header, p[1]+" "+wasmbinary.FuncType{Params: cTypes(p[4]), Results: cTypes(p[2])}.String())
 	}
 	if diff := cmp.Diff(served, header); diff != "" {
 		t.Errorf("wheelwork.h and the code differ (-code +header):\n%s", diff)
@@ -104,9 +107,9 @@ func TestSDKsImportWhatIsServed(t *testing.T) {
 		sdk = append(sdk, m[1])
 	}
 	var want []string
-	for _, f := range hostFunctions() {
-		if f.name != "random" { // Go has crypto/rand
-			want = append(want, f.name)
+	for _, f := range hostabi.Functions() {
+		if f.Name != "random" { // Go has crypto/rand
+			want = append(want, f.Name)
 		}
 	}
 	if diff := cmp.Diff(want, sdk); diff != "" {
@@ -132,7 +135,7 @@ func cTypes(list string) []byte {
 		case strings.Contains(p, "*"):
 			types = append(types, wasmbinary.I32)
 		case strings.Contains(p, "double"):
-			types = append(types, f64)
+			types = append(types, api.ValueTypeF64)
 		case strings.Contains(p, "long long"):
 			types = append(types, wasmbinary.I64)
 		default:
@@ -146,9 +149,9 @@ func cTypes(list string) []byte {
 // and result code.
 func TestDocsNameEverything(t *testing.T) {
 	page := read(t, "../../docs/abi.md")
-	for _, f := range hostFunctions() {
-		if !strings.Contains(page, "`"+f.name+"`") && !strings.Contains(page, "`"+f.name+"(") {
-			t.Errorf("docs/abi.md does not describe %s", f.name)
+	for _, f := range hostabi.Functions() {
+		if !strings.Contains(page, "`"+f.Name+"`") && !strings.Contains(page, "`"+f.Name+"(") {
+			t.Errorf("docs/abi.md does not describe %s", f.Name)
 		}
 	}
 	for _, e := range []abi.Errno{
@@ -160,8 +163,8 @@ func TestDocsNameEverything(t *testing.T) {
 		}
 	}
 	for _, code := range []string{
-		codeTrap, codeExit, codeStatus, codeDeadline, codeStopped, codeCallDepth, codeOutputLimit, codeMisuse, codeNotLoaded,
-		codeNoHandler, codeMemory, codeInstantiate, codeBadTask, codeService, codeFiles,
+		guest.CodeTrap, guest.CodeExit, guest.CodeStatus, guest.CodeDeadline, guest.CodeStopped, guest.CodeCallDepth, guest.CodeOutputLimit, guest.CodeMisuse, guest.CodeNotLoaded,
+		guest.CodeNoHandler, guest.CodeMemory, guest.CodeInstantiate, guest.CodeBadTask, guest.CodeService, guest.CodeFiles,
 	} {
 		if !strings.Contains(page, "`"+code+"`") {
 			t.Errorf("docs/abi.md does not name the code %s", code)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,6 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -47,7 +47,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	defer code.Close() //nolint:errcheck // the module store has a copy
-	if err := receive(stream, code); err != nil {
+	if err := transfer.Receive(stream, code); err != nil {
 		return err
 	}
 	ctx := stream.Context()
@@ -155,12 +155,9 @@ func (a *modulesAPI) DownloadModule(req *apiv1.DownloadModuleRequest, stream api
 	case err != nil:
 		return status.Error(codes.DataLoss, err.Error())
 	}
-	for chunk := range slices.Chunk(code, chunkBytes) {
-		if err := stream.Send(&apiv1.DownloadModuleResponse{Data: chunk}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return transfer.Send(code, func(chunk []byte) error {
+		return stream.Send(&apiv1.DownloadModuleResponse{Data: chunk})
+	})
 }
 
 func (a *modulesAPI) SignModule(ctx context.Context, req *apiv1.SignModuleRequest) (*apiv1.Module, error) {

@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -23,10 +20,6 @@ const (
 	// maxUploads bounds the uploads of all apps together, and so the disk space that they
 	// need.
 	maxUploads = 8
-	// uploadRate is the least mean rate of an upload, in bytes a second. uploadGrace is
-	// the time that each upload has in addition.
-	uploadRate  = 4 << 10
-	uploadGrace = 30 * time.Second
 )
 
 // uploads admits uploads and orders them: only one upload of an app is in the upload
@@ -93,60 +86,4 @@ func (a *appUploads) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-}
-
-// receive writes the bytes of an upload to the disk. It refuses an upload that comes more
-// slowly than uploadRate, because it keeps others from being admitted.
-func receive(stream apiv1.Modules_PushModuleServer, to *modules.Upload) error {
-	parts, stop := readParts(stream)
-	defer stop()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for begin := time.Now(); ; {
-		select {
-		case p := <-parts:
-			if errors.Is(p.err, io.EOF) {
-				return nil
-			}
-			if p.err != nil {
-				return p.err
-			}
-			if to.Size()+int64(len(p.chunk)) > modules.MaxBytes {
-				return status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
-			}
-			if _, err := to.Write(p.chunk); err != nil {
-				return status.Error(codes.ResourceExhausted, err.Error())
-			}
-		case <-tick.C:
-			if time.Since(begin) > uploadGrace+time.Duration(to.Size()/uploadRate)*time.Second {
-				return status.Errorf(codes.DeadlineExceeded, "the upload comes slower than %d bytes a second: send it over a better connection, or make it smaller", uploadRate)
-			}
-		}
-	}
-}
-
-// uploadPart is a message of an upload, or the error of its stream.
-type uploadPart struct {
-	chunk []byte
-	err   error
-}
-
-// readParts reads a stream in a goroutine, up to its first error or until the caller
-// calls stop. A Recv that waits at that time returns when the gRPC call ends.
-func readParts(stream apiv1.Modules_PushModuleServer) (<-chan uploadPart, func()) {
-	parts, done := make(chan uploadPart), make(chan struct{})
-	go func() {
-		for {
-			m, err := stream.Recv()
-			select {
-			case parts <- uploadPart{m.GetChunk(), err}:
-			case <-done:
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return parts, func() { close(done) }
 }

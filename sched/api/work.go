@@ -10,6 +10,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 	"github.com/wheelworkhq/wheelwork/sched/hosts"
 )
@@ -94,9 +95,6 @@ func send(stream apiv1.Worker_WorkServer, out *hosts.Outbox, received <-chan err
 	}
 }
 
-// chunkBytes is the size of the chunks in which a module is sent, in bytes.
-const chunkBytes = 1 << 20
-
 func (a *workerAPI) FetchModule(req *apiv1.FetchModuleRequest, stream apiv1.Worker_FetchModuleServer) error {
 	code, err := a.s.cfg.Modules.Get(req.Digest)
 	if errors.Is(err, modules.ErrNotFound) {
@@ -105,12 +103,5 @@ func (a *workerAPI) FetchModule(req *apiv1.FetchModuleRequest, stream apiv1.Work
 	if err != nil {
 		return err
 	}
-	for len(code) > 0 {
-		n := min(len(code), chunkBytes)
-		if err := stream.Send(&apiv1.ModuleChunk{Data: code[:n]}); err != nil {
-			return err
-		}
-		code = code[n:]
-	}
-	return nil
+	return transfer.Send(code, func(chunk []byte) error { return stream.Send(&apiv1.ModuleChunk{Data: chunk}) })
 }

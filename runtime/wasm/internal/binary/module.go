@@ -1,5 +1,7 @@
 package binary
 
+import "strings"
+
 // Section ids, in the order of the specification's numbering.
 const (
 	SectionCustom    byte = 0
@@ -126,6 +128,37 @@ func (m *Module) Custom(name string) ([]byte, bool) {
 
 // A FuncType holds value types as encoded.
 type FuncType struct{ Params, Results []byte }
+
+// String returns the type in the form "(i32 i64) -> (i32)".
+func (t FuncType) String() string { return typeNames(t.Params) + " -> " + typeNames(t.Results) }
+
+func typeNames(types []byte) string {
+	out := make([]string, len(types))
+	for i, t := range types {
+		out[i] = typeName(t)
+	}
+	return "(" + strings.Join(out, " ") + ")"
+}
+
+func typeName(t byte) string {
+	switch t {
+	case I32:
+		return "i32"
+	case I64:
+		return "i64"
+	case F32:
+		return "f32"
+	case F64:
+		return "f64"
+	case V128:
+		return "v128"
+	case FuncRef:
+		return "funcref"
+	case ExternRef:
+		return "externref"
+	}
+	return "unknown"
+}
 
 // An Import is one entry of the import section.
 type Import struct {
