@@ -304,7 +304,7 @@ func (s *Slot) pin(r *Run, p *apiv1.Pin) {
 	r.shape, r.Pin = x.shape, x.pin
 }
 
-// repin pins an armed run again after its definition was replaced. The run keeps its
+// repin pins an armed run again after its definition was replaced. The run retains its
 // version, unless the job now names another alias: then it gets the version in the
 // record.
 func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {

@@ -7,7 +7,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/hashtable"
 )
 
-// tableSeed keeps clients from choosing names that collide.
+// tableSeed is random, so that a client cannot choose names that collide.
 var tableSeed = maphash.MakeSeed()
 
 // mixed adds a secret to a hash: without it, a client could choose many keys that share

@@ -74,13 +74,13 @@
 // # After a crash
 //
 // Open checks only the last segment. Groups are valid up to the first incomplete one. If a
-// later commit says that the records there were durable, the place is damaged and Open
+// later commit says that the records there were durable, the record is damaged and Open
 // refuses. Otherwise it is the torn tail of a write that was never acknowledged, and Open
 // clears it before it writes anything else.
 //
 // To cover the last group as well, the log writes an empty commit when it becomes idle and
 // when it is closed. Damage in the last group of a log that died within 100 ms of writing it
-// cannot be told from a torn tail.
+// cannot be distinguished from a torn tail.
 //
 // # Damage
 //

@@ -202,7 +202,7 @@ func (f *flusher) cut(why reason) []*chunk {
 	l := f.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A later Open needs an empty commit after the last group to tell damage in that
+	// A later Open needs an empty commit after the last group to distinguish damage in that
 	// group from a torn tail.
 	mark := why != flushUnits && l.open.count == 0 && f.marked < l.synced && l.stage.fits(commitSize)
 	if l.open.count > 0 || why != flushUnits {

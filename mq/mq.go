@@ -66,7 +66,7 @@ type Config struct {
 
 	// SegmentBytes is the size of a segment file, 64 KiB to 1 GiB, a multiple of 4 KiB.
 	// The default is 64 MiB. The records of one Append must fit into one segment. A log
-	// may be reopened with another size; old segments keep theirs.
+	// may be reopened with another size; old segments retain theirs.
 	SegmentBytes int64
 
 	// First is the sequence of the first record of a new log. A log that continues

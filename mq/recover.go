@@ -15,7 +15,7 @@ import (
 // Open opens the log in cfg.Dir, or creates it. It fails with ErrLocked while the
 // directory is open elsewhere, with a *CorruptError if acknowledged data is damaged, and
 // with ErrFull if an empty log finds no space. It cuts a torn tail that a crash has left:
-// records that were not acknowledged are removed, or kept as complete units.
+// records that were not acknowledged are removed, or retained as complete units.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 	return l, nil
 }
 
-// load prepares the directory: it removes unfinished files, keeps spares, checks the
+// load prepares the directory: it removes unfinished files, retains spares, checks the
 // segments, cuts a torn tail and sets the stage behind the last complete group.
 func (l *Log) load() error {
 	names, err := l.disk.names()

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Choice selects what a Repair keeps of a log with damaged records. There is no default:
+// Choice selects what a Repair retains of a log with damaged records. There is no default:
 // both choices give up acknowledged records, and only the owner knows which of them
 // matter.
 type Choice uint8
 
 const (
-	// CutBehind keeps everything before the first lost record and drops all later
+	// CutBehind retains everything before the first lost record and drops all later
 	// records, intact or not. The log is then in an earlier state and assigns the dropped
 	// sequences again.
 	CutBehind Choice = iota + 1
-	// SkipDamaged keeps every intact record. Read returns a *LostError at missing ones. A
+	// SkipDamaged retains every intact record. Read returns a *LostError at missing ones. A
 	// hole may split the records of one Append.
 	SkipDamaged
 )
@@ -78,7 +78,7 @@ const (
 
 // Repair makes a damaged log usable again, with the losses that choice names. It rebuilds
 // headers, footers and commits from other data, which costs no record. Under both choices
-// it repairs damage without lost records in the same way. It keeps the original of each
+// it repairs damage without lost records in the same way. It retains the original of each
 // file that it changes in a directory in quarantine/ and never deletes it.
 //
 // The log must not be open in any process; otherwise Repair fails with ErrLocked. An

@@ -66,7 +66,7 @@ type SegmentReport struct {
 	TornAt, TornBytes int64
 }
 
-// Damage is one damaged place in acknowledged data.
+// Damage is one damaged range of acknowledged data.
 type Damage struct {
 	Segment       string
 	Offset, Bytes int64 // position in the file; Bytes is 0 if something is missing there
@@ -402,7 +402,7 @@ func (c *checker) readEnd(p *piece) error {
 		}
 		if n == footerSize {
 			s := *p.seg
-			if s.base == 0 { // only the checksum can tell
+			if s.base == 0 { // only the checksum can decide
 				s.base = binary.LittleEndian.Uint64(b[16:])
 			}
 			var ft footer
@@ -696,7 +696,7 @@ func (p *piece) loseGap(gap, to int64, first, end uint64) {
 type sieve struct {
 	seed uint32
 	// budget bounds the bytes that are checksummed in vain, so that bytes that look like
-	// long records cannot keep it busy forever. When it is used up only short records are
+	// long records cannot occupy it forever. When it is used up only short records are
 	// found.
 	budget int64
 }

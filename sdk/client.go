@@ -88,7 +88,7 @@ type Client struct {
 // servers of one installation, separated by commas; Dial tries one after another.
 //
 // The client repairs lost connections by itself, and sends commands that one server does
-// not answer to the others. It connects to no other address, whatever servers say: each
+// not answer to the others. It connects to no other address, also if a server names one: each
 // server forwards the calls that another server must answer. Dial fails with
 // [ErrUnavailable] if no server answers. It does not check the token: the first call that
 // needs one does.

@@ -32,7 +32,7 @@ const (
 // ReadJobs reads job documents: YAML with any number of documents, JSON objects one after
 // another, or lists of jobs in either format. Field names are those of [Job], as in the
 // .proto file or in camel case. An unknown field is an error that names its position.
-// Numbers, dates and booleans in a text field keep their spelling.
+// Numbers, dates and booleans in a text field retain their spelling.
 //
 // The field inputFile names a file, relative to dir, whose bytes become the input. A job
 // without an app stays without one; [Client.Apply] uses [DefaultApp] for it. ReadJobs
@@ -396,7 +396,7 @@ func readScalar(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (pr
 			return wrong("a text")
 		}
 		if n.ShortTag() != "!!binary" {
-			return protoreflect.ValueOfString(n.Value), nil // keeps the spelling, whatever type YAML infers
+			return protoreflect.ValueOfString(n.Value), nil // the spelling in the file, for every type that YAML infers
 		}
 		raw, err := decodeBase64(n.Value)
 		if err != nil {

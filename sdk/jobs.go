@@ -217,7 +217,7 @@ type Backfill struct {
 	Job    string
 	From   time.Time // first time, inclusive
 	Until  time.Time // last time, exclusive
-	Limit  int       // maximum number of planned times to look at; default: all
+	Limit  int       // maximum number of planned times to count; default: all
 	DryRun bool      // only report the times
 
 	// Progress is called after each call to the server. Default: none.

@@ -8,7 +8,7 @@ import (
 // InOrder yields jobs so that each job follows the jobs of the same list that it names:
 // its dependencies, and the jobs of its workflow's nodes. A server refuses a job that
 // names a missing one, so documents in this order can be applied one after another. Jobs
-// without such a constraint keep their order.
+// without such a constraint stay in their order.
 //
 // Jobs that name each other in a cycle have no such order. InOrder calls circle, which
 // may be nil, for each cycle: with the names, each followed by one that it names, and the
@@ -73,7 +73,7 @@ func (o *ordering) take(job *Job) bool {
 			missing[up] = true
 		}
 	}
-	if len(o.held[id]) > 0 { // two definitions of one job keep their order
+	if len(o.held[id]) > 0 { // two definitions of one job stay in their order
 		missing[id] = true
 	}
 	if len(missing) == 0 {

@@ -54,7 +54,7 @@ const never = instant(math.MaxInt64)
 //
 // A command is in exactly one place at a time: waiting (no room yet), in the queue of its
 // lane (not on the wire), or in one of the lane's sent messages (on the wire, no answer
-// yet). A goroutine that holds mu and finds the command in such a place may end it. It
+// yet). A goroutine that holds mu and finds the command there may end it. It
 // calls settle after it has released mu, so that waiters find the producer unlocked.
 type producer struct {
 	servers *servers
@@ -435,7 +435,7 @@ func (l *lane) run() {
 				l.fail(l.p.explain(unavailable(err)))
 				down, pause = time.Time{}, minPause
 			}
-			// The named server is lost. Until its lease has ended, the other servers keep
+			// The named server is lost. Until its lease has ended, the other servers continue
 			// naming it or forwarding calls to it. The pause keeps the client from asking
 			// them all the time.
 			hops, astray = 0, hops > 0 || moving(err)

@@ -230,7 +230,7 @@ func (s *servers) route(ctx context.Context, at *server, app string) (*server, e
 }
 
 // maxHops bounds the redirects of a call: two servers that name each other would
-// otherwise keep it forever.
+// otherwise retain it forever.
 const maxHops = 3
 
 // hint returns the owner of an app that a refusal names, or nil for other errors.

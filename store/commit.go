@@ -44,7 +44,7 @@ type Finished struct {
 	Shared, Value []byte
 }
 
-// A Batch is the content of one [Store.Commit]. The store neither keeps nor changes its
+// A Batch is the content of one [Store.Commit]. The store neither retains nor changes its
 // slices.
 type Batch struct {
 	Applied  uint64 // journal sequence that the rows include

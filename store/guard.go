@@ -12,7 +12,7 @@ import (
 var ErrFull = errors.New("disk is full")
 
 // Badger writes in the background after a commit, through memory maps: without free space
-// it crashes the process. The guard therefore keeps space free for
+// it crashes the process. The guard therefore reserves space for
 //
 //   - tables of the rows that are in memory only: at most unflushedLimit, the
 //     memtables that are waiting (3), being written (1) and being filled (1), each
@@ -21,7 +21,7 @@ var ErrFull = errors.New("disk is full")
 //     all tables, at most compactionLimit: level 0 when it is full, the
 //     base level and the second compactor.
 //
-// Slack covers other writers between two looks at the disk: a segment of the journal, and
+// Slack covers other writers between two checks of the disk: a segment of the journal, and
 // headers of new files.
 const (
 	unflushedLimit  = 5 * (memTableBytes + memTableBytes*15/100)
@@ -30,7 +30,7 @@ const (
 
 	closeSlack = 1 << 20 // for headers and the manifest, when badger closes
 
-	// statEvery is the largest age of a look at the disk. A process that fills the disk
+	// statEvery is the largest age of a check of the disk. A process that fills the disk
 	// writes a GiB a second: in 100 ms that is more than slack.
 	statEvery = 5 * time.Millisecond
 )

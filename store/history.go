@@ -175,7 +175,7 @@ func (s *shared) forget() {
 	s.texts, s.of = s.texts[:0], s.of[:0]
 }
 
-// keptRuns is the number of runs for which an encoder keeps its memory.
+// keptRuns is the number of runs for which an encoder retains its memory.
 const keptRuns = 100_000
 
 // forget drops all references to runs.
@@ -664,7 +664,7 @@ func (q *RunQuery) match() func(columns) bool {
 	}
 }
 
-// cursor is the place where a page continues: backwards from row of the block at pos,
+// cursor is the position where a page continues: backwards from row of the block at pos,
 // then in the blocks before it.
 type cursor struct {
 	pos int64

@@ -30,7 +30,7 @@ const maxKey = 4096
 
 var errKey = errors.New("malformed key")
 
-// appendText appends a text with a terminator that keeps the order of texts. A zero byte
+// appendText appends a text with a terminator that preserves the order of texts. A zero byte
 // becomes 0 255, and the terminator is 0 1.
 func appendText(dst []byte, s string) []byte {
 	for i := range len(s) {

@@ -26,7 +26,7 @@ type Part struct {
 type Damage struct {
 	File       string // within the part's directory; "": a file is missing
 	Offset     int64
-	Lost       bool  // data is lost that only this place had
+	Lost       bool  // data is lost that only this file had
 	From, To   int64 // positions in the log that are lost
 	Why        string
 	Repairable bool // Repair can repair it
@@ -138,7 +138,7 @@ type Repaired struct {
 }
 
 // Repair gives up damaged data in the history, keys and logs of the closed store in dir,
-// so that the rest is usable. It keeps the originals of changed files in quarantine. It
+// so that the rest is usable. It retains the originals of changed files in quarantine. It
 // leaves the view and the snapshots alone, because a server rebuilds them.
 func Repair(dir string) (Repaired, error) {
 	r, err := repair(dir)

@@ -102,7 +102,7 @@ func newSnapWriter(w io.Writer, k link) *snapWriter {
 	return s
 }
 
-// write counts bytes; bufio keeps the first error until the end.
+// write counts bytes; bufio retains the first error until the end.
 func (s *snapWriter) write(b []byte) {
 	s.w.Write(b) //nolint:errcheck // see above
 	s.off += int64(len(b))
@@ -169,7 +169,7 @@ func readLink(r io.ReaderAt, size int64, k link) (link, error) {
 }
 
 // readRows calls fn for the rows of a snapshot. It reads r from the start; k and its size
-// come from readLink. fn must not keep the slices.
+// come from readLink. fn must not retain the slices.
 func readRows(r io.Reader, k link, fn func(key, value []byte, deleted bool) error) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if _, err := in.Discard(snapHead); err != nil {

@@ -31,7 +31,7 @@ const (
 // Badger forgets a deletion when no transaction can see an older version of the row. A
 // later link would then lack the deletion, and a rebuild would bring the row back. The
 // read transaction of a snapshot therefore stays open until the next snapshot: it makes
-// badger keep all changes since then. It does not survive a restart, so the first
+// badger retain all changes since then. It does not survive a restart, so the first
 // snapshot of a process is full.
 func (s *Store) Snapshot(ctx context.Context) (applied uint64, err error) {
 	s.snapshot.Lock()

@@ -15,7 +15,7 @@ import (
 )
 
 // Badger builds a table in a buffer that starts at twice the table size and grows by
-// doubling. It keeps eight buffers and returns one of them every two seconds, and none
+// doubling. It retains eight buffers and returns one of them every two seconds, and none
 // while it builds tables all the time. In the buffer a table takes twice the size of its
 // rows.
 //

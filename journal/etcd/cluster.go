@@ -217,7 +217,7 @@ func (c *Cluster) grant(ctx context.Context) (*lease, error) {
 	return l, nil
 }
 
-// renew keeps a lease alive until etcd says that it has ended. A silence of etcd that is
+// renew renews a lease until etcd says that it has ended. A silence of etcd that is
 // longer than the lease does not end it: without a quorum no lease expires, and a new
 // leader of etcd extends every lease to its full time.
 func (c *Cluster) renew(l *lease) {

@@ -27,7 +27,7 @@
 // A batch is cut into parts of at most 512 KiB, and a transaction carries at most 1 MiB of
 // parts. Only the last part of a batch moves the head; the next owner removes the parts
 // that a dead owner left beyond the head. A server has at most one transaction under way,
-// which keeps the order. Appends that arrive meanwhile join the next transaction. After a
+// which preserves the order. Appends that arrive meanwhile join the next transaction. After a
 // transaction of many records the next one is delayed for a moment, so that the callers
 // that have just been answered can join it.
 //

@@ -18,7 +18,7 @@ import (
 // etcd from its other work.
 const trimStride = 1000
 
-// Trim implements [journal.Journal]. It keeps the records that the disk of a standby does
+// Trim implements [journal.Journal]. It retains the records that the disk of a standby does
 // not have yet: see [Cluster.Checkpoint].
 func (j *Journal) Trim(before uint64) error {
 	j.mu.Lock()
@@ -122,7 +122,7 @@ func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, bef
 }
 
 // Checkpoint records that this server, a standby, has the records of a journal below a
-// sequence on its own disk: Trim keeps the records from that sequence on. The checkpoint
+// sequence on its own disk: Trim retains the records from that sequence on. The checkpoint
 // lasts as long as the server's lease. A standby that was away for longer, and finds the
 // journal trimmed, begins with a snapshot.
 func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) error {

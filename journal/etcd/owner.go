@@ -224,7 +224,7 @@ func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err 
 
 // Depose ends the ownership of a journal, whichever server has it, as the end of its
 // lease would: the former owner finds that it is fenced. It is for operators and tests: a
-// server that is suspended otherwise keeps its journals until its lease ends.
+// server that is suspended otherwise owns its journals until its lease ends.
 func (c *Cluster) Depose(ctx context.Context, name string) error {
 	if _, err := c.nearest().Delete(ctx, c.key("o", name)); err != nil {
 		return fmt.Errorf("end the ownership of %s: %w", name, err)

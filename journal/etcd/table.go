@@ -13,7 +13,7 @@ import (
 
 // A table holds a few facts that all servers of a cluster see: which servers are up,
 // where each partition belongs. It is not for records, and not for many rows: every
-// server that watches a table keeps all of it in memory.
+// server that watches a table has all of it in memory.
 
 // Fact is a row of a table, or the deletion of one. A deleted row has no value.
 type Fact struct {

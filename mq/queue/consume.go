@@ -286,7 +286,7 @@ func (c *Consumer) waiter() func(context.Context) {
 	}
 }
 
-// expire fails the deliveries of the group that consumers have kept too long.
+// expire fails the deliveries of the group that consumers have held too long.
 func (c *Consumer) expire() error {
 	q, g := c.q, c.group
 	if q.cfg.Visibility == 0 {

@@ -27,7 +27,7 @@ type Config struct {
 	// MaxAttempts is the number of failed deliveries after which a message is dead. The
 	// default is 16.
 	MaxAttempts int
-	// Visibility is the time for which a consumer may keep a delivery. If the delivery is
+	// Visibility is the time for which a consumer may hold a delivery. If the delivery is
 	// neither acknowledged nor failed by then, it counts as failed at the next Fetch of
 	// the group. The default is 0: as long as the consumer is open.
 	Visibility time.Duration
@@ -40,7 +40,7 @@ type Config struct {
 	DedupKeys int
 	// MaxPending bounds the pending messages of one group: delayed, retrying, behind
 	// another one of their key, or with a consumer. Each takes about 150 bytes of memory.
-	// At the bound the group looks at no further message until one is done. The default
+	// At the bound the group admits no further message until one is done. The default
 	// is 1 048 576.
 	MaxPending int
 	// MaxDead bounds the dead letters, each of which takes about 150 bytes of memory. At
@@ -48,7 +48,7 @@ type Config struct {
 	// instead; none is lost. The default is 1 048 576.
 	MaxDead int
 	// CacheBytes bounds the memory for the most recent messages, from which consumers
-	// that keep up are served. The default is 32 MiB.
+	// that are fast enough are served. The default is 32 MiB.
 	CacheBytes int
 
 	Retention Retention
@@ -75,7 +75,7 @@ type Retention struct {
 	// MaxAge removes messages that were published longer ago, including those that no
 	// group has consumed; these are counted as lost. A message that is pending in a group
 	// (delayed, retrying, with a consumer) stays. 0 means for ever. Then a topic without
-	// groups, or a group without active consumers, keeps the log from being trimmed.
+	// groups, or a group without active consumers, prevents the trim of the log.
 	MaxAge time.Duration
 	// MaxBytes removes the oldest messages while the log holds more bytes, like MaxAge. 0
 	// means no limit.

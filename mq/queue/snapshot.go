@@ -93,7 +93,7 @@ func (t *topic) append(b []byte) []byte {
 
 func (g *group) append(b []byte) []byte {
 	// The last messages before the cursor can be left out if they are untouched: the
-	// group will look at them again.
+	// group will admit them again.
 	end := g.cursor
 	for end > 0 {
 		it := g.pending[end-1]

@@ -19,7 +19,7 @@
 // # Contexts and errors of a function
 //
 // A function's context ends when the run is cancelled, when its timeout has passed and
-// when the program drains. A function that continues regardless keeps its execution slot
+// when the program drains. A function that continues regardless occupies its execution slot
 // of Concurrency. After Patience the worker gives up the run without it. Go cannot end a
 // function from outside, so a handler that must not outlive its limits belongs in a
 // module.

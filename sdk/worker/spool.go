@@ -82,7 +82,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	return s, nil
 }
 
-// read loads a file. It renames a damaged file and keeps the results before the damage.
+// read loads a file. It renames a damaged file and retains the results before the damage.
 func (s *spool) read(n uint64, path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

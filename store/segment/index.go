@@ -150,7 +150,7 @@ func (m *memory) postings() ([]uint64, []uint32) {
 	return sortPostings(keys, blocks)
 }
 
-// sortPostings sorts by key and keeps the order of equal keys: runs come oldest first, so
+// sortPostings sorts by key and preserves the order of equal keys: runs come oldest first, so
 // their blocks are already in order. It is a radix sort by bytes, lowest byte first,
 // because keys are hashes without an order that a merge could use.
 func sortPostings(keys []uint64, blocks []uint32) ([]uint64, []uint32) {

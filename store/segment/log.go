@@ -25,7 +25,7 @@ type Options struct {
 	// remove all), or Tail.
 	Length int64
 	// AllowShort opens a log that ends before Length with the data it has. The log
-	// continues at Length, so positions keep their meaning.
+	// continues at Length, so positions have the same meaning.
 	AllowShort bool
 }
 
@@ -53,7 +53,7 @@ type Log struct {
 	missing  []Gap      // ranges that were not accounted for when the log was opened
 
 	// files holds the segments, oldest first. The last one is active, the others are
-	// sealed. The slice and its elements never change, so a reader may keep the slice it
+	// sealed. The slice and its elements never change, so a reader may retain the slice it
 	// has loaded.
 	files atomic.Pointer[[]*file]
 }
@@ -193,7 +193,7 @@ func (l *Log) withActive(files []*file, bases []int64, short bool) ([]*file, err
 		}
 		base = files[n-1].end()
 	}
-	if l.opt.Length == Tail && len(bases) > 0 { // skipped files keep their positions
+	if l.opt.Length == Tail && len(bases) > 0 { // skipped files have the same positions
 		base = max(base, bases[len(bases)-1]+headerSize)
 	}
 	if short {

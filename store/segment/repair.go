@@ -10,7 +10,7 @@ import (
 )
 
 // Repair makes the closed log in dir usable again. It gives up damaged data, and
-// positions keep their meaning. It calls keep with the name of each file before it
+// positions have the same meaning. It calls keep with the name of each file before it
 // replaces or removes it; keep must save the file. length is that of [Verify]. Repair
 // returns the report of Verify.
 func Repair(dir, kind string, length int64, keep func(name string) error) (Report, error) {
