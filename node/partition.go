@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/life"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -41,13 +43,8 @@ const (
 
 // partition has one journal and one owner at a time, as this server sees it.
 // The server is either its owner, which serves it, or a standby, with its store near the
-// end of the journal and the code of modules on its disk. It changes between the two as
-// long as the process lives.
-//
-// A planned move: the owner sees that another server is the desired owner, and that it is
-// ready, which means near the end of the journal of this very ownership. The owner then
-// takes nothing new, appends what it has taken to the journal, writes its store and gives
-// up the ownership. The other server takes it and replays the few records that are left.
+// end of the journal and the code of modules on its disk. Package life decides when it
+// changes between the two; the methods of [life.Effects] carry that out.
 type partition struct {
 	name string
 	// maxHosts is the number of hosts up to which the partition reports nothing of them,
@@ -70,102 +67,134 @@ type partition struct {
 	store    *store.Store                    // only for the goroutine of live
 	aside    aside                           // likewise
 	standby  *sched.Standby                  // likewise; nil while there is none
+	owned    *ownership                      // likewise; nil on a standby
 	reports  atomic.Pointer[cluster.PartitionReport]
 }
 
-// live is in turn a standby and the owner, until ctx ends. An error means that the
-// process should end: the disk failed, or it holds what cannot be continued.
+// ownership is a partition that this server owns, from the grant to the end. Only the
+// goroutine that runs the life of the partition uses it.
+type ownership struct {
+	journal *etcd.Journal
+	since   time.Time // of the grant
+	release []func()  // what to undo at the end
+	server  *sched.Server
+	ended   chan error // the result of the server; a reader puts it back
+	calls   *router.Services
+	running context.Context // ends when the server should stop
+	stop    context.CancelFunc
+	why     string // it ends
+}
+
+// close gives the ownership up.
+func (o *ownership) close() error {
+	for _, f := range slices.Backward(o.release) {
+		f()
+	}
+	return o.journal.Close()
+}
+
+// live runs the life of the partition until ctx ends. An error means that the process
+// should end: the disk failed, or it holds what cannot be continued.
 func (u *partition) live(ctx context.Context) (err error) {
 	defer func() {
 		if u.store != nil { // nil: it was closed, and could not be opened again
 			err = errors.Join(err, u.store.Close())
 		}
 	}()
+	return life.Run(ctx, u)
+}
+
+// standing returns what this server sees of the partition.
+func (u *partition) standing() (life.Standing, etcd.Owner) {
+	s := u.view.StandingOf(u.name)
+	return life.Standing{Owner: s.Owner.Server, Epoch: s.Owner.Epoch, Want: s.Want, Ready: s.Ready}, s.Owner
+}
+
+// Follow implements [life.Effects]. It follows the journal until this server should take
+// the partition.
+func (u *partition) Follow(ctx context.Context) (life.Event, error) {
+	tick := time.NewTicker(catchUpEvery)
+	defer tick.Stop()
+	f := standbyMemory{}
 	for ctx.Err() == nil {
-		err := u.standBy(ctx)
+		changed := u.view.Change()
+		s, owner := u.standing()
+		step := life.StepOfStandby(s, u.conf.ID)
+		take := step == life.TakeBack || step == life.TakeIfWhole && !u.lacks(ctx)
 		if ctx.Err() != nil {
-			return nil
+			break
 		}
-		if err != nil {
-			return err
+		if take {
+			return life.Elected, nil
 		}
-		j, err := u.view.Etcd.Own(ctx, u.name)
-		var held *etcd.OwnedError
-		switch {
-		case errors.As(err, &held):
-			continue
-		case err != nil:
-			u.log.Warn("a partition could not be taken", "error", err)
-			wait.For(ctx, standbyAgain/4)
-			continue
+		if step != life.TakeIfWhole {
+			if err := u.followOnce(ctx, s, owner, step, &f); err != nil {
+				if ctx.Err() != nil {
+					break
+				}
+				return life.Failed, err
+			}
 		}
-		if err := u.work(ctx, j); err != nil {
-			return fmt.Errorf("partition %s: %w", u.name, err)
+		if !u.untilChange(ctx, changed, tick.C, s, owner) {
+			break
 		}
+	}
+	return life.Halted, nil
+}
+
+// standbyMemory is what a standby remembers between two steps.
+type standbyMemory struct {
+	progress standbyState
+	saidAt   time.Time // of the last report of its position
+	owner    string    // that was logged last
+	ready    uint64    // the epoch for which this server reported that it is ready
+}
+
+// followOnce catches up with the owner and reports the progress.
+func (u *partition) followOnce(ctx context.Context, s life.Standing, owner etcd.Owner, step life.StandbyStep, f *standbyMemory) error {
+	if step == life.ReleaseAndFollow {
+		if err := u.view.Etcd.Release(ctx, u.name, s.Epoch); err != nil {
+			u.log.Warn("a partition that this server does not serve could not be given up; it tries again", "error", err)
+		}
+	} else if s.Owner != f.owner {
+		if f.owner = s.Owner; f.owner != "" {
+			u.log.Info("this server is a standby", "partition", u.name, "owner", owner.Server, "address", owner.Address)
+		}
+	}
+	now, err := u.catchUp(ctx, owner, f.progress, time.Since(f.saidAt) >= checkpointEvery)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	if f.progress = now; now.said {
+		f.saidAt = time.Now()
+	}
+	if life.ReportsReady(s, u.conf.ID, now.whole, f.ready) {
+		if err := u.view.Etcd.Note(ctx, u.view.Group, cluster.RowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.Epoch, 10), true); err != nil {
+			u.log.Warn("a standby could not report that it is ready", "error", err)
+		} else {
+			f.ready = s.Epoch
+		}
+	}
+	if s.Want != u.conf.ID {
+		f.ready = 0
 	}
 	return nil
 }
 
-// standBy follows the journal until this server should take the partition.
-func (u *partition) standBy(ctx context.Context) error {
-	tick := time.NewTicker(catchUpEvery)
-	defer tick.Stop()
-	var saidReady uint64 // the epoch for which this server reported that it is ready
-	var saidAt time.Time // when it reported its position
-	caught := standbyState{}
-	said := "" // the owner that it follows
-	for {
-		changed := u.view.Change()
-		s := u.view.StandingOf(u.name)
-		mine := s.Want == u.conf.ID
-		// The balancer lets another server take the partition, if there is one.
-		if s.Owner.Server == "" && mine && u.lacks(ctx) {
-			if !u.untilChange(ctx, changed, tick.C, s) {
-				return nil
-			}
-			continue
-		}
-		if s.Owner.Server == "" && mine {
-			return nil
-		}
-		// Owned by the last process of this server, or by its last ownership, which has
-		// not ended yet.
-		if s.Owner.Server == u.conf.ID && mine {
-			return nil
-		}
-		// Likewise, but another server should own it, and would wait for as long as this
-		// process lives.
-		if s.Owner.Server == u.conf.ID {
-			if err := u.view.Etcd.Release(ctx, u.name, s.Owner.Epoch); err != nil {
-				u.log.Warn("a partition that this server does not serve could not be given up; it tries again", "error", err)
-			}
-		} else if s.Owner.Server != said {
-			if said = s.Owner.Server; said != "" {
-				u.log.Info("this server stands by", "partition", u.name, "owner", s.Owner.Server, "address", s.Owner.Address)
-			}
-		}
-		now, err := u.catchUp(ctx, s.Owner, caught, time.Since(saidAt) >= checkpointEvery)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		if now.said {
-			saidAt = time.Now()
-		}
-		caught = now
-		if mine && caught.whole && s.Owner.Server != "" && saidReady != s.Owner.Epoch {
-			if err := u.view.Etcd.Note(ctx, u.view.Group, cluster.RowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.Owner.Epoch, 10), true); err != nil {
-				u.log.Warn("a standby could not say that it is ready", "error", err)
-			} else {
-				saidReady = s.Owner.Epoch
-			}
-		}
-		if !mine {
-			saidReady = 0
-		}
-		if !u.untilChange(ctx, changed, tick.C, s) {
-			return nil
-		}
+// Take implements [life.Effects].
+func (u *partition) Take(ctx context.Context) (life.Event, error) {
+	j, err := u.view.Etcd.Own(ctx, u.name)
+	var held *etcd.OwnedError
+	switch {
+	case errors.As(err, &held):
+		return life.Refused, nil
+	case err != nil:
+		u.log.Warn("a partition could not be taken", "error", err)
+		wait.For(ctx, standbyAgain/4)
+		return life.Refused, nil
 	}
+	u.owned = &ownership{journal: j, since: time.Now()}
+	return life.Granted, nil
 }
 
 // lacks reports whether this server cannot serve the partition from its disk, because the
@@ -186,7 +215,7 @@ func (u *partition) lacks(ctx context.Context) bool {
 
 // untilChange waits until there is something to do. Changes of other partitions do not
 // end the wait. It reports false when ctx has ended.
-func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was cluster.Standing) bool {
+func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was life.Standing, owner etcd.Owner) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -195,7 +224,7 @@ func (u *partition) untilChange(ctx context.Context, changed <-chan struct{}, ti
 			return true
 		case <-changed:
 			changed = u.view.Change()
-			if is := u.view.StandingOf(u.name); is.Owner != was.Owner || is.Want != was.Want {
+			if is, now := u.standing(); now != owner || is.Want != was.Want {
 				return true
 			}
 		}
@@ -301,81 +330,117 @@ func (u *partition) refill(ctx context.Context, owner etcd.Owner, why error) err
 	return ctx.Err()
 }
 
-// work serves the partition until ctx ends, the ownership is lost or another server
-// should own it.
-func (u *partition) work(ctx context.Context, j *etcd.Journal) (err error) {
-	start := time.Now()
-	defer func() { err = errors.Join(err, j.Close()) }()
+// Restore implements [life.Effects]. It starts the scheduler of the partition, which
+// continues from the state that this server has as a standby.
+func (u *partition) Restore(ctx context.Context) (life.Event, error) {
+	event, err := u.restore(ctx)
+	if event != life.Restored || err != nil {
+		err = errors.Join(err, u.owned.close())
+	}
+	return event, u.wrap(err)
+}
+
+func (u *partition) restore(ctx context.Context) (life.Event, error) {
+	o := u.owned
 	if err := u.view.Etcd.Unfollow(ctx, u.name); err != nil {
 		u.log.Warn("the owner of a partition counts as its standby, so that its journal is not trimmed", "error", err)
 	}
 	conf := u.conf
-	conf.Journal, conf.Epoch = j, j.Epoch()
+	conf.Journal, conf.Epoch = o.journal, o.journal.Epoch()
 	meter, unregister, err := u.tel.partitionMeter(u.name)
 	if err != nil {
-		return err
+		return life.Failed, err
 	}
-	defer unregister()
+	o.release = append(o.release, unregister)
 	conf.Meter = meter
-	s, err := u.serve(conf)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
+	if o.server, err = u.open(conf); err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return life.Halted, nil
+		case !u.owns(ctx, o.journal): // the ownership ended while the journal was read
+			u.log.Info("a partition was taken by another server while its journal was read", "partition", u.name, "epoch", o.journal.Epoch(), "error", err)
+			return life.Lost, nil
 		}
-		if !u.owns(ctx, j) { // the ownership ended while the journal was read
-			u.log.Info("a partition was taken by another server while its journal was read", "partition", u.name, "epoch", j.Epoch(), "error", err)
-			return nil
-		}
-		return err
+		return life.Failed, err
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(running) }()
-	r := router.NewServices(s)
-	why := u.begin(ctx, j, s, ended)
-	if why == "" {
-		sh := newSlotMover(u, s, j.Epoch())
-		u.mover.Store(sh)
-		u.services.Store(r)
-		u.view.Wake()
-		u.log.Info("this server works now", "partition", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
-		var fetching sync.WaitGroup
-		fetching.Go(func() { u.fetchMissing(running, s) })
-		if len(u.view.Partitions) > 1 {
-			fetching.Go(func() { sh.run(running) })
-		}
-		why = u.untilOver(ctx, j, s, ended)
-		u.services.Store(nil)
-		u.mover.Store(nil)
-		stop()
-		fetching.Wait()
+	o.running, o.stop = context.WithCancel(context.WithoutCancel(ctx))
+	o.release = append(o.release, o.stop)
+	o.ended = make(chan error, 1)
+	go func() { o.ended <- o.server.Run(o.running) }()
+	o.calls = router.NewServices(o.server)
+	return life.Restored, nil
+}
+
+func (u *partition) wrap(err error) error {
+	if err == nil {
+		return nil
 	}
-	stop()
+	return fmt.Errorf("partition %s: %w", u.name, err)
+}
+
+// Serve implements [life.Effects]. It lets calls reach the partition until ctx ends, the
+// ownership is lost or another server should own the partition.
+func (u *partition) Serve(ctx context.Context) (life.Event, error) {
+	o := u.owned
+	sh := newSlotMover(u, o.server, o.journal.Epoch())
+	u.mover.Store(sh)
+	u.services.Store(o.calls)
+	u.view.Wake()
+	u.log.Info("this server serves a partition", "partition", u.name, "epoch", o.journal.Epoch(), "after", time.Since(o.since).Round(time.Millisecond))
+	var beside sync.WaitGroup
+	beside.Go(func() { u.fetchMissing(o.running, o.server) })
+	if len(u.view.Partitions) > 1 {
+		beside.Go(func() { sh.run(o.running) })
+	}
+	event := u.untilOver(ctx, o)
+	u.services.Store(nil)
+	u.mover.Store(nil)
+	o.stop()
+	beside.Wait()
+	return event, nil
+}
+
+// Leave implements [life.Effects].
+func (u *partition) Leave(context.Context) (life.Event, error) {
+	event, err := u.leave(u.owned)
+	if err = errors.Join(err, u.owned.close()); err != nil {
+		return life.Failed, u.wrap(err)
+	}
+	u.owned = nil
+	return event, nil
+}
+
+func (u *partition) leave(o *ownership) (life.Event, error) {
+	o.stop()
 	over := time.Now()
+	var err error
 	select {
-	case err = <-ended:
+	case err = <-o.ended:
 	case <-time.After(flushPatience):
 		// etcd does not answer. A closed journal gives up what it could not write by the
 		// end of a lease: its waiters get an error saying that the outcome is unknown.
 		u.log.Warn("etcd does not take what is still to be written", "partition", u.name)
-		err = errors.Join(j.Close(), <-ended)
+		err = errors.Join(o.journal.Close(), <-o.ended)
 	}
-	r.Close(err == nil)
+	o.calls.Close(err == nil)
 	u.reports.Store(nil)
-	u.log.Info("this server does not work any more", "partition", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
+	u.log.Info("this server has stopped serving a partition", "partition", u.name, "epoch", o.journal.Epoch(), "why", o.why, "flushed_in", time.Since(over).Round(time.Millisecond))
 	if err == nil {
-		return nil
+		return life.Left, nil
 	}
-	if lost := j.Err(); lost == nil || !errors.Is(lost, journal.ErrFenced) {
-		return err
+	if lost := o.journal.Err(); lost != nil && errors.Is(lost, journal.ErrFenced) {
+		return life.Fenced, nil
 	}
-	// Records that the journal did not take are not in the store. It is opened again as
-	// it is, as after a crash.
+	return life.Failed, err
+}
+
+// Reopen implements [life.Effects]. Records that the journal did not take are not in the
+// store: it is opened again as it is, as after a crash.
+func (u *partition) Reopen(ctx context.Context) (life.Event, error) {
 	if err := u.store.Close(); err != nil {
-		return err
+		return life.Failed, u.wrap(err)
 	}
-	return u.openStore(ctx)
+	return life.Reopened, u.wrap(u.openStore(ctx))
 }
 
 // owns reports whether an ownership still holds. The journal learns of its end when it
@@ -390,9 +455,9 @@ func (u *partition) owns(ctx context.Context, j *etcd.Journal) bool {
 	return err == nil && ok && o.Server == u.conf.ID && o.Epoch == j.Epoch()
 }
 
-// serve returns the server of a partition that was taken. It continues from the state
+// open returns the scheduler of a partition that was taken. It continues from the state
 // that this server has as a standby, if it has one.
-func (u *partition) serve(conf sched.Config) (*sched.Server, error) {
+func (u *partition) open(conf sched.Config) (*sched.Server, error) {
 	if standby := u.standby; standby != nil {
 		u.standby = nil
 		return standby.TakeOver(conf)
@@ -400,11 +465,12 @@ func (u *partition) serve(conf sched.Config) (*sched.Server, error) {
 	return sched.New(conf)
 }
 
-// begin declares the apps that the partition holds; before that, no call may be routed to
-// it. It returns why it could not, or "".
-func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+// Declare implements [life.Effects]. It declares the apps that the partition holds; before
+// that, no call may be routed to it.
+func (u *partition) Declare(ctx context.Context) (life.Event, error) {
+	o := u.owned
 	for {
-		load, err := s.Load(ctx)
+		load, err := o.server.Load(ctx)
 		if err == nil {
 			u.report(load, cluster.DemandReport{})
 			err = u.view.Declare(ctx, u.name, load.Apps)
@@ -413,19 +479,33 @@ func (u *partition) begin(ctx context.Context, j *etcd.Journal, s *sched.Server,
 			err = u.view.SettleAll(ctx, u.name, load.Shares)
 		}
 		if err == nil {
-			return ""
+			return life.Declared, nil
 		}
-		select {
-		case <-ctx.Done():
-			return "the process ends"
-		case <-j.Lost():
-			return "the ownership was lost"
-		case err := <-ended:
-			ended <- err
-			return "it failed"
-		case <-time.After(standbyAgain / 4):
-			u.log.Warn("the apps of a partition could not be declared", "partition", u.name, "error", err)
+		if _, event, over := o.wait(ctx, time.After(standbyAgain/4), nil); over {
+			return event, nil
 		}
+		u.log.Warn("the apps of a partition could not be declared", "partition", u.name, "error", err)
+	}
+}
+
+// wait waits until the ownership is over, with the event of its end, or until a tick or a
+// change.
+func (o *ownership) wait(ctx context.Context, tick <-chan time.Time, changed <-chan struct{}) (ticked bool, event life.Event, over bool) {
+	select {
+	case <-tick:
+		return true, 0, false
+	case <-changed:
+		return false, 0, false
+	case <-ctx.Done():
+		o.why = "the process ends"
+		return false, life.Halted, true
+	case <-o.journal.Lost():
+		o.why = "the ownership was lost"
+		return false, life.Lost, true
+	case err := <-o.ended:
+		o.ended <- err
+		o.why = "the scheduler failed"
+		return false, life.Ended, true
 	}
 }
 
@@ -437,33 +517,33 @@ func (u *partition) report(l sched.Load, c cluster.DemandReport) {
 	u.reports.Store(r)
 }
 
-// untilOver waits until the server has to stop serving the partition, and returns why.
-func (u *partition) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+// untilOver waits until the server has to stop serving the partition.
+func (u *partition) untilOver(ctx context.Context, o *ownership) life.Event {
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
 	since := time.Now()
 	for {
 		changed := u.view.Change()
-		at := u.view.StandingOf(u.name)
-		if at.Owner.Epoch == j.Epoch() && at.Want != "" && at.Want != u.conf.ID && at.Ready {
-			return "the server " + at.Want + " is to own it"
-		}
-		if at.Owner.Epoch != j.Epoch() && u.deposed(ctx, j) {
-			return "the ownership was ended"
-		}
-		select {
-		case <-changed:
-		case <-tick.C:
-			if load, err := s.Load(ctx); err == nil {
-				u.report(load, u.demand(ctx, s, load.Hosts, since))
+		s, _ := u.standing()
+		switch life.StepOfOwner(s, u.conf.ID, o.journal.Epoch()) {
+		case life.Yield:
+			o.why = "the server " + s.Want + " should own it"
+			return life.HandOver
+		case life.Verify:
+			if u.deposed(ctx, o.journal) {
+				o.why = "the ownership was ended"
+				return life.Lost
 			}
-		case <-ctx.Done():
-			return "the process ends"
-		case <-j.Lost():
-			return "the ownership was lost"
-		case err := <-ended:
-			ended <- err
-			return "it failed"
+		case life.Stay:
+		}
+		ticked, event, over := o.wait(ctx, tick.C, changed)
+		if over {
+			return event
+		}
+		if ticked {
+			if load, err := o.server.Load(ctx); err == nil {
+				u.report(load, u.demand(ctx, o.server, load.Hosts, since))
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/cluster/life"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -90,7 +91,8 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	if lost.Err() != nil {
 		t.Fatalf("the journal knows already that it was lost: %v", lost.Err())
 	}
-	if err := u.work(ctx, lost); err != nil {
-		t.Errorf("the server ends: %v", err)
+	u.owned = &ownership{journal: lost}
+	if event, err := u.Restore(ctx); event != life.Lost || err != nil {
+		t.Errorf("got the event %s and %v, want %s", event, err, life.Lost)
 	}
 }

@@ -71,6 +71,7 @@ var rooms = []room{
 	{"internal/transport", []string{"access", "api/v1", "internal/wire/codec"}, "a connection is accepted, limited and guarded before any room hears of it"},
 	{"internal/verifier", []string{"api/v1", "modules", "runtime", "runtime/abi", "runtime/script", "runtime/wasm", "sched"}, "an upload is not trusted: one process with limits looks at it"},
 	{"cluster", []string{"api/v1", "internal/wait", "job", "job/naming", "journal/etcd", "nameserver", "nameserver/balance", "sched"}, "what a server knows of the others is one watched table, and all decisions follow from it"},
+	{"cluster/life", nil, "the life of a partition follows from events and from what a server sees: a test covers every phase with every event"},
 	{"cluster/router", []string{"access", "api/v1", "cluster", "internal/transport", "internal/version", "internal/wait", "job", "job/naming", "modules", "sched"}, "there is one way to the owner of a partition"},
 	{"internal/wait", nil, "it waits for a time or the end of a context"},
 	{"node", everything, "it wires the rooms together"},
