@@ -14,6 +14,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -129,7 +130,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 			t.Fatalf("the store of %q has a snapshot already: %+v", partition, r)
 		}
 	}
-	r, err := node.RebuildStore(filepath.Join(w.dir, "a"), false, nil)
+	r, err := offline.RebuildStore(filepath.Join(w.dir, "a"), false, nil)
 	if want := []string{"", "units/main.1"}; err != nil || !slices.Equal(r.Asked, want) {
 		t.Fatalf("asked for %q, want %q: %v", r.Asked, want, err)
 	}
@@ -207,7 +208,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if before.Snapshot == 0 {
 		t.Fatal("the fetched state has no snapshot")
 	}
-	if _, err := node.RebuildStore(filepath.Join(w.dir, "b"), false, nil); err != nil {
+	if _, err := offline.RebuildStore(filepath.Join(w.dir, "b"), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	b, says2 := started("b")

@@ -14,7 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -41,7 +42,7 @@ server that --url names is asked.`,
 	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that is there")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		write := func(ctx context.Context, w io.Writer) error {
-			_, err := node.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
+			_, err := offline.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
 			return err
 		}
 		if data == "" {
@@ -67,12 +68,12 @@ func (c *cli) backUp(ctx context.Context, file string, force bool, write func(co
 	defer cancel()
 	r, w := io.Pipe()
 	type found struct {
-		res node.Restored
+		res archive.Restored
 		err error
 	}
 	checked := make(chan found, 1)
 	go func() {
-		res, err := node.Check(ctx, r, c.bytesBar("back up"))
+		res, err := archive.Check(ctx, r, c.bytesBar("back up"))
 		_ = r.CloseWithError(errors.Join(errors.New("the backup does not read back"), err)) // writes after the end fail
 		checked <- found{res, err}
 	}()
@@ -142,10 +143,10 @@ type backupRow struct {
 	File    string  `json:"file"`
 	Data    string  `json:"data,omitempty"` // directory of a restore
 	Seconds float64 `json:"seconds"`
-	node.Restored
+	archive.Restored
 }
 
-func (c *cli) printBackup(file string, r node.Restored, took time.Duration) error {
+func (c *cli) printBackup(file string, r archive.Restored, took time.Duration) error {
 	return c.printRestored(backupRow{File: file, Seconds: took.Seconds(), Restored: r})
 }
 
@@ -207,9 +208,9 @@ leaves nothing behind. A restore that was interrupted is run again.`,
 		row := backupRow{File: args[0], Data: data}
 		start := time.Now()
 		if check {
-			row.Restored, err = node.Check(cmd.Context(), in, c.bytesBar("check"))
+			row.Restored, err = archive.Check(cmd.Context(), in, c.bytesBar("check"))
 		} else {
-			row.Restored, err = node.Restore(cmd.Context(), in, data, c.bytesBar("restore"))
+			row.Restored, err = archive.Restore(cmd.Context(), in, data, c.bytesBar("restore"))
 		}
 		if err != nil {
 			return err

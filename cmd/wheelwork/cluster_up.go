@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/local"
 )
 
 func (c *cli) clusterUp() *cobra.Command {
-	var conf node.LocalConfig
+	var conf local.Config
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a cluster on this machine, to try things out: servers and hosts as processes",
@@ -58,12 +58,12 @@ A second start on the same directory goes on with what is in it.`,
 		}
 		conf.Output = c.err
 		conf.Ready = c.sayCluster
-		return node.LocalCluster(cmd.Context(), conf)
+		return local.Run(cmd.Context(), conf)
 	}
 	return cmd
 }
 
-func (c *cli) sayCluster(r node.LocalReady) {
+func (c *cli) sayCluster(r local.Ready) {
 	if c.format != formatTable {
 		_ = c.printOne(nil, object(r, nil)) // if the reader is gone, the cluster continues without it
 		return

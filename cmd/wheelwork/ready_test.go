@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/local"
 )
 
 // TestTokensAreNotPrinted checks that the message of a ready process contains no token,
@@ -17,7 +18,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 			c.sayReady("/it's here")(node.Ready{URL: "http://127.0.0.1:1", Token: token, HostToken: token, LoginURL: link})
 		},
 		"cluster up": func(c *cli) {
-			c.sayCluster(node.LocalReady{URLs: []string{"http://127.0.0.1:1"}, Token: token, TokenFile: "/it's here/token", LoginURL: link})
+			c.sayCluster(local.Ready{URLs: []string{"http://127.0.0.1:1"}, Token: token, TokenFile: "/it's here/token", LoginURL: link})
 		},
 	} {
 		var out, errOut bytes.Buffer

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 )
 
 func (c *cli) storeCommand() *cobra.Command {
@@ -48,7 +48,7 @@ deleted. Remove it by hand when the server works.`,
 			return err
 		}
 		var shown bar
-		r, err := node.RebuildStore(data, accept, func(done, total int64) {
+		r, err := offline.RebuildStore(data, accept, func(done, total int64) {
 			if shown.shown == nil {
 				shown = c.progress(total, "rebuild", true)
 			}

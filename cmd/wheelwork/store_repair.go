@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -43,7 +43,7 @@ The database is not repaired: the server makes a damaged one again when it start
 		if err := hasStore(data); err != nil {
 			return err
 		}
-		stores := node.Stores(data)
+		stores := offline.Stores(data)
 		found, err := eachStore(stores, func(dir string) (store.Repaired, error) {
 			parts, _, err := store.Verify(dir)
 			return store.Repaired{Parts: parts}, err
@@ -73,7 +73,7 @@ The database is not repaired: the server makes a damaged one again when it start
 
 // eachStore does something with each store of a data directory and puts together what
 // that found.
-func eachStore(stores *node.ClosedStores, do func(dir string) (store.Repaired, error)) (all storeRepaired, err error) {
+func eachStore(stores *offline.StoreSet, do func(dir string) (store.Repaired, error)) (all storeRepaired, err error) {
 	for _, name := range stores.Names() {
 		r, err := do(stores.Dir(name))
 		if err != nil {

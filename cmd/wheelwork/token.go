@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/internal/credential"
 )
 
 func (c *cli) tokenCommand() *cobra.Command {
@@ -30,7 +30,7 @@ nameserver and the servers have another one (--server-token-file), which no host
   wheelwork token generate server-token`,
 		Args: arguments("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := node.GenerateToken(args[0]); err != nil {
+			if err := credential.GenerateToken(args[0]); err != nil {
 				return err
 			}
 			path, err := filepath.Abs(args[0])

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,28 +35,16 @@ func factsOf(rows ...string) (all []etcd.Fact) {
 	return all
 }
 
-// TestRouterWaitsForAnOwner: a call that waits for a partition ends as soon as the
-// partition has an owner.
-func TestRouterWaitsForAnOwner(t *testing.T) {
-	r := viewOf("main")
-	x := &router.Router{View: r, Partitions: map[string]router.Hosted{"main": &partition{name: "main"}}, Writes: func(string) bool { return false }}
-	done := make(chan error, 1)
-	go func() {
-		_, err := x.Enter(t.Context(), "main", "pay")
-		done <- err
-	}()
-	r.HearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // this server is about to serve it
-	r.HearOwners(map[string]etcd.Owner{})
-	r.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
-	select {
-	case err := <-done:
-		if router.AddressIn(err) != "h:1" {
-			t.Errorf("%v", err)
-		}
-	case <-time.After(router.Patience + 10*time.Second):
-		t.Error("it waits for ever")
-	}
+// replica is a partition of a server. It is served while services is set.
+type replica struct {
+	name     string
+	services atomic.Pointer[router.Services]
 }
+
+func (r *replica) Name() string                      { return r.name }
+func (r *replica) Serving() *router.Services         { return r.services.Load() }
+func (r *replica) Report() *cluster.PartitionReport  { return nil }
+func (r *replica) Progress() (f cluster.FollowState) { return f }
 
 // TestTellsOfUnitsAtOnce: a nameserver gets a report as soon as this server serves a
 // partition, and as soon as it no longer does. Changes of other servers' partitions cause
@@ -63,14 +52,14 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 func TestTellsOfUnitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := viewOf("main", "main.1")
-		u := &partition{name: "main.1"}
-		p := &serverParts{member: &memberParts{view: r, partitions: []*partition{{name: "main"}, u}}}
+		u := &replica{name: "main.1"}
+		m := &Member{View: r, Partitions: []Partition{&replica{name: "main"}, u}}
 		told := make(chan string)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer close(told)
-			for owned := p.owns(); p.untilOther(ctx, owned, nil); {
-				owned = p.owns()
+			for owned := m.Owns(); m.UntilOther(ctx, owned, nil); {
+				owned = m.Owns()
 				told <- owned
 			}
 		}()
@@ -136,12 +125,32 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 					synctest.Wait()
 				}
 				begin := time.Now()
-				_, err := (&membership{m: &memberParts{view: r}}).SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
+				_, err := (&Member{View: r}).Service().SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
 				took := time.Since(begin)
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "only 2 partitions have an owner that is not drained") || took < c.min || took > c.min+time.Millisecond {
 					t.Errorf("after %v: %v", took, err)
 				}
 			})
 		})
+	}
+}
+
+func TestTrips(t *testing.T) {
+	var trips trips
+	for i := range tripsEnough {
+		if d := trips.least(); d != 0 {
+			t.Errorf("after %d: %v", i, d)
+		}
+		trips.add(time.Second)
+	}
+	trips.add(time.Millisecond)
+	if d := trips.least(); d != time.Millisecond {
+		t.Errorf("%v", d)
+	}
+	for range len(trips.last) {
+		trips.add(2 * time.Millisecond)
+	}
+	if d := trips.least(); d != 2*time.Millisecond {
+		t.Errorf("what was long ago counts: %v", d)
 	}
 }

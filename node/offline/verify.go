@@ -1,4 +1,4 @@
-package node
+package offline
 
 import (
 	"errors"
@@ -8,14 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// ClosedStores are the stores in the data directory of a stopped server: its own, and
+// StoreSet are the stores in the data directory of a stopped server: its own, and
 // those of the further partitions of a cluster. A store is read when a part of it is
 // first verified.
-type ClosedStores struct {
+type StoreSet struct {
 	data  string
 	names []string // of their directories: "", or units/NAME
 	read  map[string][]store.Part
@@ -25,32 +26,32 @@ type ClosedStores struct {
 var partNames = []string{"view", "snapshots", "history", "keys", "logs"}
 
 // Stores finds the stores in a directory. There may be none.
-func Stores(data string) *ClosedStores {
-	c := &ClosedStores{data: data, read: map[string][]store.Part{}}
+func Stores(data string) *StoreSet {
+	c := &StoreSet{data: data, read: map[string][]store.Part{}}
 	if _, err := os.Stat(filepath.Join(data, "store")); err == nil {
 		c.names = append(c.names, "")
 	}
-	partitions, err := partitionsIn(data)
+	partitions, err := datadir.Partitions(data)
 	if err != nil {
 		return c
 	}
 	for _, partition := range partitions {
-		c.names = append(c.names, path.Join(partitionsDir, partition))
+		c.names = append(c.names, path.Join(datadir.PartitionsDir, partition))
 	}
 	return c
 }
 
 // Names returns the names of the stores: "" is that of a standalone server, or of the
 // first partition of a cluster, units/NAME that of a further partition.
-func (c *ClosedStores) Names() []string { return c.names }
+func (c *StoreSet) Names() []string { return c.names }
 
 // Dir returns the directory of a store.
-func (c *ClosedStores) Dir(name string) string {
+func (c *StoreSet) Dir(name string) string {
 	return filepath.Join(c.data, filepath.FromSlash(name), "store")
 }
 
-// Parts returns the names of what [ClosedStores.Verify] reads.
-func (c *ClosedStores) Parts() (parts []string) {
+// Parts returns the names of what [StoreSet.Verify] reads.
+func (c *StoreSet) Parts() (parts []string) {
 	for _, name := range c.names {
 		for _, part := range partNames {
 			parts = append(parts, path.Join(name, part))
@@ -61,7 +62,7 @@ func (c *ClosedStores) Parts() (parts []string) {
 
 // Verify reads a part of a store and changes nothing. For a standalone server it also
 // compares the projection, which is the part view, with the journal.
-func (c *ClosedStores) Verify(part string) (store.Part, error) {
+func (c *StoreSet) Verify(part string) (store.Part, error) {
 	name := strings.TrimSuffix(path.Dir(part), ".")
 	parts, ok := c.read[name]
 	if !ok {
@@ -79,7 +80,7 @@ func (c *ClosedStores) Verify(part string) (store.Part, error) {
 	return store.Part{}, fs.ErrNotExist
 }
 
-func (c *ClosedStores) verify(name string) ([]store.Part, error) {
+func (c *StoreSet) verify(name string) ([]store.Part, error) {
 	parts, reach, err := store.Verify(c.Dir(name))
 	if err != nil || name != "" { // the journals of further partitions are in etcd
 		return parts, err
@@ -89,14 +90,14 @@ func (c *ClosedStores) verify(name string) ([]store.Part, error) {
 		return nil, err
 	}
 	span := store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}
-	if ofCluster(c.data, span) {
+	if datadir.IsClustered(c.data, span) {
 		return parts, nil
 	}
 	var mismatch error
 	if reach.Unread == nil {
-		mismatch = checkSpan(c.data, span, reach.View)
+		mismatch = datadir.CheckSpan(c.data, span, reach.View)
 	} else {
-		mismatch = refused(c.data, reach.Check(span))
+		mismatch = datadir.Explain(c.data, reach.Check(span))
 	}
 	if mismatch != nil {
 		parts[0].Damage = append(parts[0].Damage, store.Damage{File: "view", Why: mismatch.Error()})

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"cmp"
@@ -13,12 +13,13 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
+	"github.com/wheelworkhq/wheelwork/cluster/slotmover"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
 // SplitApp spreads an app over partitions, or leaves that to the balancer.
-func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
+func (s *Service) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
 	app := cmp.Or(req.App, naming.DefaultApp)
 	return s.wish(ctx, app, func(v *cluster.Snapshot, a *balance.App) (cluster.Wish, error) {
 		if req.Auto {
@@ -45,7 +46,7 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 }
 
 // MergeApp moves all slots of an app to its primary partition.
-func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
+func (s *Service) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
 	return s.wish(ctx, cmp.Or(req.App, naming.DefaultApp), func(_ *cluster.Snapshot, a *balance.App) (cluster.Wish, error) {
 		return cluster.Wish{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
 	})
@@ -57,11 +58,11 @@ type unowned struct{ error }
 
 // wish writes the desired placement that f returns. While f refuses because a partition
 // has no owner, wish waits, for Patience at most.
-func (s *membership) wish(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
+func (s *Service) wish(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, router.Patience)
 	defer cancel()
 	for {
-		changed := s.m.view.Change()
+		changed := s.m.View.Change()
 		st, err := s.wishNow(ctx, app, f)
 		var refused unowned
 		if !errors.As(err, &refused) {
@@ -75,11 +76,11 @@ func (s *membership) wish(ctx context.Context, app string, f func(*cluster.Snaps
 	}
 }
 
-func (s *membership) wishNow(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
+func (s *Service) wishNow(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
 	if err := naming.Check("app", app); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	r := s.m.view
+	r := s.m.View
 	v := r.Snapshot()
 	if len(v.Partitions) < 2 {
 		return nil, status.Error(codes.FailedPrecondition, "the cluster has one unit, so there is nothing that an app could be split over: the number of units is that with which a cluster begins (--units)")
@@ -106,7 +107,7 @@ func (s *membership) wishNow(ctx context.Context, app string, f func(*cluster.Sn
 }
 
 // TakeSlot adds a slot to a partition of this server from what another partition sends.
-func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
+func (s *Service) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	var head *apiv1.TakeSlotRequest_Head
 	var items []*apiv1.SlotItem
 	size := 0
@@ -136,7 +137,7 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 		return err
 	}
 	defer services.Leave()
-	if err := takeSlot(stream.Context(), s.m.view, services, head, items); err != nil {
+	if err := slotmover.Take(stream.Context(), s.m.View, services, head, items); err != nil {
 		return err
 	}
 	return stream.SendAndClose(&apiv1.TakeSlotResponse{})
@@ -147,68 +148,40 @@ const maxSlotBytes = 1 << 30
 
 // own returns the services of a partition of this server. The name comes from a caller,
 // which may know earlier than this server that the partition moves here; own then waits.
-func (s *membership) own(ctx context.Context, partition string) (*router.Services, error) {
-	if s.m.router.Partitions[partition] == nil {
+func (s *Service) own(ctx context.Context, partition string) (*router.Services, error) {
+	if s.m.Router.Partitions[partition] == nil {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no partition %q", partition)
 	}
-	return s.m.router.Enter(ctx, partition, "")
+	return s.m.Router.Enter(ctx, partition, "")
 }
 
 // CopyApp takes a copy of an app's shared state into a partition of this server.
-func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
+func (s *Service) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
 	services, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
 	defer services.Leave()
-	return &apiv1.CopyAppResponse{}, router.CopyApp(ctx, s.m.router, req.Unit, services, req.State)
+	return &apiv1.CopyAppResponse{}, router.CopyApp(ctx, s.m.Router, req.Unit, services, req.State)
 }
 
 // CopyOut lets a partition of this server, which is the primary one of an app, copy the
 // shared state to the app's other partitions.
-func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
+func (s *Service) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
 	services, err := s.own(ctx, req.Unit) // another owner is named in the error, and not called
 	if err != nil {
 		return nil, err
 	}
 	services.Leave()
-	return &apiv1.CopyOutResponse{}, s.m.router.CopyOut(ctx, req.Unit, req.App)
+	return &apiv1.CopyOutResponse{}, s.m.Router.CopyOut(ctx, req.Unit, req.App)
 }
 
 // Ask answers another server's request to a partition of this server.
-func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+func (s *Service) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
 	services, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
 	defer services.Leave()
 	return router.AnswerAsked(ctx, services, req)
-}
-
-// SplitApp is refused.
-func (s *alone) SplitApp(context.Context, *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
-	return nil, errAlone
-}
-
-// MergeApp is refused.
-func (s *alone) MergeApp(context.Context, *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
-	return nil, errAlone
-}
-
-// TakeSlot is refused.
-func (s *alone) TakeSlot(apiv1.Membership_TakeSlotServer) error { return errAlone }
-
-// CopyApp is refused.
-func (s *alone) CopyApp(context.Context, *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
-	return nil, errAlone
-}
-
-// CopyOut is refused.
-func (s *alone) CopyOut(context.Context, *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
-	return nil, errAlone
-}
-
-// Ask is refused.
-func (s *alone) Ask(context.Context, *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	return nil, errAlone
 }

@@ -1,4 +1,4 @@
-package node
+package local
 
 import (
 	"bufio"
@@ -21,12 +21,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
+	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// LocalConfig configures [LocalCluster].
-type LocalConfig struct {
+// Config configures [Run].
+type Config struct {
 	Program string // path of this program
 	Data    string // default "wheelwork-cluster"
 	Servers int    // default 3
@@ -38,12 +41,12 @@ type LocalConfig struct {
 	Port      int       // of the first server; default 7700. A port that is taken is replaced by a free one
 	Output    io.Writer // gets what the processes log, each line with the name of its process
 	Logger    *slog.Logger
-	Ready     func(LocalReady)
+	Ready     func(Ready)
 }
 
-// LocalReady describes how to reach a cluster on this machine. Programs rely on the JSON
+// Ready describes how to reach a cluster on this machine. Programs rely on the JSON
 // names.
-type LocalReady struct {
+type Ready struct {
 	URL           string   `json:"url"` // of all servers, with commas: a client goes on with the next one
 	URLs          []string `json:"urls"`
 	Token         string   `json:"token"`     // of the administrator
@@ -73,21 +76,21 @@ type localServer struct {
 	Peer   string `json:"cluster_peer"`
 }
 
-// LocalCluster runs a nameserver, servers with a member of etcd in each, and hosts as
+// Run runs a nameserver, servers with a member of etcd in each, and hosts as
 // processes of this machine, until ctx ends. A process that ends by itself is started
 // again. No process outlives this one, in whatever way this one ends.
-func LocalCluster(ctx context.Context, cfg LocalConfig) (err error) {
+func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Data = cmp.Or(cfg.Data, "wheelwork-cluster")
 	cfg.Servers, cfg.Port = cmp.Or(cfg.Servers, 3), cmp.Or(cfg.Port, 7700)
 	if cfg.Servers != 1 && cfg.Servers != 3 && cfg.Servers != 5 {
 		return fmt.Errorf("--servers %d: a cluster has 1, 3 or 5 of them: with an even number no more can be lost than with one less", cfg.Servers)
 	}
-	d, err := openData(cfg.Data, serverForm)
+	d, err := datadir.Open(cfg.Data, datadir.ServerForm)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	c := &localCluster{cfg: cfg, dir: d, log: logger(cfg.Logger)}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	c := &localCluster{cfg: cfg, dir: d, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))}
 	if err := c.prepare(); err != nil {
 		return err
 	}
@@ -95,8 +98,8 @@ func LocalCluster(ctx context.Context, cfg LocalConfig) (err error) {
 }
 
 type localCluster struct {
-	cfg    LocalConfig
-	dir    *dataDir
+	cfg    Config
+	dir    *datadir.Dir
 	log    *slog.Logger
 	plan   localPlan
 	admin  string // token of the administrator; worker is that of workers
@@ -116,7 +119,7 @@ const (
 	serversToken = "server-token"
 )
 
-func (c *localCluster) planFile() string { return c.dir.join("cluster.json") }
+func (c *localCluster) planFile() string { return c.dir.Join("cluster.json") }
 
 func (c *localCluster) prepare() error {
 	text, err := os.ReadFile(c.planFile())
@@ -133,33 +136,33 @@ func (c *localCluster) prepare() error {
 		}
 	}
 	if n := len(c.plan.Servers); n != c.cfg.Servers {
-		return fmt.Errorf("the cluster in %s has %d servers: start it with --servers %d, or another one in another directory", c.dir.path, n, n)
+		return fmt.Errorf("the cluster in %s has %d servers: start it with --servers %d, or another one in another directory", c.dir.Path, n, n)
 	}
 	for file, prefix := range map[string]string{hostsToken: "wm_", serversToken: "ws_"} {
-		if _, err := keptToken(c.dir.join(file), prefix); err != nil {
+		if _, err := credential.KeepToken(c.dir.Join(file), prefix); err != nil {
 			return err
 		}
 	}
-	if _, err := secretKey(c.dir.join(secretKeyFile), true); err != nil {
+	if _, err := credential.SecretKey(c.dir.Join(datadir.SecretKeyFile), true); err != nil {
 		return err
 	}
-	if c.admin, err = keptToken(c.dir.join("token"), "ww_"); err != nil {
+	if c.admin, err = credential.KeepToken(c.dir.Join("token"), "ww_"); err != nil {
 		return err
 	}
-	c.worker, err = keptToken(c.dir.join("host-token"), "wh_")
+	c.worker, err = credential.KeepToken(c.dir.Join("host-token"), "wh_")
 	return err
 }
 
 // equip writes the tokens that all servers share into a server's directory, which may
 // have been lost, so that every server accepts them.
 func (c *localCluster) equip(name string) error {
-	own := c.dir.join(name)
+	own := c.dir.Join(name)
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
 	return errors.Join(
-		writeFile(filepath.Join(own, "token"), []byte(c.admin+"\n"), 0o600),
-		writeFile(filepath.Join(own, "host-token"), []byte(c.worker+"\n"), 0o600),
+		datadir.WriteFile(filepath.Join(own, "token"), []byte(c.admin+"\n"), 0o600),
+		datadir.WriteFile(filepath.Join(own, "host-token"), []byte(c.worker+"\n"), 0o600),
 	)
 }
 
@@ -191,7 +194,7 @@ func (c *localCluster) writePlan() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(c.planFile(), append(text, '\n'), 0o600)
+	return datadir.WriteFile(c.planFile(), append(text, '\n'), 0o600)
 }
 
 // freePort returns a loopback address with a free port: the wanted one or, if that is
@@ -228,7 +231,7 @@ type localProcess struct {
 }
 
 func (c *localCluster) add(name string, args ...string) *localProcess {
-	p := &localProcess{name: name, ready: c.dir.join(name + ".ready")}
+	p := &localProcess{name: name, ready: c.dir.Join(name + ".ready")}
 	p.args = append(args, "--ready-file", p.ready)
 	c.members = append(c.members, p)
 	return p
@@ -236,8 +239,8 @@ func (c *localCluster) add(name string, args ...string) *localProcess {
 
 // arrange sets the command lines of the processes.
 func (c *localCluster) arrange() (servers, hosts []*localProcess) {
-	hostToken := c.dir.join(hostsToken)
-	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.join(serversToken)}
+	hostToken := c.dir.Join(hostsToken)
+	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.Join(serversToken)}
 	c.add("nameserver", append([]string{"nameserver", "--listen", c.plan.Nameserver}, serving...)...)
 	var clients, peers []string
 	for _, s := range c.plan.Servers {
@@ -245,8 +248,8 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 	}
 	for i, s := range c.plan.Servers {
 		args := []string{
-			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver,
-			"--secret-key-file", c.dir.join(secretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
+			"server", "--data", c.dir.Join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver,
+			"--secret-key-file", c.dir.Join(datadir.SecretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
 		}
 		args = append(args, serving...)
 		if c.cfg.SplitRate != 0 {
@@ -261,7 +264,7 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 		servers = append(servers, p)
 	}
 	for i := range c.cfg.Hosts {
-		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", hostToken}
+		args := []string{"host", "--data", c.dir.Join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", hostToken}
 		if c.cfg.Slots > 0 {
 			args = append(args, "--slots", fmt.Sprint(c.cfg.Slots))
 		}
@@ -271,7 +274,7 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 }
 
 func (c *localCluster) run(ctx context.Context) error {
-	c.keeper = process.New(c.cfg.Program, GuardWord)
+	c.keeper = process.New(c.cfg.Program, node.GuardWord)
 	c.begunBefore.Store(c.plan.Begun)
 	servers, hosts := c.arrange()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -279,7 +282,7 @@ func (c *localCluster) run(ctx context.Context) error {
 	var lives sync.WaitGroup
 	ending := make(chan struct{})
 	for _, p := range c.members {
-		removeReady(p.ready)
+		os.Remove(p.ready) //nolint:errcheck // left by a process that was killed
 		lives.Go(func() { c.live(p, ending, fail) })
 	}
 	err := c.untilReady(ctx, servers, hosts)
@@ -318,11 +321,11 @@ func (c *localCluster) begun() error {
 	return c.writePlan()
 }
 
-func (c *localCluster) ready(servers []*localProcess) LocalReady {
-	r := LocalReady{
+func (c *localCluster) ready(servers []*localProcess) Ready {
+	r := Ready{
 		LoginURL: loginURL(servers),
-		Token:    c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join(hostsToken), ServerToken: c.dir.join(serversToken),
-		Data: c.dir.path, PID: os.Getpid(),
+		Token:    c.admin, TokenFile: c.dir.Join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.Join(hostsToken), ServerToken: c.dir.Join(serversToken),
+		Data: c.dir.Path, PID: os.Getpid(),
 	}
 	for _, s := range c.plan.Servers {
 		r.URLs = append(r.URLs, "http://"+s.Listen)
@@ -336,7 +339,7 @@ func (c *localCluster) ready(servers []*localProcess) LocalReady {
 // just ended has none.
 func loginURL(servers []*localProcess) string {
 	for _, p := range servers {
-		var r Ready
+		var r node.Ready
 		if text, err := os.ReadFile(p.ready); err == nil && json.Unmarshal(text, &r) == nil && r.LoginURL != "" {
 			return r.LoginURL
 		}

@@ -1,4 +1,4 @@
-package node
+package router_test
 
 import (
 	"errors"

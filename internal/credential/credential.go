@@ -1,8 +1,9 @@
-package node
+package credential
 
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
@@ -36,9 +38,9 @@ func checkPrivate(path string, info fs.FileInfo) error {
 	return fmt.Errorf("other users may read or write %s (mode %04o): make it private with `chmod 600 %[1]s`, and replace what is in it if they may have read it", path, info.Mode().Perm())
 }
 
-// checkKeyFile is [checkPrivate] for a private key that another package reads; "" names
+// CheckKeyFile is [checkPrivate] for a private key that another package reads; "" names
 // no file.
-func checkKeyFile(flag, path string) error {
+func CheckKeyFile(flag, path string) error {
 	if path == "" {
 		return nil
 	}
@@ -49,8 +51,8 @@ func checkKeyFile(flag, path string) error {
 	return checkPrivate(path, info)
 }
 
-// readPrivate returns the text of a credential file.
-func readPrivate(path string) (string, error) {
+// ReadPrivate returns the text of a credential file.
+func ReadPrivate(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -67,37 +69,37 @@ func readPrivate(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// checkToken refuses a token so short that it can be guessed.
-func checkToken(where, token string) error {
+// CheckToken refuses a token so short that it can be guessed.
+func CheckToken(where, token string) error {
 	if len(token) < minToken {
 		return fmt.Errorf("the token in %s has %d characters, at least %d are needed: make a new one with `wheelwork token generate FILE`", where, len(token), minToken)
 	}
 	return nil
 }
 
-// fileToken reads the token from the file that a flag names; "" names none.
-func fileToken(flag, path string) (string, error) {
+// FileToken reads the token from the file that a flag names; "" names none.
+func FileToken(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	t, err := readPrivate(path)
+	t, err := ReadPrivate(path)
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", flag, err)
 	}
-	return t, checkToken(path, t)
+	return t, CheckToken(path, t)
 }
 
-// keptToken returns the token in a file. If there is none, it makes one.
-func keptToken(path, prefix string) (string, error) {
-	t, err := readPrivate(path)
+// KeepToken returns the token in a file. If there is none, it makes one.
+func KeepToken(path, prefix string) (string, error) {
+	t, err := ReadPrivate(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
 	if t != "" {
-		return t, checkToken(path, t)
+		return t, CheckToken(path, t)
 	}
-	t = newToken(prefix)
-	if err := writeFile(path, []byte(t+"\n"), 0o600); err != nil {
+	t = NewToken(prefix)
+	if err := datadir.WriteFile(path, []byte(t+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("write the token: %w", err)
 	}
 	return t, nil
@@ -123,18 +125,18 @@ func GenerateToken(path string) (err error) {
 // randomText returns 160 random bits as 32 letters and digits.
 func randomText() string { return strings.ToLower(rand.Text() + rand.Text())[:32] }
 
-// processTokens are the tokens by which the processes of an installation know each other.
-type processTokens struct {
+// Processes are the tokens by which the processes of an installation know each other.
+type Processes struct {
 	hosts   string // in --token-file; "": no host joins
 	servers string // in --server-token-file; "": servers use hosts as well, on this machine only
 }
 
-// readProcessTokens reads the token files of a process that listens at an address.
-func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logger) (t processTokens, err error) {
-	if t.hosts, err = fileToken("--token-file", tokenFile); err != nil {
+// ReadProcesses reads the token files of a process that listens at an address.
+func ReadProcesses(tokenFile, serverTokenFile, listen string, log *slog.Logger) (t Processes, err error) {
+	if t.hosts, err = FileToken("--token-file", tokenFile); err != nil {
 		return t, err
 	}
-	if t.servers, err = fileToken("--server-token-file", serverTokenFile); err != nil {
+	if t.servers, err = FileToken("--server-token-file", serverTokenFile); err != nil {
 		return t, err
 	}
 	switch {
@@ -149,15 +151,43 @@ func readProcessTokens(tokenFile, serverTokenFile, listen string, log *slog.Logg
 	return t, nil
 }
 
-// own is the token with which a server joins a nameserver.
-func (t processTokens) own() string { return cmp.Or(t.servers, t.hosts) }
+// Own is the token with which a server joins a nameserver.
+func (t Processes) Own() string { return cmp.Or(t.servers, t.hosts) }
 
-// allow registers the tokens with their roles.
-func (t processTokens) allow(g *access.Guard) {
+// Allow registers the tokens with their roles.
+func (t Processes) Allow(g *access.Guard) {
 	if t.servers == "" {
 		g.Allow(t.hosts, access.Member)
 		return
 	}
 	g.Allow(t.hosts, access.Host)
 	g.Allow(t.servers, access.Server)
+}
+
+func NewToken(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
+
+// missing key. A key whose file the operator has named must exist: a new one could not
+// open the secrets that were sealed before.
+func SecretKey(path string, made bool) ([]byte, error) {
+	const size = 32
+	text, err := ReadPrivate(path)
+	if errors.Is(err, fs.ErrNotExist) && made {
+		key := make([]byte, size)
+		rand.Read(key) //nolint:errcheck // it never fails
+		if err := datadir.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("write the key of the secrets: %w", err)
+		}
+		return key, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the key of the secrets: there is no file %s: copy it from another server of the cluster, or make one for a new cluster with `(umask 077; openssl rand -base64 %d > %s)`", path, size, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the secrets: %w", err)
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(key) != size {
+		return nil, fmt.Errorf("%s does not hold a key of the secrets: bring back the file that it was, or make a new one with `openssl rand -base64 %d`, with which secrets have to be set again", path, size)
+	}
+	return key, nil
 }

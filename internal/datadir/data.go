@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"crypto/rand"
@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// dataDir is a locked data directory.
-type dataDir struct {
-	path string
+// Dir is a locked data directory.
+type Dir struct {
+	Path string
 	lock *os.File
 }
 
@@ -25,9 +25,9 @@ type dataDir struct {
 // that has no block on the disk.
 const minFree = 256 << 20
 
-// openData makes the directory if it is missing and locks it for this process. form is
+// Open makes the directory if it is missing and locks it for this process. form is
 // the format version that the process writes, and the newest that it reads.
-func openData(path string, form int) (*dataDir, error) {
+func Open(path string, form int) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -48,9 +48,9 @@ func openData(path string, form int) (*dataDir, error) {
 		}
 		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it, or choose another directory with --data", path, by)
 	}
-	d := &dataDir{path: path, lock: f}
+	d := &Dir{Path: path, lock: f}
 	if err := errors.Join(d.claim(), d.checkForm(form)); err != nil {
-		return nil, errors.Join(err, d.close())
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -62,19 +62,19 @@ func openData(path string, form int) (*dataDir, error) {
 // history shared nothing. This program turns such a directory into version 3, and there
 // is no way back.
 const (
-	serverForm = 3
-	hostForm   = 1
+	ServerForm = 3
+	HostForm   = 1
 )
 
 // checkForm refuses a directory that a newer version has written, or that is incomplete
 // because a restore was interrupted. It records the newest format version in the
 // directory.
-func (d *dataDir) checkForm(newest int) error {
-	if _, err := os.Stat(d.join(restoring)); err == nil {
-		return fmt.Errorf("the data directory %s is not whole: a restore to it was interrupted, run `wheelwork restore` again", d.path)
+func (d *Dir) checkForm(newest int) error {
+	if _, err := os.Stat(d.Join(RestoringFile)); err == nil {
+		return fmt.Errorf("the data directory %s is not whole: a restore to it was interrupted, run `wheelwork restore` again", d.Path)
 	}
-	note := func() error { return writeFile(d.join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600) }
-	text, err := os.ReadFile(d.join("form"))
+	note := func() error { return WriteFile(d.Join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600) }
+	text, err := os.ReadFile(d.Join("form"))
 	if errors.Is(err, fs.ErrNotExist) { // new, or written before this file existed
 		return note()
 	}
@@ -84,9 +84,9 @@ func (d *dataDir) checkForm(newest int) error {
 	form, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	switch {
 	case err != nil || form < 1:
-		return fmt.Errorf("the file %s says %.20q, which is no form of a data directory: bring back the file that it was", d.join("form"), text)
+		return fmt.Errorf("the file %s says %.20q, which is no form of a data directory: bring back the file that it was", d.Join("form"), text)
 	case form > newest:
-		return fmt.Errorf("the data directory %s has form %d, and this program understands up to form %d: start the version that wrote it, or a newer one", d.path, form, newest)
+		return fmt.Errorf("the data directory %s has form %d, and this program understands up to form %d: start the version that wrote it, or a newer one", d.Path, form, newest)
 	case form < newest:
 		return note()
 	}
@@ -94,11 +94,11 @@ func (d *dataDir) checkForm(newest int) error {
 }
 
 // claim checks the free space and writes the process id into the lock file.
-func (d *dataDir) claim() error {
+func (d *Dir) claim() error {
 	var st syscall.Statfs_t
-	if err := syscall.Statfs(d.path, &st); err == nil {
+	if err := syscall.Statfs(d.Path, &st); err == nil {
 		if free := int64(st.Bavail) * int64(st.Bsize); free < minFree {
-			return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.path, free>>20, minFree>>20)
+			return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.Path, free>>20, minFree>>20)
 		}
 	}
 	if err := d.lock.Truncate(0); err != nil {
@@ -108,19 +108,19 @@ func (d *dataDir) claim() error {
 	return err
 }
 
-func (d *dataDir) join(parts ...string) string {
-	return filepath.Join(append([]string{d.path}, parts...)...)
+func (d *Dir) Join(parts ...string) string {
+	return filepath.Join(append([]string{d.Path}, parts...)...)
 }
 
-// close unlocks the directory. The lock file stays: if it were removed, two processes
+// Close unlocks the directory. The lock file stays: if it were removed, two processes
 // could lock two different files of that name.
-func (d *dataDir) close() error { return d.lock.Close() }
+func (d *Dir) Close() error { return d.lock.Close() }
 
 // idText matches a valid id.
 var idText = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,200}$`)
 
-// identity returns the id in a file. If there is none, it makes one with the prefix.
-func identity(path, prefix string) (string, error) {
+// Identity returns the id in a file. If there is none, it makes one with the prefix.
+func Identity(path, prefix string) (string, error) {
 	b, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
 		if !idText.MatchString(id) {
@@ -132,8 +132,42 @@ func identity(path, prefix string) (string, error) {
 		return "", err
 	}
 	id := prefix + strings.ToLower(rand.Text()[:12])
-	if err := writeFile(path, []byte(id+"\n"), 0o600); err != nil {
+	if err := WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("write the id: %w", err)
 	}
 	return id, nil
+}
+
+// ClusteredFile is the file that marks the directory of a cluster's server, whose journals
+// are in etcd. No other cluster may begin in such a directory.
+const ClusteredFile = "clustered"
+
+// MarkClustered marks the directory as that of a cluster's server.
+func (d *Dir) MarkClustered() error { return WriteFile(d.Join(ClusteredFile), nil, 0o600) }
+
+// RestoringFile is the file that marks a directory as being restored, and incomplete. No
+// server starts on such a directory.
+const RestoringFile = "restoring"
+
+// WriteFile replaces a file as a whole: a reader sees the old or the new one.
+func WriteFile(path string, b []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone when the rename worked
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -1,4 +1,4 @@
-package node
+package partition
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/life"
@@ -51,12 +54,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	dir := t.TempDir()
-	tel, err := newTelemetry(ctx, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
-	u := &partition{name: "main", log: log, tel: tel, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
+	u := &Replica{name: "main", log: log, meter: func(string) (metric.Meter, func(), error) { return noop.Meter{}, func() {}, nil }, dir: func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }}
 	u.view = cluster.NewView(connect("a"), "main", "a", "a.test:1", log)
 	u.conf = sched.Config{ID: "a", Logger: log, Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 		return sched.ModuleInfo{}, errors.New("there are no modules")
