@@ -130,7 +130,7 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 	m.add(peers)
 	m.Member = &membership.Member{
 		ID: conf.ID, Address: address, Zone: cfg.Zone, Capacity: cmp.Or(cfg.Capacity, float64(runtime.GOMAXPROCS(0))), View: view,
-		Router:   &router.Router{View: view, Partitions: map[string]router.Hosted{}, Peers: peers},
+		Router:   &router.Router{Forwarder: router.Forwarder{View: view, Partitions: map[string]router.Hosted{}, Peers: peers}},
 		Balancer: cluster.NewBalancer(view, cluster.BalancerConfig{Settle: cfg.Etcd.Settle, SplitRate: cfg.Etcd.SplitRate, MaxHosts: cfg.Etcd.MaxHosts}, log), Logger: log,
 	}
 	m.backups = &backups.Service{ID: conf.ID, Dir: d, Queue: q, View: view, Router: m.Router, Logger: log}

@@ -223,8 +223,8 @@ func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
 	if m == nil {
 		return nil
 	}
-	f := &router.Forwarder{Guard: g, Peers: m.Router.Peers, Accepts: m.View.Passable}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.Unary), grpc.ChainStreamInterceptor(f.Stream)}
+	i := &router.Interceptor{Guard: g, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream)}
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens credential.Processes) (err error) {

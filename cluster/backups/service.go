@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -81,7 +80,7 @@ func (s *Service) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_
 	return src.Send(stream.Context(), s.Logger, stream.Send)
 }
 
-// CopyOf copies a partition with its modules, here or from its owner. While the partition
+// copyOf copies a partition with its modules, here or from its owner. While the partition
 // is moving it waits a little, as calls do. A copy that has begun cannot begin again: if
 // the partition moves, the backup fails.
 func (s *Service) copyOf(u Partition) archive.CopyFunc {
@@ -91,21 +90,9 @@ func (s *Service) copyOf(u Partition) archive.CopyFunc {
 			begun = true
 			return begin(c)
 		}
-		waiting, cancel := context.WithTimeout(ctx, router.Patience)
-		defer cancel()
-		for {
-			changed := s.View.Change()
-			err := s.copyOnce(ctx, waiting, u, first, create)
-			if err == nil || begun || !isMoving(err) {
-				return err
-			}
-			select {
-			case <-changed:
-			case <-time.After(router.Patience / 20): // the owner may learn of it earlier
-			case <-waiting.Done():
-				return err
-			}
-		}
+		return s.Router.Repeat(ctx, func(err error) bool { return !begun && isMoving(err) }, func(waiting context.Context) error {
+			return s.copyOnce(ctx, waiting, u, first, create)
+		})
 	}
 }
 
@@ -114,10 +101,9 @@ func isMoving(err error) bool {
 	return code == codes.Unavailable || code == codes.FailedPrecondition
 }
 
+// copyOnce makes one attempt: it waits for an owner until waiting ends.
 func (s *Service) copyOnce(ctx, waiting context.Context, u Partition, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
-	r, err := s.Router.Enter(waiting, u.Name(), "")
-	if err == nil {
-		defer r.Leave()
+	return s.Router.Call(waiting, u.Name(), "", func(r *router.Services) error {
 		if err := s.copyPlaced(u, r)(ctx, begin, create); err != nil {
 			return err
 		}
@@ -128,13 +114,10 @@ func (s *Service) copyOnce(ctx, waiting context.Context, u Partition, begin func
 			}
 			return err
 		})
-	}
-	address := router.AddressIn(err)
-	if address == "" {
-		return err
-	}
-	return s.Router.Peers.State(address, func(from apiv1.BackupsClient) error {
-		return archive.FetchPart(ctx, from, u.Name(), address, begin, create)
+	}, func(owner router.Owner) error {
+		return s.Router.Peers.State(owner.Address, func(from apiv1.BackupsClient) error {
+			return archive.FetchPart(ctx, from, u.Name(), owner.Address, begin, create)
+		})
 	})
 }
 

@@ -78,7 +78,7 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		}
 	}
 	gone := func(func(*apiv1.BackupChunk) error) error {
-		return router.ElsewherePartition("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
+		return &router.Redirect{To: &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"}}
 	}
 	for name, c := range map[string]struct {
 		first, then func(func(*apiv1.BackupChunk) error) error
@@ -105,7 +105,7 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		}
 		r := viewOf("main")
 		u := replica{}
-		a := &Service{View: r, Router: &router.Router{View: r, Partitions: map[string]router.Hosted{"main": u}, Peers: &router.Peers{Token: "shared", Key: "ws_key"}}, Partitions: []Partition{u}, Logger: slog.New(slog.DiscardHandler)}
+		a := &Service{View: r, Router: &router.Router{Forwarder: router.Forwarder{View: r, Partitions: map[string]router.Hosted{"main": u}, Peers: &router.Peers{Token: "shared", Key: "ws_key"}}}, Partitions: []Partition{u}, Logger: slog.New(slog.DiscardHandler)}
 		r.HearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met

@@ -34,7 +34,7 @@ func viewOf(partitions ...string) *cluster.View {
 // partition has an owner.
 func TestRouterWaitsForAnOwner(t *testing.T) {
 	r := viewOf("main")
-	x := &router.Router{View: r, Partitions: map[string]router.Hosted{"main": standby{}}, Writes: func(string) bool { return false }}
+	x := &router.Router{Forwarder: router.Forwarder{View: r, Partitions: map[string]router.Hosted{"main": standby{}}}, Writes: func(string) bool { return false }}
 	done := make(chan error, 1)
 	go func() {
 		_, err := x.Enter(t.Context(), "main", "pay")
@@ -57,7 +57,9 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 // fallback partition before it knows where the apps are.
 func TestCallsWaitForTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &router.Router{View: cluster.NewView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), Partitions: map[string]router.Hosted{"main": standby{}, "main.1": standby{}}}
+		r := &router.Router{Forwarder: router.Forwarder{
+			View: cluster.NewView(nil, "main", "s", "127.0.0.1:1", slog.New(slog.DiscardHandler)), Partitions: map[string]router.Hosted{"main": standby{}, "main.1": standby{}},
+		}}
 		r.View.Partitions = []string{"main", "main.1"}
 		if partition, err := r.PartitionOf(t.Context(), "a", false); status.Code(err) != codes.Unavailable {
 			t.Errorf("without the table the app is in %q: %v", partition, err)

@@ -264,36 +264,27 @@ func (m *Mover) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) erro
 		}
 		return m.scheduler.Export(ctx, head.App, uint8(head.Slot), head.Move, fn)
 	}
-	services, err := m.router.Enter(ctx, head.Unit, head.App)
-	address := router.AddressIn(err)
-	switch {
-	case err == nil:
-		defer services.Leave()
+	return m.router.Call(ctx, head.Unit, head.App, func(services *router.Services) error {
 		var items []*apiv1.SlotItem
 		if err := export(func(more []*apiv1.SlotItem) error { items = append(items, more...); return nil }); err != nil {
 			return err
 		}
 		return Take(ctx, m.router.View, services, head, items)
-	case address == "":
-		return err
-	}
-	conn, err := m.router.Peers.Conn(address)
-	if err != nil {
-		return err
-	}
-	stream, err := apiv1.NewMembershipClient(conn).TakeSlot(ctx)
-	if err != nil {
-		return err
-	}
-	if err := stream.Send(&apiv1.TakeSlotRequest{Head: head}); err == nil {
-		err = export(func(items []*apiv1.SlotItem) error { return stream.Send(&apiv1.TakeSlotRequest{Items: items}) })
-		var gone *sched.MovedError
-		if errors.As(err, &gone) {
+	}, func(owner router.Owner) error {
+		stream, err := owner.TakeSlot(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	_, err = stream.CloseAndRecv() // also returns why a message could not be sent
-	return err
+		if err := stream.Send(&apiv1.TakeSlotRequest{Head: head}); err == nil {
+			err = export(func(items []*apiv1.SlotItem) error { return stream.Send(&apiv1.TakeSlotRequest{Items: items}) })
+			var gone *sched.MovedError
+			if errors.As(err, &gone) {
+				return err
+			}
+		}
+		_, err = stream.CloseAndRecv() // also returns why a message could not be sent
+		return err
+	})
 }
 
 // Take adds a slot to a partition of this server from what another partition sent.
@@ -367,19 +358,10 @@ func (m *Mover) CopyOut(ctx context.Context, app string, others ...string) error
 }
 
 func (m *Mover) copyTo(ctx context.Context, partition string, st *apiv1.AppState) error {
-	services, err := m.router.Enter(ctx, partition, st.App)
-	address := router.AddressIn(err)
-	switch {
-	case err == nil:
-		defer services.Leave()
+	return m.router.Call(ctx, partition, st.App, func(services *router.Services) error {
 		return router.CopyApp(ctx, m.router, partition, services, st)
-	case address == "":
+	}, func(owner router.Owner) error {
+		_, err := owner.CopyApp(ctx, &apiv1.CopyAppRequest{Unit: partition, State: st})
 		return err
-	}
-	conn, err := m.router.Peers.Conn(address)
-	if err != nil {
-		return err
-	}
-	_, err = apiv1.NewMembershipClient(conn).CopyApp(ctx, &apiv1.CopyAppRequest{Unit: partition, State: st})
-	return err
+	})
 }
