@@ -57,7 +57,7 @@ func tellReady(file string, f func(Ready), r Ready) error {
 
 func removeReady(file string) {
 	if file != "" {
-		os.Remove(file) //nolint:errcheck // it may have been removed by who waited for it
+		os.Remove(file) //nolint:errcheck // the reader may have removed it
 	}
 }
 

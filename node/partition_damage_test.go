@@ -138,7 +138,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if missing := l.missing(t, a); len(missing) > 0 {
 		t.Errorf("after a rebuild that was asked for: %v", missing)
 	}
-	if n := strings.Count(says.String(), "is not made again as `wheelwork store rebuild` asked for"); n != 2 {
+	if n := strings.Count(says.String(), "was not rebuilt, because records would be lost; `wheelwork store rebuild` requested it"); n != 2 {
 		t.Errorf("%d rebuilds were refused, want 2:\n%s", n, says.String())
 	}
 	if err := a.stop(); err != nil {
@@ -183,7 +183,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 
 	// The other server has the state.
 	a, _ = started("a")
-	said("this standby has the state of the server that works\" partition=main.1")
+	said("this standby has the state of the owner\" partition=main.1")
 	if placements := aside(); len(placements) != 0 {
 		t.Errorf("what is not needed is kept in %v", placements)
 	}
@@ -215,7 +215,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if missing := l.missing(t, b); len(missing) > 0 {
 		t.Errorf("after a rebuild: %v", missing)
 	}
-	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" partition=main.1") {
+	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was rebuilt as `wheelwork store rebuild` requested\" partition=main.1") {
 		t.Errorf("the old view is in %v; the server said\n%s", placements, says2.String())
 	}
 }

@@ -182,7 +182,7 @@ func (x *restore) file(name string, r io.Reader) error {
 		x.res.Key = x.res.Key || name == datadir.SecretKeyFile
 		return x.copy(name, r, 0o600)
 	}
-	return fmt.Errorf("the backup has a file %s, of which this version knows nothing: use the version that made it, or a newer one", name)
+	return fmt.Errorf("the backup has a file %s, which this version does not know: use the version that made it, or a newer one", name)
 }
 
 func (x *restore) copy(name string, r io.Reader, mode fs.FileMode) error {

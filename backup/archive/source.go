@@ -179,14 +179,14 @@ func (s *Source) writePlacement(ctx context.Context, b *backup.Writer, p Placeme
 	}
 	for key, was := range before {
 		if is, there := p.Rows[key]; !there || is != was {
-			return status.Errorf(codes.Unavailable, "what is in which partition was changed meanwhile (%s): make the backup again", key)
+			return status.Errorf(codes.Unavailable, "an app or a slot moved during the backup (%s): make the backup again", key)
 		}
 	}
 	for key := range p.Rows {
 		// A new app is in one partition only. A slot that moved for the first time may be
 		// in two of the copies, or in none.
 		if _, there := before[key]; !there && s.Rows != nil && strings.HasPrefix(key, cluster.RowSlot) {
-			return status.Errorf(codes.Unavailable, "a part of an app came to another partition meanwhile (%s): make the backup again", key)
+			return status.Errorf(codes.Unavailable, "a slot moved for the first time during the backup (%s): make the backup again", key)
 		}
 	}
 	text, err := json.Marshal(p)

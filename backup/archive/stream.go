@@ -149,7 +149,7 @@ func FetchPart(ctx context.Context, from apiv1.BackupsClient, partition, address
 			return nil
 		}
 		if err == nil && !storeFile.MatchString(name) && !moduleFile.MatchString(name) {
-			err = fmt.Errorf("the server at %s has in the partition %s a file %s, of which this version knows nothing", address, partition, name)
+			err = fmt.Errorf("the server at %s has in the partition %s a file %s, which this version does not know", address, partition, name)
 		}
 		if err != nil {
 			return err

@@ -157,6 +157,6 @@ func (s *Service) copyPlaced(u Partition, r *router.Services) archive.CopyFunc {
 		if err != nil {
 			return err
 		}
-		return s.View.SettleAll(ctx, u.Name(), load.Shares)
+		return s.View.RecordSlots(ctx, u.Name(), load.Shares)
 	}
 }

@@ -32,7 +32,7 @@ func (replica) Serving() *router.Services             { return nil }
 func (replica) Code() *modules.Store                  { return nil }
 func (replica) CopyOut(context.Context, string) error { return nil }
 
-// viewOf returns the view of a server that hears nothing of etcd.
+// viewOf returns the view of a server that receives nothing from etcd.
 func viewOf(partitions ...string) *cluster.View {
 	r := cluster.NewView(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
 	r.Partitions = partitions
@@ -106,10 +106,10 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 		r := viewOf("main")
 		u := replica{}
 		a := &Service{View: r, Router: &router.Router{Forwarder: router.Forwarder{View: r, Partitions: map[string]router.Hosted{"main": u}, Peers: &router.Peers{Token: "shared", Key: "ws_key"}}}, Partitions: []Partition{u}, Logger: slog.New(slog.DiscardHandler)}
-		r.HearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
+		r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met
-			r.HearOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
+			r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
 		}()
 		begun, files := 0, 0
 		err := a.copyOf(u)(t.Context(), func(store.Copied) error { begun++; return nil }, func(string) (io.Writer, error) {

@@ -23,6 +23,7 @@ const (
 
 var phaseNames = [phases]string{"standby", "taking", "restoring", "declaring", "serving", "leaving", "reopening", "stopped"}
 
+// String returns the name of the phase.
 func (p Phase) String() string { return phaseNames[p] }
 
 // Event is the reason why a partition leaves a phase.
@@ -48,6 +49,7 @@ const (
 
 var eventNames = [events]string{"elected", "granted", "refused", "restored", "declared", "hand-over", "lost", "ended", "left", "fenced", "reopened", "halted", "failed"}
 
+// String returns the name of the event.
 func (e Event) String() string { return eventNames[e] }
 
 // table has the next phase for the events that a phase may have.

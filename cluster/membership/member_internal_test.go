@@ -21,7 +21,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// viewOf returns the view of a server that hears nothing of etcd.
+// viewOf returns the view of a server that receives nothing from etcd.
 func viewOf(partitions ...string) *cluster.View {
 	r := cluster.NewView(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
 	r.Partitions = partitions
@@ -72,7 +72,7 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 			default:
 			}
 		}
-		r.HearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
+		r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you"}})
 		quiet("another server's partition")
 		u.services.Store(router.NewServices(&sched.Server{}))
 		r.Wake()
@@ -82,7 +82,7 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 		r.Wake()
 		quiet("nothing")
 		u.services.Store(nil)
-		r.HearOwners(map[string]etcd.Owner{})
+		r.ReceiveOwners(map[string]etcd.Owner{})
 		if s := <-told; s != "" {
 			t.Errorf("it owns %q", s)
 		}
@@ -113,12 +113,12 @@ func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := viewOf("main", "main.1", "main.2")
-				r.Hear(factsOf("server/one", string(here), "server/two", string(here), "drain/two", "1", "app/hot", "main"), true)
-				r.HearOwners(owned)
+				r.Receive(factsOf("server/one", string(here), "server/two", string(here), "drain/two", "1", "app/hot", "main"), true)
+				r.ReceiveOwners(owned)
 				arrived := time.AfterFunc(c.arrives, func() {
 					now := maps.Clone(owned)
 					now["main.2"] = etcd.Owner{Server: "two", Epoch: 5}
-					r.HearOwners(now)
+					r.ReceiveOwners(now)
 				})
 				defer arrived.Stop()
 				if c.arrives == 0 {

@@ -130,7 +130,7 @@ func (s *Service) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 		items = append(items, m.Items...)
 	}
 	if head == nil {
-		return status.Error(codes.InvalidArgument, "the stream ended before it said which slot comes")
+		return status.Error(codes.InvalidArgument, "the stream ended before its first message, which names the slot")
 	}
 	services, err := s.own(stream.Context(), head.Unit)
 	if err != nil {

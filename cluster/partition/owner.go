@@ -145,7 +145,7 @@ func (r *Replica) leave(o *ownership) (life.Event, error) {
 	case <-time.After(flushPatience):
 		// etcd does not answer. A closed journal gives up what it could not write by the
 		// end of a lease: its waiters get an error saying that the outcome is unknown.
-		r.log.Warn("etcd does not take what is still to be written", "partition", r.name)
+		r.log.Warn("etcd does not accept the remaining records of a partition", "partition", r.name)
 		err = errors.Join(o.journal.Close(), <-o.ended)
 	}
 	o.calls.Close(err == nil)
@@ -202,7 +202,7 @@ func (r *Replica) Declare(ctx context.Context) (life.Event, error) {
 			err = r.view.Declare(ctx, r.name, load.Apps)
 		}
 		if err == nil {
-			err = r.view.SettleAll(ctx, r.name, load.Shares)
+			err = r.view.RecordSlots(ctx, r.name, load.Shares)
 		}
 		if err == nil {
 			return life.Declared, nil

@@ -190,10 +190,10 @@ func (r *Replica) follow(ctx context.Context) (at sched.CaughtUp, err error) {
 // position that this server reported keeps the journal from being trimmed further.
 func (r *Replica) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	if owner.Server == "" || owner.Server == r.conf.ID {
-		r.log.Warn("the state of a partition cannot be fetched while nobody owns it", "partition", r.name, "because", why)
+		r.log.Warn("the state of a partition cannot be fetched while the partition has no owner", "partition", r.name, "because", why)
 		return ctx.Err()
 	}
-	r.log.Info("this standby begins with the state of the server that works", "partition", r.name, "from", owner.Address, "because", why)
+	r.log.Info("this standby fetches the state from the owner", "partition", r.name, "from", owner.Address, "because", why)
 	start := time.Now()
 	r.standby = nil
 	if err := r.store.Close(); err != nil {
@@ -212,7 +212,7 @@ func (r *Replica) refill(ctx context.Context, owner etcd.Owner, why error) error
 		return ctx.Err()
 	}
 	r.forgetAside(got.Applied)
-	r.log.Info("this standby has the state of the server that works", "partition", r.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
+	r.log.Info("this standby has the state of the owner", "partition", r.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
 	if err := r.view.Etcd.Checkpoint(ctx, r.name, got.Applied+1); err != nil {
 		r.log.Warn("a standby could not say where it is", "error", err)
 	}

@@ -26,7 +26,7 @@ type aside struct {
 func (r *Replica) openStore(ctx context.Context) error {
 	r.store = nil
 	if err := r.rebuildAsked(ctx); err != nil {
-		return fmt.Errorf("make the store of the partition %s again: %w", r.name, err)
+		return fmt.Errorf("rebuild the store of the partition %s: %w", r.name, err)
 	}
 	cfg := store.Config{Dir: r.dir("store"), Logger: r.log, Journal: func() (store.Journal, error) { return r.span(ctx) }}
 	st, err := store.Open(cfg)
@@ -52,7 +52,7 @@ func (r *Replica) span(ctx context.Context) (store.Journal, error) {
 		if err == nil {
 			return store.Journal{First: first, Next: next}, nil
 		}
-		r.log.Warn("the store of a partition has to be made again, and etcd does not say what its journal has; the server tries again", "partition", r.name, "error", err)
+		r.log.Warn("the store of a partition must be rebuilt, and etcd does not answer with the range of its journal; the server tries again", "partition", r.name, "error", err)
 		if !wait.For(ctx, standbyAgain) {
 			return store.Journal{}, err
 		}
@@ -63,12 +63,12 @@ func (r *Replica) span(ctx context.Context) (store.Journal, error) {
 // quarantine, and lets the partition begin with an empty one.
 func (r *Replica) setAside(short *store.ShortJournalError) error {
 	dir := r.dir("store")
-	place, err := store.SetAside(dir, fmt.Sprintf("the view could not be used, and cannot be made again without a loss: %v", short))
+	place, err := store.SetAside(dir, fmt.Sprintf("the projection could not be used, and a rebuild would lose records: %v", short))
 	if err != nil || place == "" { // there was no store: the server is new
 		return err
 	}
 	r.aside = aside{place: filepath.Join(dir, place), next: max(short.Next, short.View+1)}
-	r.log.Warn("the store of a partition is damaged, and snapshots and journal do not hold all of it: this server takes the state from the server that works. "+
+	r.log.Warn("the store of a partition is damaged, and snapshots and journal do not hold all of it: this server fetches the state from the owner. "+
 		"If no server has it, make a new cluster of the last backup with `wheelwork restore`",
 		"partition", r.name, "kept_in", r.aside.place, "because", short)
 	return nil
@@ -103,11 +103,11 @@ func (r *Replica) rebuildAsked(ctx context.Context) error {
 	rebuilt, err := store.Rebuild(r.dir("store"), opt)
 	switch short := (*store.ShortJournalError)(nil); {
 	case errors.As(err, &short):
-		r.log.Error("the database of a partition is not made again as `wheelwork store rebuild` asked for, because something would be lost; nothing was changed", "partition", r.name, "because", short)
+		r.log.Error("the projection of a partition was not rebuilt, because records would be lost; `wheelwork store rebuild` requested it, and nothing was changed", "partition", r.name, "because", short)
 	case err != nil:
 		return err
 	default:
-		r.log.Info("the database of a partition was made again as `wheelwork store rebuild` asked for", "partition", r.name,
+		r.log.Info("the projection of a partition was rebuilt as `wheelwork store rebuild` requested", "partition", r.name,
 			"from_snapshot_at", rebuilt.Snapshot, "old_database_kept_in", rebuilt.Quarantine, "first_lost", rebuilt.First, "last_lost", rebuilt.Last)
 	}
 	return done()

@@ -29,7 +29,7 @@ func CopyApp(ctx context.Context, r *Router, partition string, services *Service
 		return false
 	})
 	if missing = r.Peers.Fetch(ctx, u.Code(), st.ModulesAt, missing); len(missing) > 0 {
-		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s did not come", len(missing), st.App)
+		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s could not be fetched", len(missing), st.App)
 	}
 	return services.Sched.Copy(ctx, st)
 }
@@ -53,7 +53,7 @@ func (r *Router) copied(ctx context.Context, app string) error {
 		return err
 	})
 	if err != nil {
-		return status.Errorf(codes.Unavailable, "it is done, but not all partitions of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
+		return status.Errorf(codes.Unavailable, "the change is made, but not all partitions of app %s have it yet; they will get it: %s", app, status.Convert(why).Message())
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestRepeat(t *testing.T) {
 		calls, begin = 0, time.Now()
 		err = f.Repeat(t.Context(), again, func(context.Context) error {
 			if calls++; calls == 1 {
-				f.View.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
+				f.View.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
 				return moving
 			}
 			return nil
@@ -70,7 +70,7 @@ func TestRepeat(t *testing.T) {
 func TestCallReachesTheOwner(t *testing.T) {
 	f := &router.Forwarder{View: viewOf("main"), Partitions: map[string]router.Hosted{"main": standby{}}, Peers: &router.Peers{}}
 	defer f.Peers.Close() //nolint:errcheck // a test's
-	f.View.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "127.0.0.1:1"}})
+	f.View.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "127.0.0.1:1"}})
 	var reached []string
 	err := f.Call(t.Context(), "main", "pay", func(*router.Services) error {
 		reached = append(reached, "here")

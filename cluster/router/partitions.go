@@ -61,13 +61,13 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 		resp.Enqueue, err = services.Sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
 	case *apiv1.AskRequest_Run:
 		if len(q.Run) != len(job.RunID{}) {
-			return nil, status.Error(codes.InvalidArgument, "the run that is asked for has no id")
+			return nil, status.Error(codes.InvalidArgument, "the request for a run has no run id")
 		}
 		resp.Run, err = services.Sched.Find(ctx, req.App, job.RunID(q.Run))
 	case *apiv1.AskRequest_Call:
 		resp.Answer, err = askedCall(ctx, services, q.Call)
 	default:
-		err = status.Error(codes.Unimplemented, "this server does not understand what it is asked: it is of an older version")
+		err = status.Error(codes.Unimplemented, "this server does not know the request: it is of an older version")
 	}
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 // askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, services *Services, q *apiv1.AskedCall) ([]byte, error) {
 	if ruleOf(q.GetMethod()).route != apiv1.Route_ROUTE_MERGED {
-		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from partitions", q.GetMethod())
+		return nil, status.Errorf(codes.InvalidArgument, "%q is not merged from partitions", q.GetMethod())
 	}
 	service, name := pathOf(q.Method)
 	kind, err := requestOf(service, name)

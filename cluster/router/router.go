@@ -278,7 +278,7 @@ func (r *Router) PartitionOf(ctx context.Context, app string, write bool) (strin
 	defer cancel()
 	for {
 		changed := r.View.Change()
-		partition, err := r.View.Place(ctx, app)
+		partition, err := r.View.AssignApp(ctx, app)
 		if err == nil {
 			return partition, nil
 		}
@@ -297,13 +297,13 @@ func (r *Router) untilHeard(ctx context.Context) error {
 	defer cancel()
 	for {
 		changed := r.View.Change()
-		if r.View.HasHeard() {
+		if r.View.HasReceived() {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return status.Error(codes.Unavailable, "this server has just started, and etcd has not told it yet where the apps are: try again in a moment")
+			return status.Error(codes.Unavailable, "this server has just started, and does not know yet where the apps are: try again in a moment")
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		first := request.New().Interface()
 		if err := stream.RecvMsg(first); err != nil {
 			if errors.Is(err, io.EOF) {
-				return status.Error(codes.InvalidArgument, "the stream ended before it said what it is about")
+				return status.Error(codes.InvalidArgument, "the stream ended before its first message")
 			}
 			return err
 		}
@@ -548,7 +548,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 		}
 		a := g.r.View.Assignment(name)
 		if a.Server == "" || a.Server == g.r.View.Self || len(asked) > 0 {
-			return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
+			return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now, so its contents cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {
 			addresses = append(addresses, a.Address)

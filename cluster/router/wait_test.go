@@ -23,7 +23,7 @@ func (standby) Serving() *router.Services             { return nil }
 func (standby) Code() *modules.Store                  { return nil }
 func (standby) CopyOut(context.Context, string) error { return nil }
 
-// viewOf returns the view of a server that hears nothing of etcd.
+// viewOf returns the view of a server that receives nothing from etcd.
 func viewOf(partitions ...string) *cluster.View {
 	r := cluster.NewView(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
 	r.Partitions = partitions
@@ -40,9 +40,9 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 		_, err := x.Enter(t.Context(), "main", "pay")
 		done <- err
 	}()
-	r.HearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // this server is about to serve it
-	r.HearOwners(map[string]etcd.Owner{})
-	r.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
+	r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // this server is about to serve it
+	r.ReceiveOwners(map[string]etcd.Owner{})
+	r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
 	select {
 	case err := <-done:
 		if router.AddressIn(err) != "h:1" {
@@ -74,7 +74,7 @@ func TestCallsWaitForTheTable(t *testing.T) {
 			got <- answer{partition, err}
 		}()
 		synctest.Wait()
-		r.View.Hear([]etcd.Fact{{Key: cluster.RowApp + "a", Value: "main.1"}}, true)
+		r.View.Receive([]etcd.Fact{{Key: cluster.RowApp + "a", Value: "main.1"}}, true)
 		if a := <-got; a != (answer{"main.1", nil}) {
 			t.Errorf("with the table the app is in %q: %v", a.partition, a.err)
 		}

@@ -138,7 +138,7 @@ func (m *Mover) Run(ctx context.Context) {
 // state.
 func (m *Mover) moveAll(ctx context.Context, shares map[string]sched.Share) error {
 	r := m.router.View
-	if err := r.SettleAll(ctx, m.partition, shares); err != nil {
+	if err := r.RecordSlots(ctx, m.partition, shares); err != nil {
 		return err
 	}
 	for _, app := range r.Wished() { // an idle app may be split as well
@@ -298,7 +298,7 @@ func Take(ctx context.Context, r *cluster.View, services *router.Services, head 
 	if err := services.Sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
 		return err
 	}
-	return r.SettleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
+	return r.RecordSlot(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
 }
 
 // CopyOut copies the shared state of an app from its primary partition to the partitions

@@ -164,6 +164,7 @@ func (t Processes) Allow(g *access.Guard) {
 	g.Allow(t.servers, access.Server)
 }
 
+// NewToken returns a new token that begins with prefix.
 func NewToken(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
 // missing key. A key whose file the operator has named must exist: a new one could not

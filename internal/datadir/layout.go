@@ -50,7 +50,7 @@ func RequestRebuild(store string, acceptLoss bool) error {
 	return WriteFile(filepath.Join(store, rebuildRequest), []byte(text+"\n"), 0o600)
 }
 
-// RebuildRequested reports whether an operator has asked to rebuild the projection of a
+// RebuildRequested reports whether an operator requested a rebuild of the projection of a
 // store, and whether the operator accepts that records are lost. done removes the request.
 func RebuildRequested(store string) (requested, acceptLoss bool, done func() error, err error) {
 	path := filepath.Join(store, rebuildRequest)
@@ -61,6 +61,6 @@ func RebuildRequested(store string) (requested, acceptLoss bool, done func() err
 	return err == nil, strings.TrimSpace(string(text)) == acceptsLoss, func() error { return os.Remove(path) }, err
 }
 
-// IngressSegment is the size of a segment of the ingress, in bytes. It is smaller than a segment of the journal, because most
-// servers have little in their ingress.
+// IngressSegment is the size of a segment of the ingress, in bytes. It is smaller than a
+// segment of the journal, because most servers have little in their ingress.
 const IngressSegment = 16 << 20

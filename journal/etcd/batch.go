@@ -69,7 +69,7 @@ func decodePart(b []byte) (part, error) {
 		before: binary.BigEndian.Uint64(b[14:]), body: b[partHeader:],
 	}
 	if p.sum(b[1], b[6:]) != binary.BigEndian.Uint32(b[2:]) {
-		return part{}, errors.New("does not match its checksum: it was changed by somebody else than a server")
+		return part{}, errors.New("does not match its checksum: another program than a server has changed it")
 	}
 	return p, nil
 }
@@ -154,7 +154,7 @@ func (h head) encode() string {
 // decodeHead decodes a head or a trim position, which have the same format.
 func decodeHead(b []byte) (head, error) {
 	if len(b) != 17 || b[0] != partVersion {
-		return head{}, fmt.Errorf("%x is no position in a journal: it was written by a newer version or by somebody else than a server", b)
+		return head{}, fmt.Errorf("%x is no position in a journal: a newer version, or another program than a server, has written it", b)
 	}
 	h := head{binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])}
 	if h.next == 0 {

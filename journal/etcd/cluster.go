@@ -192,7 +192,7 @@ func parseKey(rest string) (seq uint64, index int, err error) {
 			return seq, index, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("etcd has the key %q among the records: it was written by a newer version or by somebody else than a server", rest)
+	return 0, 0, fmt.Errorf("etcd has the key %q among the records: a newer version, or another program than a server, has written it", rest)
 }
 
 // grant returns the server's lease, or a new one if there is none.
@@ -432,7 +432,7 @@ func (c *Cluster) write(pending []pendingAppend) error {
 		case !owned:
 			g.j.fail(c.fenced(g.j))
 		case foreign || stored > 0:
-			g.j.fail(fmt.Errorf("the journal %s has other records at %d than its owner wrote: somebody else than a server has written there", g.j.name, g.b.first))
+			g.j.fail(fmt.Errorf("the journal %s has other records at %d than its owner wrote: another program than a server has written there", g.j.name, g.b.first))
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func (c *Cluster) readBegan(ctx context.Context) error {
 		return nil
 	}
 	if c.began, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64); err != nil || c.began < 0 {
-		return fmt.Errorf("etcd says that the cluster began at %q, which is no time: it was changed by somebody else than a server", resp.Kvs[0].Value)
+		return fmt.Errorf("etcd says that the cluster began at %q, which is no time: another program than a server has changed it", resp.Kvs[0].Value)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *Cluster) epochOf(revision int64) uint64 { return uint64(c.began + revis
 func parseForm(value []byte) (int, error) {
 	form, err := strconv.Atoi(string(value))
 	if err != nil {
-		return 0, fmt.Errorf("etcd says that the form of the journal is %q, which is no number: it was changed by somebody else than a server", value)
+		return 0, fmt.Errorf("etcd says that the form of the journal is %q, which is no number: another program than a server has changed it", value)
 	}
 	return form, nil
 }

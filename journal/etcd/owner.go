@@ -200,7 +200,7 @@ func (c *Cluster) position(ctx context.Context, name string) (end, mark head, er
 		}
 	}
 	if mark.next > end.next {
-		return end, mark, fmt.Errorf("the journal %s was trimmed up to %d and ends before %d: it was changed by somebody else than a server", name, mark.next, end.next)
+		return end, mark, fmt.Errorf("the journal %s was trimmed up to %d and ends before %d: another program than a server has changed it", name, mark.next, end.next)
 	}
 	return end, mark, nil
 }

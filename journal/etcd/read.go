@@ -60,9 +60,9 @@ func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err erro
 	case err != nil:
 		return 0, err
 	case from < begin:
-		return 0, fmt.Errorf("%w: %s begins at %d, %d was asked for", journal.ErrTrimmed, name, begin, from)
+		return 0, fmt.Errorf("%w: %s begins at %d, %d was requested", journal.ErrTrimmed, name, begin, from)
 	case from > end.next:
-		return 0, fmt.Errorf("the journal %s ends before %d, %d was asked for: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
+		return 0, fmt.Errorf("the journal %s ends before %d, %d was requested: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
 	}
 	at, err := c.batchOf(ctx, name, begin, from, end.next)
 	if err != nil {

@@ -475,7 +475,7 @@ func (c *localCluster) prefix(name string, r io.Reader) {
 		line, err := in.ReadSlice('\n') // a longer line comes in pieces
 		if len(line) > 0 && c.cfg.Output != nil {
 			c.lines.Lock()
-			fmt.Fprintf(c.cfg.Output, "%-10s | %s\n", name, strings.TrimRight(string(line), "\r\n")) //nolint:errcheck // nobody to tell
+			fmt.Fprintf(c.cfg.Output, "%-10s | %s\n", name, strings.TrimRight(string(line), "\r\n")) //nolint:errcheck // there is no other output
 			c.lines.Unlock()
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

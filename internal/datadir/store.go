@@ -78,6 +78,8 @@ func OpenStore(d *Dir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
 	return OpenStoreBeside(d, func() (store.Journal, error) { return SpanOf(l), nil }, log)
 }
 
+// OpenStoreBeside opens the store of a data directory. journal returns the range of
+// records in its journal.
 func OpenStoreBeside(d *Dir, journal func() (store.Journal, error), log *slog.Logger) (*store.Store, error) {
 	st, err := store.Open(store.Config{Dir: d.Join("store"), Journal: journal, Logger: log})
 	if err != nil {

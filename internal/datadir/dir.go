@@ -108,6 +108,7 @@ func (d *Dir) claim() error {
 	return err
 }
 
+// Join returns a path in the directory.
 func (d *Dir) Join(parts ...string) string {
 	return filepath.Join(append([]string{d.Path}, parts...)...)
 }
@@ -164,6 +165,7 @@ func WriteFile(path string, b []byte, mode fs.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
+// SyncDir makes the entries of a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
