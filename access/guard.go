@@ -220,7 +220,7 @@ func (s nativeOnly) RecvMsg(m any) error {
 	}
 	for _, abi := range claims {
 		if e, err := job.ParseExecutor(abi); err != nil || e.Kind != job.Native {
-			return status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: it lets in workers that run functions of their own (native:NAME), and this one says that it runs %.60s; a host joins with the token that the processes of the installation share (--token-file)", s.Role.Name, Execute, abi)
+			return status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: it is for workers that run functions of their own (native:NAME), and this host offers %.60s; a host joins with the token that the processes of the installation share (--token-file)", s.Role.Name, Execute, abi)
 		}
 	}
 	return nil

@@ -106,11 +106,11 @@ func (s *Balancer) look(ctx context.Context) {
 		s.leads, s.began = true, time.Now()
 		clear(s.since)
 		clear(s.moves)
-		s.log.Info("this server decides who owns what", "group", s.view.Group)
+		s.log.Info("this server is the balancer of the cluster now", "group", s.view.Group)
 	}
 	v := s.view.Snapshot()
 	now := time.Now()
-	if !v.heard || len(v.Wants) == 0 && now.Sub(s.began) < balanceGathers {
+	if !v.received || len(v.Wants) == 0 && now.Sub(s.began) < balanceGathers {
 		return
 	}
 	for partition, to := range s.decide(v, now) {

@@ -65,8 +65,8 @@ type hostAssignment struct {
 	calls map[[2]string]time.Time
 }
 
-// hear takes in a change of the row.
-func (d *hostAssignment) hear(value string, deleted bool) error {
+// receive takes in a change of the row.
+func (d *hostAssignment) receive(value string, deleted bool) error {
 	if deleted {
 		*d = hostAssignment{}
 		return nil
@@ -332,7 +332,7 @@ func (s *Balancer) divide(ctx context.Context, v *Snapshot, now time.Time) {
 	}
 	if is.UnitsPerHost != v.hostAssignment.GetUnitsPerHost() {
 		all, _, _ := v.hostsOf()
-		s.log.Info("hosts are to work for another number of partitions", "hosts", all, "units_per_host", is.UnitsPerHost)
+		s.log.Info("the number of partitions for which each host works changes", "hosts", all, "units_per_host", is.UnitsPerHost)
 	}
 	row, err := protojson.Marshal(is)
 	if err == nil {

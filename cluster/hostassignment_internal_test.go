@@ -214,13 +214,13 @@ func TestGathered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Hear(facts(rowAssignment, string(row)), false)
+			r.Receive(facts(rowAssignment, string(row)), false)
 		}
 		report := func(counted bool) string {
 			return fmt.Sprintf(`{"divides":true,"owns":{"u0":{"counted":true,"serve":{"":3,"x":2}},"u1":{"counted":%v,"serve":{"":4,"y":9}}}}`, counted)
 		}
-		r.Hear(facts("server/me", report(true)), true)
-		r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}, "u1": {Server: "me", Epoch: 2}})
+		r.Receive(facts("server/me", report(true)), true)
+		r.ReceiveOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}, "u1": {Server: "me", Epoch: 2}})
 		want := func(what string, have int, is bool) {
 			t.Helper()
 			if got := r.Gathered("u0", "x", have); got != is {
@@ -236,7 +236,7 @@ func TestGathered(t *testing.T) {
 		say(called)
 		want("one is missing", 8, false)
 		want("all are here", 9, true)
-		r.Hear(facts("server/me", report(false)), false)
+		r.Receive(facts("server/me", report(false)), false)
 		want("a partition has not counted", 9, false)
 		time.Sleep(gatherPatience - time.Second)
 		called.Number, called.Calls = 4, append(called.Calls, &apiv1.HostCall{Unit: "u1", App: "y"})
@@ -244,7 +244,7 @@ func TestGathered(t *testing.T) {
 		want("it was called a while ago", 8, false)
 		time.Sleep(time.Second)
 		want("it was called long ago", 8, true)
-		r.Hear(facts("server/you", `{"owns":{}}`), false)
+		r.Receive(facts("server/you", `{"owns":{}}`), false)
 		if d := r.Divided(); d.UnitsPerHost != 0 || d.Number != 4 || !r.Works(&apiv1.WatchRequest{HostId: "h", Unit: "u0"}) || !r.Works(&apiv1.WatchRequest{HostId: "h", Unit: "u1"}) {
 			t.Errorf("with a server of an older version: %v", d)
 		}
@@ -255,9 +255,9 @@ func TestGathered(t *testing.T) {
 // and not by the reports of servers every second.
 func TestReroute(t *testing.T) {
 	r := quietView("u0", "u1")
-	r.Hear(facts("server/me", `{"divides":true}`), true)
+	r.Receive(facts("server/me", `{"divides":true}`), true)
 	owners := map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}
-	r.HearOwners(owners)
+	r.ReceiveOwners(owners)
 	woken := func(f func()) bool {
 		ch := r.Reroute()
 		f()
@@ -272,25 +272,25 @@ func TestReroute(t *testing.T) {
 		f    func()
 		want bool
 	}{
-		"a report":       {func() { r.Hear(facts("server/me", `{"divides":true,"owns":{"u0":{"rate":3}}}`), false) }, false},
-		"the same owner": {func() { r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}) }, false},
+		"a report":       {func() { r.Receive(facts("server/me", `{"divides":true,"owns":{"u0":{"rate":3}}}`), false) }, false},
+		"the same owner": {func() { r.ReceiveOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}) }, false},
 	} {
 		if got := woken(tc.f); got != tc.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
 	for _, f := range []func(){
-		func() { r.HearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
-		func() { r.Hear(facts(rowAssignment, `{"number":"1"}`), false) },
-		func() { r.Hear(facts("app/x", "u1"), false) },
-		func() { r.Hear(facts("server/old", `{}`), false) },
-		func() { r.Hear(nil, true) },
+		func() { r.ReceiveOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
+		func() { r.Receive(facts(rowAssignment, `{"number":"1"}`), false) },
+		func() { r.Receive(facts("app/x", "u1"), false) },
+		func() { r.Receive(facts("server/old", `{}`), false) },
+		func() { r.Receive(nil, true) },
 	} {
 		if !woken(f) {
 			t.Error("nobody is woken by a change")
 		}
 	}
-	r.Hear(facts(rowAssignment, `nonsense`), false)
+	r.Receive(facts(rowAssignment, `nonsense`), false)
 	if d := r.Divided(); d != nil {
 		t.Errorf("nonsense is taken for %v", d)
 	}
@@ -299,7 +299,7 @@ func TestReroute(t *testing.T) {
 // TestCount: a host counts in one partition, whichever partitions it has sessions with.
 func TestCount(t *testing.T) {
 	r := quietView("u0", "u1", "u2")
-	r.Hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowAssignment, `{"number":"1","unitsPerHost":2}`), true)
+	r.Receive(facts("app/x", "u1", "server/me", `{"divides":true}`, rowAssignment, `{"number":"1","unitsPerHost":2}`), true)
 	c := sched.HostDemand{}
 	for i := range 90 {
 		h := sched.HostCapacity{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}

@@ -56,8 +56,8 @@ func newPlacements() placements {
 	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, wishes: map[string]Wish{}}
 }
 
-// Hear takes in a row of the table. It returns false for a row of another kind.
-func (p *placements) Hear(kind, rest, value string, deleted bool) bool {
+// Receive takes in a row of the table. It returns false for a row of another kind.
+func (p *placements) Receive(kind, rest, value string, deleted bool) bool {
 	escaped, last, _ := strings.Cut(rest, "/")
 	app, err := url.PathUnescape(escaped)
 	switch kind {
@@ -172,9 +172,9 @@ func (r *View) Wishing(app string) []string {
 	return partitions
 }
 
-// SettleIn writes the placement of a slot that a partition has, unless the table has it,
+// RecordSlot writes the placement of a slot that a partition has, unless the table has it,
 // or a later one.
-func (r *View) SettleIn(ctx context.Context, app string, slot uint8, partition string, move uint64) error {
+func (r *View) RecordSlot(ctx context.Context, app string, slot uint8, partition string, move uint64) error {
 	if at := r.placementOf(app, slot); at.partition == partition && at.move == move || at.move > move {
 		return nil
 	}
@@ -190,12 +190,12 @@ func (r *View) SettleIn(ctx context.Context, app string, slot uint8, partition s
 	return r.Etcd.Note(ctx, r.Group, fmt.Sprintf("%s%s/%d", RowSlot, escaped, slot), fmt.Sprintf("%s %d", partition, move), false)
 }
 
-// SettleAll is SettleIn for all slots that have moved to a partition.
-func (r *View) SettleAll(ctx context.Context, partition string, shares map[string]sched.Share) error {
+// RecordSlots is RecordSlot for all slots that have moved to a partition.
+func (r *View) RecordSlots(ctx context.Context, partition string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
 		for slot, p := range sh.Slots {
 			if p.State == job.Here && p.Move > 0 {
-				if err := r.SettleIn(ctx, app, uint8(slot), partition, p.Move); err != nil {
+				if err := r.RecordSlot(ctx, app, uint8(slot), partition, p.Move); err != nil {
 					return err
 				}
 			}

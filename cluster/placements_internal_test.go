@@ -16,7 +16,7 @@ func FuzzPlaces(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
 		p := newPlacements()
 		kind, rest, _ := strings.Cut(key, "/")
-		p.Hear(kind+"/", rest, value, deleted)
+		p.Receive(kind+"/", rest, value, deleted)
 		v := Snapshot{homes: map[string]string{"hot": "main"}, placements: p.clone()}
 		if got := v.PartitionsOf("hot"); len(got) != job.Slots {
 			t.Fatalf("%d seats", len(got))

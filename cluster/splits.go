@@ -196,7 +196,7 @@ func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) tim
 // spread decides over which partitions apps are spread. Only the balancer calls it.
 func (s *Balancer) spread(ctx context.Context, v *Snapshot, now time.Time) {
 	for app, w := range s.splits.decide(v, s.view.PartitionOf, now) {
-		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", distinct(w.Units))
+		s.log.Info("the desired placement of an app changes", "app", app, "units", distinct(w.Units))
 		if err := s.view.WishFor(ctx, app, w); err != nil {
 			s.log.Warn("a decision could not be written", "app", app, "error", err)
 			return

@@ -44,7 +44,7 @@ type View struct {
 	anySplit atomic.Bool // some app is split
 
 	mu             sync.Mutex
-	heard          [2]bool // whether the table, and the owners, were received
+	received       [2]bool // whether the table, and the owners, were received
 	Partitions     []string
 	apps           map[string]string
 	known          map[string]bool
@@ -100,6 +100,8 @@ type FollowState struct {
 	Behind bool `json:"behind,omitempty"`
 }
 
+// The rows of the table, by their keys or the prefixes of these. The comment of [View] says
+// what they hold.
 const (
 	rowPartitions = "units"
 	RowApp        = "app/"
@@ -112,6 +114,8 @@ const (
 	RowKey        = "key" // the token by which the servers of the cluster know each other
 )
 
+// NewView returns the view of the server self, which others reach at address. It is empty
+// until Follow runs.
 func NewView(c *etcd.Cluster, group, self, address string, log *slog.Logger) *View {
 	r := &View{Etcd: c, Group: group, Self: self, address: address, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
 	r.reset()
@@ -122,7 +126,7 @@ func (r *View) reset() {
 	r.apps, r.known, r.servers = map[string]string{}, map[string]bool{}, map[string]*Presence{}
 	r.wants, r.ready, r.draining = map[string]string{}, map[string]uint64{}, map[string]bool{}
 	r.placements = newPlacements()
-	r.hostAssignment.hear("", true)
+	r.hostAssignment.receive("", true)
 }
 
 // Begin sets the partitions of the cluster, unless an earlier server did, and reads which
@@ -155,30 +159,31 @@ func (r *View) Follow(ctx context.Context) error {
 	again := func(what string, f func() error) {
 		for ctx.Err() == nil {
 			if err := f(); err != nil && ctx.Err() == nil {
-				r.log.Warn("etcd does not say "+what, "error", err)
+				r.log.Warn("etcd does not send "+what, "error", err)
 				wait.For(ctx, 200*time.Millisecond)
 			}
 		}
 	}
 	wg.Go(func() {
-		again("who is in the cluster", func() error { return r.Etcd.Facts(ctx, r.Group, r.Hear) })
+		again("the table of the cluster", func() error { return r.Etcd.Facts(ctx, r.Group, r.Receive) })
 	})
 	wg.Go(func() {
-		again("who owns what", func() error { return r.Etcd.Owners(ctx, r.HearOwners) })
+		again("the owners of partitions", func() error { return r.Etcd.Owners(ctx, r.ReceiveOwners) })
 	})
 	wg.Wait()
 	return nil
 }
 
-func (r *View) Hear(facts []etcd.Fact, whole bool) {
+// Receive takes in rows of the table. whole reports that there are no others.
+func (r *View) Receive(facts []etcd.Fact, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if whole {
 		r.reset()
-		r.heard[0] = true
+		r.received[0] = true
 	}
 	for _, f := range facts {
-		r.hearFact(f)
+		r.receiveFact(f)
 	}
 	r.anySplit.Store(len(r.placements.had) > 0)
 	r.noteDividesLocked()
@@ -190,9 +195,9 @@ func (r *View) Hear(facts []etcd.Fact, whole bool) {
 
 // hearFact takes in a row. A row that makes no sense comes from a newer version, and is
 // ignored.
-func (r *View) hearFact(f etcd.Fact) {
+func (r *View) receiveFact(f etcd.Fact) {
 	kind, rest, _ := strings.Cut(f.Key, "/")
-	if r.placements.Hear(kind+"/", rest, f.Value, f.Deleted) {
+	if r.placements.Receive(kind+"/", rest, f.Value, f.Deleted) {
 		return
 	}
 	switch kind + "/" {
@@ -205,7 +210,7 @@ func (r *View) hearFact(f etcd.Fact) {
 	case RowHere:
 		p := &Presence{}
 		if err := json.Unmarshal([]byte(f.Value), p); err != nil && !f.Deleted {
-			r.log.Warn("a server says of itself what this one does not understand", "server", rest, "error", err)
+			r.log.Warn("the row of a server cannot be read", "server", rest, "error", err)
 			return
 		}
 		set(r.servers, rest, p, f.Deleted)
@@ -215,7 +220,7 @@ func (r *View) hearFact(f etcd.Fact) {
 		epoch, err := strconv.ParseUint(f.Value, 10, 64)
 		set(r.ready, rest, epoch, f.Deleted || err != nil)
 	case rowAssignment + "/":
-		if err := r.hostAssignment.hear(f.Value, f.Deleted); err != nil {
+		if err := r.hostAssignment.receive(f.Value, f.Deleted); err != nil {
 			r.log.Warn("the host assignment that the balancer wrote cannot be read", "error", err)
 		}
 	case RowDrain:
@@ -231,10 +236,11 @@ func set[V any](m map[string]V, key string, v V, deleted bool) {
 	m[key] = v
 }
 
-func (r *View) HearOwners(owners map[string]etcd.Owner) {
+// ReceiveOwners takes in the owners of all partitions.
+func (r *View) ReceiveOwners(owners map[string]etcd.Owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard[1] = true
+	r.received[1] = true
 	if !maps.Equal(r.owners, owners) {
 		r.rerouteLocked()
 	}
@@ -271,7 +277,7 @@ func (r *View) Change() <-chan struct{} {
 
 // Snapshot is a copy of the cluster view at one moment.
 type Snapshot struct {
-	heard          bool // the table and the owners were received
+	received       bool // the table and the owners were received
 	Partitions     []string
 	apps           int
 	known          map[string]bool
@@ -285,11 +291,12 @@ type Snapshot struct {
 	hostAssignment *apiv1.HostAssignment // nil: none was ever decided; must not be changed
 }
 
+// Snapshot returns a copy of the view.
 func (r *View) Snapshot() Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := Snapshot{
-		heard: r.heard[0] && r.heard[1], Partitions: r.Partitions, apps: len(r.apps),
+		received: r.received[0] && r.received[1], Partitions: r.Partitions, apps: len(r.apps),
 		known: maps.Clone(r.known), Servers: map[string]Presence{}, Wants: maps.Clone(r.wants),
 		ready: maps.Clone(r.ready), Draining: maps.Clone(r.draining), Owners: maps.Clone(r.owners),
 	}
@@ -339,6 +346,7 @@ type Standing struct {
 	Ready bool       // the desired owner can take over from this owner
 }
 
+// StandingOf returns the state of a partition.
 func (r *View) StandingOf(partition string) Standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -358,11 +366,11 @@ func (r *View) PartitionOf(app string) (partition string, ok bool) {
 	return partition, ok
 }
 
-// HasHeard reports whether the cluster's table was ever received.
-func (r *View) HasHeard() bool {
+// HasReceived reports whether the cluster's table was ever received.
+func (r *View) HasReceived() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard[0]
+	return r.received[0]
 }
 
 // Fallback returns the partition that answers for apps without a partition: like all
@@ -391,17 +399,17 @@ func (r *View) Passable(a *apiv1.Assignment) bool {
 	return p != nil && p.Passes
 }
 
-// Place gives an app without a partition one: that with the smallest schedule rate. It
+// AssignApp assigns an app without a partition to the one with the smallest schedule rate. It
 // fails while a partition has not reported which apps it holds, because the app may be
 // one of them.
-func (r *View) Place(ctx context.Context, app string) (string, error) {
+func (r *View) AssignApp(ctx context.Context, app string) (string, error) {
 	partition, err := r.emptiest()
 	if err != nil {
 		return "", err
 	}
 	partition, err = r.Etcd.First(ctx, r.Group, RowApp+url.PathEscape(app), partition)
 	if err != nil {
-		return "", fmt.Errorf("give the app %s a place: %w", app, err)
+		return "", fmt.Errorf("assign the app %s to a partition: %w", app, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -426,7 +434,7 @@ func (r *View) emptiest() (string, error) {
 	best := ""
 	for _, partition := range r.Partitions {
 		if !r.known[partition] {
-			return "", fmt.Errorf("the partition %s has had no owner yet, so nobody knows which apps it holds", partition)
+			return "", fmt.Errorf("the partition %s has had no owner yet, so its apps are not known", partition)
 		}
 		if best == "" || rates[partition]+placeCost*float64(apps[partition]) < rates[best]+placeCost*float64(apps[best]) {
 			best = partition
@@ -468,7 +476,7 @@ func (v Snapshot) Find(name string) (string, error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("no server that lives has the id or the address %q: `wheelwork cluster status` shows them", name)
+	return "", fmt.Errorf("no live server has the id or the address %q: `wheelwork cluster status` shows them", name)
 }
 
 // Wake wakes the waiters for a change after a change in this server.

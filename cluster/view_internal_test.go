@@ -35,7 +35,7 @@ func TestAssignmentToWhoWasHereBefore(t *testing.T) {
 		{etcd.Owner{Server: "you", Address: "h:1", Epoch: 4}, "you"},
 		{etcd.Owner{Server: "me", Address: "h:0", Epoch: 5}, "me"},
 	} {
-		r.HearOwners(map[string]etcd.Owner{"main": c.owner})
+		r.ReceiveOwners(map[string]etcd.Owner{"main": c.owner})
 		if a := r.Assignment("main"); a.Server != c.want || (a.Address == "") != (c.want == "") || a.Epoch != c.owner.Epoch {
 			t.Errorf("%+v: %v", c.owner, a)
 		}
@@ -49,13 +49,13 @@ func TestViewHears(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.Change()
-	r.Hear(facts("server/you", string(here), "want/main.1", "you", "want/main", "gone", "ready/main.1/you", "7", "app/a%2Fb", "main.1", "drain/me", "1", "known/main", "1"), true)
+	r.Receive(facts("server/you", string(here), "want/main.1", "you", "want/main", "gone", "ready/main.1/you", "7", "app/a%2Fb", "main.1", "drain/me", "1", "known/main", "1"), true)
 	select {
 	case <-before:
 	default:
 		t.Error("nobody is told of the change")
 	}
-	r.HearOwners(map[string]etcd.Owner{"main": {Server: "you", Epoch: 3}, "main.1": {Server: "me", Epoch: 7}})
+	r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you", Epoch: 3}, "main.1": {Server: "me", Epoch: 7}})
 	if partition, ok := r.PartitionOf("a/b"); partition != "main.1" || !ok {
 		t.Errorf("the app is in %q", partition)
 	}
@@ -66,15 +66,15 @@ func TestViewHears(t *testing.T) {
 		t.Errorf("a server that is not there is wanted: %+v", s)
 	}
 	// Ready for an ownership that has ended does not mean ready for this one.
-	r.HearOwners(map[string]etcd.Owner{"main.1": {Server: "me", Epoch: 8}})
+	r.ReceiveOwners(map[string]etcd.Owner{"main.1": {Server: "me", Epoch: 8}})
 	if s := r.StandingOf("main.1"); s.Ready {
 		t.Errorf("%+v", s)
 	}
-	r.Hear([]etcd.Fact{{Key: "server/you", Deleted: true}, {Key: "drain/me", Deleted: true}}, false)
+	r.Receive([]etcd.Fact{{Key: "server/you", Deleted: true}, {Key: "drain/me", Deleted: true}}, false)
 	if v := r.Snapshot(); len(v.Servers) != 0 || len(v.Draining) != 0 || v.apps != 1 {
 		t.Errorf("%+v", v)
 	}
-	r.Hear(nil, true)
+	r.Receive(nil, true)
 	if v := r.Snapshot(); v.apps != 0 || len(v.Wants) != 0 || len(v.known) != 0 {
 		t.Errorf("a whole table says all: %+v", v)
 	}
@@ -82,18 +82,18 @@ func TestViewHears(t *testing.T) {
 
 func TestViewPlaces(t *testing.T) {
 	r := quietView("main", "main.1", "main.2")
-	r.Hear(facts("known/main", "1", "known/main.1", "1"), true)
+	r.Receive(facts("known/main", "1", "known/main.1", "1"), true)
 	if partition, err := r.emptiest(); err == nil {
 		t.Errorf("placed in %s while nobody knows what main.2 holds", partition)
 	}
 	busy := `{"owns":{"main":{"rate":50},"main.1":{"rate":0.1}}}`
-	r.Hear(facts("known/main.2", "1", "server/x", busy), false)
+	r.Receive(facts("known/main.2", "1", "server/x", busy), false)
 	for i, want := range []string{"main.2", "main.1", "main.2", "main.1", "main.2"} {
 		partition, err := r.emptiest()
 		if partition != want || err != nil {
 			t.Errorf("app %d goes to %s, %v, want %s", i, partition, err, want)
 		}
-		r.Hear(facts(fmt.Sprint("app/", i), partition), false)
+		r.Receive(facts(fmt.Sprint("app/", i), partition), false)
 	}
 }
 
@@ -132,7 +132,7 @@ func FuzzRoster(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
 		r := quietView("main")
-		r.Hear([]etcd.Fact{{Key: key, Value: value, Deleted: deleted}}, true)
+		r.Receive([]etcd.Fact{{Key: key, Value: value, Deleted: deleted}}, true)
 		v := r.Snapshot()
 		Status(v, "main", "me", "", nil)
 		NewBalancer(r, BalancerConfig{Settle: time.Second}, r.log).decide(v, time.Unix(0, 0))

@@ -122,7 +122,7 @@ func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	n.servers[r.Server] = s
 	if clustered(r) {
 		n.alone = ""
-		n.partitions.hear(r)
+		n.partitions.receive(r)
 	} else {
 		n.alone = r.Server
 	}
@@ -136,7 +136,7 @@ func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 // held.
 func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error {
 	if was := n.servers[r.Server]; was != nil && was.up && was.report.Address != r.Address {
-		return status.Errorf(codes.AlreadyExists, "the server %s lives at %s, and this one says that it is the same at %s: each server needs a data directory of its own", r.Server, was.report.Address, r.Address)
+		return status.Errorf(codes.AlreadyExists, "the server %s is live at %s, and another server with the same id is at %s: each server needs a data directory of its own", r.Server, was.report.Address, r.Address)
 	}
 	for id, s := range n.servers {
 		if id == r.Server {
@@ -157,7 +157,7 @@ func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error 
 
 // hearLocked merges a report of a server. n.mu must be held.
 func (n *Nameserver) hearLocked(s *server) {
-	if clustered(s.report) && n.servers[s.report.Server] == s && n.partitions.hear(s.report) {
+	if clustered(s.report) && n.servers[s.report.Server] == s && n.partitions.receive(s.report) {
 		n.notifyLocked()
 	}
 }

@@ -29,9 +29,9 @@ func newPartitions() partitions {
 	return partitions{owner: map[string]ownership{}, apps: map[string]string{}}
 }
 
-// hear merges a report. It returns whether an owner, a partition or the assignment
+// receive merges a report. It returns whether an owner, a partition or the assignment
 // changed.
-func (u *partitions) hear(r *apiv1.ServerReport) (changed bool) {
+func (u *partitions) receive(r *apiv1.ServerReport) (changed bool) {
 	if !slices.Equal(u.all, r.AllUnits) {
 		u.all, changed = slices.Clone(r.AllUnits), true
 	}

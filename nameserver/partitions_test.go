@@ -35,7 +35,7 @@ func TestUnitsAreHeard(t *testing.T) {
 		{report("a", partition("main", 8), partition("main.1", 6, "y")), false, "{ 9} {a 6}"},
 		{report("a", partition("main", 10), partition("main.1", 6, "y")), true, "{a 10} {a 6}"},
 	} {
-		if changed := u.hear(c.report); changed != c.changed {
+		if changed := u.receive(c.report); changed != c.changed {
 			t.Errorf("report %d: changed %v", i, changed)
 		}
 		if got := fmt.Sprint(u.owner["main"], " ", u.owner["main.1"]); got != c.want {

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
 func writeToken(t *testing.T, dir, name string) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, name)
-	if err := node.GenerateToken(file); err != nil {
+	if err := credential.GenerateToken(file); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -30,7 +31,7 @@ func TestGenerateToken(t *testing.T) {
 	if err != nil || len(strings.TrimSpace(string(text))) < 35 {
 		t.Errorf("%q, %v", text, err)
 	}
-	if err := node.GenerateToken(file); err == nil || !strings.Contains(err.Error(), "exists") {
+	if err := credential.GenerateToken(file); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("a second token in the same file: %v", err)
 	}
 	if again, err := os.ReadFile(file); err != nil || string(again) != string(text) {
@@ -39,7 +40,7 @@ func TestGenerateToken(t *testing.T) {
 	if other, err := os.ReadFile(writeToken(t, dir, "other")); err != nil || string(other) == string(text) {
 		t.Errorf("two tokens are equal: %v", err)
 	}
-	if err := node.GenerateToken(filepath.Join(dir, "nowhere", "token")); err == nil || !strings.Contains(err.Error(), "nowhere") {
+	if err := credential.GenerateToken(filepath.Join(dir, "nowhere", "token")); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("in a directory that is not there: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -68,7 +69,7 @@ func TestDamagedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored := filepath.Join(dir, "restored") // has snapshots, and a journal that begins behind them
-	if _, err := node.Restore(within(t), &saved, restored, nil); err != nil {
+	if _, err := archive.Restore(within(t), &saved, restored, nil); err != nil {
 		t.Fatal(err)
 	}
 	tried := l.damageAll(t, []string{closed, restored}, damageable, shortDamages)

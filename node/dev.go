@@ -51,7 +51,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	dir := func(parts ...string) string { return s.data.join(append([]string{"host"}, parts...)...) }
+	dir := func(parts ...string) string { return s.data.Join(append([]string{"host"}, parts...)...) }
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}

@@ -31,7 +31,7 @@ func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv
 	f.watch.Go(func() {
 		for ctx.Err() == nil {
 			if movedOn(ctx, names, req, first.Address, f.Tell) {
-				conn.Close() //nolint:errcheck // whoever uses it is told
+				conn.Close() //nolint:errcheck // its users get an error
 				f.Tell(true) // wakes callers that wait to use it
 				return
 			}

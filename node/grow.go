@@ -3,19 +3,17 @@ package node
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 )
 
 // GrowConfig configures [Grow], the step from a standalone server to a cluster.
@@ -38,9 +36,6 @@ type Grown struct {
 	Again      bool   `json:"again"`           // it had been done before
 }
 
-// oldJournal is the new name of the journal of a server that was standalone.
-const oldJournal = "journal.alone"
-
 // Grow turns the data directory of a stopped standalone server into that of the first
 // server of a cluster. All state stays in its store, and the cluster's journal begins
 // where the server's own ends. After a crash at any point Grow can be run again,
@@ -58,45 +53,45 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.Data, "store")); err != nil {
 		return g, fmt.Errorf("%s is not the data directory of a server: there is no store in it; a new cluster needs no init, start its servers with --cluster", cfg.Data)
 	}
-	o, err := openStopped(cfg.Data, log)
+	o, err := offline.Open(cfg.Data, log)
 	if err != nil {
 		return g, err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	g.Data, g.Server, g.OldJournal, g.Waiting = o.data.path, o.id, o.data.join(oldJournal), o.waiting()
-	g.SecretKey = o.data.join(secretKeyFile)
-	if _, err := os.Stat(o.data.join(wasMember)); err == nil && o.journal.Next() == 1 {
-		g.Applied, g.Again = o.store.Applied(), true
+	g.Data, g.Server, g.OldJournal, g.Waiting = o.Data.Path, o.ID, o.OldJournal(), o.Waiting()
+	g.SecretKey = o.Data.Join(datadir.SecretKeyFile)
+	if _, err := os.Stat(o.Data.Join(datadir.ClusteredFile)); err == nil && o.Journal.Next() == 1 {
+		g.Applied, g.Again = o.Store.Applied(), true
 		return g, nil
 	}
-	for i, u := range o.partitions {
-		if want := fmt.Sprintf("%s.%d", g.Group, i+1); u.name != want {
-			return g, fmt.Errorf("%s holds the partition %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.data.path, u.name, g.Group, want)
+	for i, u := range o.Partitions {
+		if want := fmt.Sprintf("%s.%d", g.Group, i+1); u.Name != want {
+			return g, fmt.Errorf("%s holds the partition %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.Data.Path, u.Name, g.Group, want)
 		}
-		if _, err := u.store.Snapshot(ctx); err != nil {
+		if _, err := u.Store.Snapshot(ctx); err != nil {
 			return g, err
 		}
 	}
-	if err := o.settle(); err != nil {
+	if err := o.Settle(); err != nil {
 		return g, err
 	}
-	if g.Applied, err = o.store.Snapshot(ctx); err != nil {
+	if g.Applied, err = o.Store.Snapshot(ctx); err != nil {
 		return g, err
 	}
-	if next := o.journal.Next(); next != g.Applied+1 {
-		return g, fmt.Errorf("the store of %s includes record %d, and its journal ends before %d: they do not belong together", o.data.path, g.Applied, next)
+	if next := o.Journal.Next(); next != g.Applied+1 {
+		return g, fmt.Errorf("the store of %s includes record %d, and its journal ends before %d: they do not belong together", o.Data.Path, g.Applied, next)
 	}
 	if err := seed(ctx, o, cfg, g, log); err != nil {
 		return g, err
 	}
-	return g, o.retire()
+	return g, o.Retire()
 }
 
 // seed lets the cluster's journals begin behind the stores, one for each partition.
-func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
+func seed(ctx context.Context, o *offline.Server, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
 	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster}
 	if len(cfg.Etcd.Endpoints) == 0 {
-		m, err := memberConfig(&s, o.data.join(memberDir), log)
+		m, err := memberConfig(&s, o.Data.Join(memberDir), log)
 		if err != nil {
 			return err
 		}
@@ -122,80 +117,16 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	err = c.Seed(ctx, g.Group, g.Applied+1)
-	for _, u := range o.partitions {
+	for _, u := range o.Partitions {
 		if err == nil {
-			err = c.Seed(ctx, u.name, u.store.Applied()+1)
+			err = c.Seed(ctx, u.Name, u.Store.Applied()+1)
 		}
 	}
-	if err == nil && len(o.partitions) > 0 {
-		err = o.place(connecting, cluster.NewView(c, g.Group, g.Server, "", log))
+	if err == nil && len(o.Partitions) > 0 {
+		err = o.Place(connecting, cluster.NewView(c, g.Group, g.Server, "", log))
 	}
 	if errors.Is(err, etcd.ErrHasRecords) {
 		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)
 	}
 	return err
-}
-
-// place creates as many partitions as the directory has, and gives the apps the placement
-// that they had. Rows that an earlier attempt has written stay.
-func (o *stopped) place(ctx context.Context, r *cluster.View) error {
-	if err := r.Begin(ctx, len(o.partitions)+1); err != nil {
-		return err
-	}
-	if want := len(o.partitions) + 1; len(r.Partitions) != want {
-		return fmt.Errorf("the group %s has %d partitions on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.Group, len(r.Partitions), o.data.path, want)
-	}
-	text, err := os.ReadFile(o.data.join(placementFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the owners of the partitions know their apps
-	}
-	var p placement
-	if err == nil {
-		err = json.Unmarshal(text, &p)
-	}
-	if err != nil {
-		return fmt.Errorf("read which app is in which partition: %w", err)
-	}
-	if p.splits() {
-		if err := r.Etcd.Raise(ctx, etcd.FormSplit); err != nil {
-			return err
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
-		if _, err := r.Etcd.First(ctx, r.Group, key, p.Rows[key]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// retire renames the journal of the standalone server.
-func (o *stopped) retire() error {
-	if err := o.journal.Close(); err != nil {
-		return err
-	}
-	old := o.data.join(oldJournal)
-	if err := os.RemoveAll(old); err != nil { // for example of a growth before a restore
-		return err
-	}
-	if err := o.data.joined(); err != nil {
-		return err
-	}
-	if err := os.Rename(o.data.join("journal"), old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Remove(o.data.join(placementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // it is in etcd now
-	}
-	return syncPath(o.data.path)
-}
-
-// waiting counts the commands in the ingress.
-func (o *stopped) waiting() (n int) {
-	for _, t := range o.queue.Stats().Topics {
-		for _, g := range t.Groups {
-			n += int(g.Lag)
-		}
-	}
-	return n
 }

@@ -19,12 +19,14 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -185,7 +187,7 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Logf("seed %d", seed)
 	to := filepath.Join(dir, "to")
 	for name, bad := range damaged(made.Bytes(), rand.New(rand.NewPCG(seed, 0))) {
-		_, err := node.Restore(within(t), bytes.NewReader(bad), to, nil)
+		_, err := archive.Restore(within(t), bytes.NewReader(bad), to, nil)
 		newer := (*backup.NewerError)(nil)
 		if !errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrCut) && !errors.As(err, &newer) {
 			t.Errorf("%s: %v", name, err)
@@ -204,7 +206,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a directory with a file: %v", err)
 	}
 	if left, err := os.ReadDir(full); err != nil || len(left) != 1 {
@@ -218,7 +220,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("a server on half a restore: %v", err)
 	}
-	if _, err := node.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err != nil {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(full, "mine")); !errors.Is(err, fs.ErrNotExist) {
@@ -244,7 +246,7 @@ func TestForeignBackup(t *testing.T) {
 		if _, cerr := w.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
-		if _, err := node.Restore(within(t), &b, filepath.Join(dir, "to"), nil); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := archive.Restore(within(t), &b, filepath.Join(dir, "to"), nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -486,10 +488,10 @@ func TestStandbyBegins(t *testing.T) {
 	l.check(client(t, w.works(next), adminToken))
 	// The first server's directory can be backed up as well.
 	var made bytes.Buffer
-	if _, err := node.Backup(within(t), w.data(0), nil, &made); err != nil {
+	if _, err := offline.Backup(within(t), w.data(0), nil, &made); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := node.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
+	if res, err := archive.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
 		t.Errorf("%+v, %v", res, err)
 	}
 	// Growth into a group that is in use already is refused.
@@ -625,7 +627,7 @@ func TestBackup(t *testing.T) {
 	}
 	rest()
 	t.Logf("%d runs meanwhile", <-busy)
-	res, err := node.Check(within(t), bytes.NewReader(online.Bytes()), nil)
+	res, err := archive.Check(within(t), bytes.NewReader(online.Bytes()), nil)
 	if err != nil || res.Modules != 1 || !res.Key || res.Applied == 0 || res.Files < 5 || res.Size == 0 || res.MadeAt.IsZero() {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -633,14 +635,14 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	accept(t, filepath.Join(dir, "a"), "accepted")
-	var offline bytes.Buffer
-	if _, err := node.Backup(within(t), filepath.Join(dir, "a"), nil, &offline); err != nil {
+	var made bytes.Buffer
+	if _, err := offline.Backup(within(t), filepath.Join(dir, "a"), nil, &made); err != nil {
 		t.Fatal(err)
 	}
-	for name, made := range map[string]*bytes.Buffer{"online": &online, "offline": &offline} {
+	for name, from := range map[string]*bytes.Buffer{"online": &online, "offline": &made} {
 		to := filepath.Join(dir, name)
 		var last int64
-		if _, err := node.Restore(within(t), made, to, func(done, total int64) {
+		if _, err := archive.Restore(within(t), from, to, func(done, total int64) {
 			if done < last || done > total {
 				t.Errorf("progress %d of %d after %d", done, total, last)
 			}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/mq"
 )
@@ -91,8 +93,8 @@ func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberC
 
 // startMember starts the member of etcd in this server and points cfg to it. It waits
 // until a majority of the members is up.
-func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.Logger) (*etcd.Member, error) {
-	dir := d.join(memberDir)
+func startMember(ctx context.Context, d *datadir.Dir, cfg *ServerConfig, log *slog.Logger) (*etcd.Member, error) {
+	dir := d.Join(memberDir)
 	m, err := memberConfig(cfg, dir, log)
 	if err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.L
 // mayBegin refuses a directory for a new member if it holds the records of a standalone
 // server, which an empty journal would hide, or, unless the member joins others, if it
 // was that of a cluster's server.
-func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
+func mayBegin(d *datadir.Dir, joins bool, cfg *ServerConfig) error {
 	had, err := hasRecords(d, cfg)
 	switch {
 	case err != nil:
@@ -137,28 +139,21 @@ func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 	case joins:
 		return nil
 	}
-	if _, err := os.Stat(d.join(wasMember)); err == nil {
-		return fmt.Errorf("the data directory %s is that of a cluster's server, and there is no member of etcd in it: join the others with --join, which brings its state back, or name the etcd that it had with --etcd-endpoints", d.path)
+	if _, err := os.Stat(d.Join(datadir.ClusteredFile)); err == nil {
+		return fmt.Errorf("the data directory %s is that of a cluster's server, and there is no member of etcd in it: join the others with --join, which brings its state back, or name the etcd that it had with --etcd-endpoints", d.Path)
 	}
 	return nil
 }
-
-// wasMember is the file that marks the directory of a cluster's server, whose journals
-// are in etcd. No other cluster may begin in such a directory.
-const wasMember = "clustered"
-
-// joined marks the directory as that of a cluster's server.
-func (d *dataDir) joined() error { return writeFile(d.join(wasMember), nil, 0o600) }
 
 var errOwnJournal = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
 
 // hasRecords reports whether the directory has the journal of a standalone server with
 // records in it.
-func hasRecords(d *dataDir, cfg *ServerConfig) (bool, error) {
-	if _, err := os.Stat(d.join("journal")); errors.Is(err, fs.ErrNotExist) {
+func hasRecords(d *datadir.Dir, cfg *ServerConfig) (bool, error) {
+	if _, err := os.Stat(d.Join("journal")); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer})
+	l, err := mq.Open(mq.Config{Dir: d.Join("journal"), Writer: cfg.Writer})
 	if err != nil {
 		return false, fmt.Errorf("open the journal: %w", err)
 	}
@@ -188,7 +183,7 @@ func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 	if cfg.Cert == "" && cfg.Key == "" && cfg.CA == "" {
 		return a, nil
 	}
-	if err := checkKeyFile("--etcd-key", cfg.Key); err != nil {
+	if err := credential.CheckKeyFile("--etcd-key", cfg.Key); err != nil {
 		return a, err
 	}
 	var err error

@@ -16,6 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
+	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 	"github.com/wheelworkhq/wheelwork/nameserver"
@@ -43,11 +44,11 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	if _, err := requireToken(cfg.TokenFile); err != nil {
 		return err
 	}
-	tokens, err := readProcessTokens(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, log)
+	tokens, err := credential.ReadProcesses(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, log)
 	if err != nil {
 		return err
 	}
-	if err := checkKeyFile("--tls-key", cfg.TLSKey); err != nil {
+	if err := credential.CheckKeyFile("--tls-key", cfg.TLSKey); err != nil {
 		return err
 	}
 	tel, err := newTelemetry(ctx, "nameserver")
@@ -56,7 +57,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	}
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := access.New()
-	tokens.allow(g)
+	tokens.Allow(g)
 	ln, err := transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
 	if err != nil {
 		return err
@@ -159,7 +160,7 @@ func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 }
 
 func requireToken(path string) (string, error) {
-	t, err := fileToken("--token-file", path)
+	t, err := credential.FileToken("--token-file", path)
 	if err == nil && t == "" {
 		err = errors.New("--token-file is required: a file with the token of the hosts of this installation, as `wheelwork token generate FILE` makes one")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
@@ -44,7 +45,7 @@ func tellReady(file string, f func(Ready), r Ready) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(file, append(b, '\n'), 0o600); err != nil {
+		if err := datadir.WriteFile(file, append(b, '\n'), 0o600); err != nil {
 			return fmt.Errorf("write --ready-file: %w", err)
 		}
 	}
@@ -56,7 +57,7 @@ func tellReady(file string, f func(Ready), r Ready) error {
 
 func removeReady(file string) {
 	if file != "" {
-		os.Remove(file) //nolint:errcheck // it may have been removed by who waited for it
+		os.Remove(file) //nolint:errcheck // the reader may have removed it
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -129,7 +130,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 			t.Fatalf("the store of %q has a snapshot already: %+v", partition, r)
 		}
 	}
-	r, err := node.RebuildStore(filepath.Join(w.dir, "a"), false, nil)
+	r, err := offline.RebuildStore(filepath.Join(w.dir, "a"), false, nil)
 	if want := []string{"", "units/main.1"}; err != nil || !slices.Equal(r.Asked, want) {
 		t.Fatalf("asked for %q, want %q: %v", r.Asked, want, err)
 	}
@@ -137,7 +138,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if missing := l.missing(t, a); len(missing) > 0 {
 		t.Errorf("after a rebuild that was asked for: %v", missing)
 	}
-	if n := strings.Count(says.String(), "is not made again as `wheelwork store rebuild` asked for"); n != 2 {
+	if n := strings.Count(says.String(), "was not rebuilt, because records would be lost; `wheelwork store rebuild` requested it"); n != 2 {
 		t.Errorf("%d rebuilds were refused, want 2:\n%s", n, says.String())
 	}
 	if err := a.stop(); err != nil {
@@ -182,7 +183,7 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 
 	// The other server has the state.
 	a, _ = started("a")
-	said("this standby has the state of the server that works\" partition=main.1")
+	said("this standby has the state of the owner\" partition=main.1")
 	if placements := aside(); len(placements) != 0 {
 		t.Errorf("what is not needed is kept in %v", placements)
 	}
@@ -207,14 +208,14 @@ func TestUnitIsMadeAgainOnlyWithProof(t *testing.T) {
 	if before.Snapshot == 0 {
 		t.Fatal("the fetched state has no snapshot")
 	}
-	if _, err := node.RebuildStore(filepath.Join(w.dir, "b"), false, nil); err != nil {
+	if _, err := offline.RebuildStore(filepath.Join(w.dir, "b"), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	b, says2 := started("b")
 	if missing := l.missing(t, b); len(missing) > 0 {
 		t.Errorf("after a rebuild: %v", missing)
 	}
-	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was made again as `wheelwork store rebuild` asked for\" partition=main.1") {
+	if placements := aside(); len(placements) != 1 || !strings.Contains(says2.String(), "was rebuilt as `wheelwork store rebuild` requested\" partition=main.1") {
 		t.Errorf("the old view is in %v; the server said\n%s", placements, says2.String())
 	}
 }

@@ -19,10 +19,12 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -166,21 +168,21 @@ func TestBackupOfCluster(t *testing.T) {
 	}
 	made := backups[1].Bytes()
 	for i := range backups {
-		res, err := node.Check(within(t), bytes.NewReader(backups[i].Bytes()), nil)
+		res, err := archive.Check(within(t), bytes.NewReader(backups[i].Bytes()), nil)
 		if err != nil || res.Units != 4 || res.Group != "main" || res.Modules < 4 {
 			t.Fatalf("%d: %+v, %v", i, res, err)
 		}
 	}
 	// The directory of a stopped server has all of it as well.
-	var offline bytes.Buffer
-	if _, err := node.Backup(within(t), w.data(0), nil, &offline); err != nil {
+	var stopped bytes.Buffer
+	if _, err := offline.Backup(within(t), w.data(0), nil, &stopped); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := node.Check(within(t), &offline, nil); err != nil || res.Units != 4 {
+	if res, err := archive.Check(within(t), &stopped, nil); err != nil || res.Units != 4 {
 		t.Errorf("%+v, %v", res, err)
 	}
 
-	if _, err := node.Restore(within(t), bytes.NewReader(made), w.data(2), nil); err != nil {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(2), nil); err != nil {
 		t.Fatal(err)
 	}
 	err = node.Server(within(t), node.ServerConfig{Data: w.data(2), Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
@@ -352,7 +354,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "to")
-		_, err = node.Restore(within(t), bytes.NewReader(b.Bytes()), dir, nil)
+		_, err = archive.Restore(within(t), bytes.NewReader(b.Bytes()), dir, nil)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
@@ -379,7 +381,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 		if _, cerr := to.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
-		if _, err := node.Check(within(t), &b, nil); !errors.Is(err, backup.ErrDamaged) {
+		if _, err := archive.Check(within(t), &b, nil); !errors.Is(err, backup.ErrDamaged) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -15,9 +15,12 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/host"
 	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
@@ -57,8 +60,8 @@ type serverParts struct {
 	sched   *sched.Server // nil in a cluster
 	member  *memberParts  // nil if standalone
 	ingress *ingress.Ingress
-	state   *state  // the source of a backup; nil in a cluster
-	faults  *faults // of its logs
+	state   *archive.Source // the source of a backup; nil in a cluster
+	faults  *faults         // of its logs
 }
 
 // run serves until ctx ends.
@@ -72,7 +75,7 @@ func (p *serverParts) run(ctx context.Context) error {
 // report returns the server's report to a nameserver.
 func (p *serverParts) report(ctx context.Context, address string) (*apiv1.ServerReport, error) {
 	if p.member != nil {
-		return p.member.load(ctx), nil
+		return p.member.Report(ctx), nil
 	}
 	load, err := p.sched.Load(ctx)
 	if err != nil {
@@ -90,44 +93,38 @@ func (p *serverParts) owns() string {
 	if p.member == nil {
 		return ""
 	}
-	return p.member.owns()
+	return p.member.Owns()
 }
 
 // untilOther waits until owns does not return owned any longer, or until a tick. It
 // reports false when ctx has ended.
 func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan time.Time) bool {
-	for {
-		var changed <-chan struct{}
-		if p.member != nil {
-			if changed = p.member.view.Change(); p.member.owns() != owned {
-				return true
-			}
-		}
-		select {
-		case <-changed:
-		case <-tick:
-			return true
-		case <-ctx.Done():
-			return false
-		}
+	if p.member != nil {
+		return p.member.UntilOther(ctx, owned, tick)
+	}
+	select {
+	case <-tick:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
-func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens processTokens, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens credential.Processes, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	if p.id, err = identity(d.join("server-id"), "srv-"); err != nil {
+	if p.id, err = datadir.Identity(d.Join("server-id"), "srv-"); err != nil {
 		return nil, err
 	}
-	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the journal"), Logger: log})
+	l, err := mq.Open(mq.Config{Dir: d.Join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the journal"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	j, err := local.Open(l, d.join("journal-closed"))
+	j, err := local.Open(l, d.Join("journal-closed"))
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -137,7 +134,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		return nil, err
 	}
 	q, err := queue.Open(queue.Config{
-		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
+		Dir: d.Join("ingress"), Log: mq.Config{SegmentBytes: datadir.IngressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
 		OnDead: alarm,
 		Logger: log,
 	})
@@ -152,7 +149,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 		Queue: q, Journal: l, Logger: log,
 		Apply: func(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 			if p.member != nil {
-				return p.member.router.Apply(ctx, accepted, again)
+				return p.member.Router.Apply(ctx, accepted, again)
 			}
 			return p.sched.Apply(ctx, accepted, again)
 		},
@@ -161,7 +158,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 			return id[:]
 		},
 	})
-	key, err := secretKey(cmp.Or(cfg.SecretKey, d.join("secret.key")), cfg.SecretKey == "")
+	key, err := credential.SecretKey(cmp.Or(cfg.SecretKey, d.Join("secret.key")), cfg.SecretKey == "")
 	if err != nil {
 		return nil, err
 	}
@@ -174,27 +171,26 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 			return nil, errOwnJournal
 		}
 		conf.Sync = mq.Always.String() // etcd syncs
-		if p.member, err = openMember(ctx, d, cfg, conf, tokens, tel, log); err != nil {
+		if p.member, err = openMember(ctx, d, q, cfg, conf, tokens, tel, log); err != nil {
 			return nil, err
 		}
 		p.add(p.member)
-		if err := d.joined(); err != nil {
+		if err := d.MarkClustered(); err != nil {
 			return nil, err
 		}
-		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
-	if names, err := partitionsIn(d.path); err != nil || len(names) > 0 {
+	if names, err := datadir.Partitions(d.Path); err != nil || len(names) > 0 {
 		return nil, errors.Join(err, errHasPartitions)
 	}
-	if conf.Store, err = openStore(d, l, log); err != nil {
+	if conf.Store, err = datadir.OpenStore(d, l, log); err != nil {
 		return nil, err
 	}
 	p.add(conf.Store)
-	if err := checkSpan(d.path, spanOf(l), conf.Store.Applied()); err != nil {
+	if err := datadir.CheckSpan(d.Path, datadir.SpanOf(l), conf.Store.Applied()); err != nil {
 		return nil, err
 	}
-	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
+	if conf.Modules, err = modules.Open(d.Join("modules")); err != nil {
 		return nil, err
 	}
 	conf.Journal, conf.SnapshotTimes = j, snapshotTimes
@@ -207,17 +203,15 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 	if err := p.sched.CheckSecrets(); err != nil && cfg.NewSecretKey {
 		log.Warn("secrets have to be set again", "reason", err)
 	} else if err != nil {
-		return nil, fmt.Errorf("%w: bring the file %s back that it was, or start with --new-secret-key and set these secrets again", err, cmp.Or(cfg.SecretKey, d.join(secretKeyFile)))
+		return nil, fmt.Errorf("%w: bring the file %s back that it was, or start with --new-secret-key and set these secrets again", err, cmp.Or(cfg.SecretKey, d.Join(datadir.SecretKeyFile)))
 	}
-	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
-		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
+	p.state = &archive.Source{ID: p.id, Dir: d, Queue: q, Parts: []archive.Part{{
+		Modules: conf.Modules, Copy: archive.CopyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
 	}}}
 	return p, nil
 }
 
-// ingressSegment is in bytes. It is smaller than a segment of the journal, because most
-// servers have little in their ingress.
-const ingressSegment = 16 << 20
+var errHasPartitions = errors.New("the data directory holds several partitions of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")
 
 // snapshotTimes is for a journal on the server's own disk: before the rows are read for a
 // snapshot, the journal may be so many times as large as the rows, and at least 256 MiB.
@@ -247,7 +241,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	id, err := identity(dir("id"), "host-")
+	id, err := datadir.Identity(dir("id"), "host-")
 	if err != nil {
 		return nil, err
 	}

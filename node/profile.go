@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
@@ -75,7 +76,7 @@ func (c ProfileConfig) admit(r *http.Request) error {
 	want := c.Token
 	if want == "" {
 		var err error
-		if want, err = readPrivate(c.TokenFile); err != nil {
+		if want, err = credential.ReadPrivate(c.TokenFile); err != nil {
 			return fmt.Errorf("read the token of this process: %w", err)
 		}
 	}

@@ -27,7 +27,7 @@ func deadLetters(meter metric.Meter, log *slog.Logger) (func(queue.Dead), error)
 
 // watchQueue exports the state of a queue as metrics.
 func watchQueue(meter metric.Meter, q *queue.Queue) error {
-	dead, err := meter.Int64ObservableGauge("wheelwork.queue.dead_letters", metric.WithDescription("Dead letters that nobody has replayed or dropped"))
+	dead, err := meter.Int64ObservableGauge("wheelwork.queue.dead_letters", metric.WithDescription("Dead letters that were neither replayed nor dropped"))
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}

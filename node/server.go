@@ -13,8 +13,12 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/cluster/membership"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/console"
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
@@ -86,7 +90,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 // finish ends a server in order, if its disk works. err is what failed before.
 func (s *serving) finish(r *roles, readyFile string, err error) error {
 	defer removeReady(readyFile)
-	return finish(s.data.path, errors.Join(r.cause(), s.parts.faults.err()), func() error {
+	return finish(s.data.Path, errors.Join(r.cause(), s.parts.faults.err()), func() error {
 		return errors.Join(err, r.stop(), s.Close())
 	})
 }
@@ -95,7 +99,7 @@ func (s *serving) finish(r *roles, readyFile string, err error) error {
 // everything in it.
 type serving struct {
 	closers
-	data      *dataDir
+	data      *datadir.Dir
 	tel       *telemetry
 	log       *slog.Logger
 	token     string // of the administrator
@@ -123,33 +127,33 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 	}()
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
-	tokens, err := readProcessTokens(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
+	tokens, err := credential.ReadProcesses(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(checkKeyFile("--tls-key", cfg.TLSKey), checkKeyFile("--etcd-key", cfg.Etcd.Key)); err != nil {
+	if err := errors.Join(credential.CheckKeyFile("--tls-key", cfg.TLSKey), credential.CheckKeyFile("--etcd-key", cfg.Etcd.Key)); err != nil {
 		return nil, err
 	}
-	if s.data, err = openData(cmp.Or(cfg.Data, "wheelwork-data"), serverForm); err != nil {
+	if s.data, err = datadir.Open(cmp.Or(cfg.Data, "wheelwork-data"), datadir.ServerForm); err != nil {
 		return nil, err
 	}
-	s.add(closeFunc(s.data.close))
+	s.add(closeFunc(s.data.Close))
 	removeReady(cfg.ReadyFile) // left by a process that was killed
 	if s.tel, err = newTelemetry(ctx, cmp.Or(kind, "server")); err != nil {
 		return nil, err
 	}
 	s.add(s.tel)
-	if s.token, err = keptToken(s.data.join("token"), "ww_"); err != nil {
+	if s.token, err = credential.KeepToken(s.data.Join("token"), "ww_"); err != nil {
 		return nil, err
 	}
-	if s.hostToken, err = keptToken(s.data.join("host-token"), "wh_"); err != nil {
+	if s.hostToken, err = credential.KeepToken(s.data.Join("host-token"), "wh_"); err != nil {
 		return nil, err
 	}
-	inner := newToken("in_") // between the roles of this process
+	inner := credential.NewToken("in_") // between the roles of this process
 	g := access.New()
 	g.Allow(s.token, access.Admin)
 	g.Allow(s.hostToken, access.Worker)
-	tokens.allow(g)
+	tokens.Allow(g)
 	g.Allow(inner, access.Member)
 	if cfg.Cluster.On {
 		m, err := startMember(ctx, s.data, &cfg, s.log)
@@ -157,7 +161,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 			return nil, err
 		}
 		s.add(m)
-		if err := s.data.joined(); err != nil {
+		if err := s.data.MarkClustered(); err != nil {
 			return nil, err
 		}
 		go watchMember(ctx, m, cfg.fail)
@@ -179,36 +183,36 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 }
 
 // openServer registers the services with the listener.
-func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
+func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens credential.Processes, inner string) (err error) {
 	if cfg.Nameserver != "" {
-		if err := s.findNames(cfg, tokens.own()); err != nil {
+		if err := s.findNames(cfg, tokens.Own()); err != nil {
 			return err
 		}
 	}
 	m := s.parts.member
 	s.server = transport.NewServer(g, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned(g)...)...)
 	s.parts.ingress.Register(s.server.GRPC)
-	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
+	kept := apiv1.BackupsServer(&archive.Service{Source: s.parts.state, Log: s.log})
 	if m != nil {
-		kept = &partitionBackups{m: m, log: s.log}
+		kept = m.backups
 	}
 	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
 	if s.self, err = s.dial(inner); err != nil {
 		return err
 	}
 	if m != nil {
-		g.Allow(m.router.Peers.Key, access.Server)
-		m.router.Writes = g.Writes
-		apiv1.RegisterNameserverServer(s.server.GRPC, &clusterNames{m: m})
-		apiv1.RegisterMembershipServer(s.server.GRPC, &membership{m: m})
-		return m.router.Register(s.server.GRPC)
+		g.Allow(m.Router.Peers.Key, access.Server)
+		m.Router.Writes = g.Writes
+		apiv1.RegisterNameserverServer(s.server.GRPC, m.Nameserver())
+		apiv1.RegisterMembershipServer(s.server.GRPC, m.Service())
+		return m.Router.Register(s.server.GRPC)
 	}
 	s.parts.sched.Register(s.server.GRPC)
 	if len(s.names) == 0 {
 		s.names = append(s.names, s.self)
 		nameserver.New(nameserver.Config{Only: s.parts.id, Logger: s.log}).Register(s.server.GRPC)
 	}
-	apiv1.RegisterMembershipServer(s.server.GRPC, &alone{names: apiv1.NewNameserverClient(s.names[0]), id: s.parts.id})
+	apiv1.RegisterMembershipServer(s.server.GRPC, &membership.Standalone{Names: apiv1.NewNameserverClient(s.names[0]), ID: s.parts.id})
 	return nil
 }
 
@@ -219,11 +223,11 @@ func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
 	if m == nil {
 		return nil
 	}
-	f := &router.Forwarder{Guard: g, Peers: m.router.Peers, Accepts: m.view.Passable}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.Unary), grpc.ChainStreamInterceptor(f.Stream)}
+	i := &router.Interceptor{Guard: g, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream)}
 }
 
-func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens processTokens) (err error) {
+func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens credential.Processes) (err error) {
 	if s.parts, err = openServer(ctx, s.data, cfg, tokens, s.tel, s.log); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal/local"
@@ -164,7 +165,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 		if i == "split" {
 			n, keys = 3, runs
 		}
-		if _, err := node.Restore(within(t), bytes.NewReader(made), w.data(n), nil); err != nil {
+		if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(n), nil); err != nil {
 			t.Fatal(err)
 		}
 		w.etcd, w.partitions = beside(t), 0
@@ -297,7 +298,7 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := node.Restore(within(t), &made, w.data(1), nil); err != nil {
+	if _, err := archive.Restore(within(t), &made, w.data(1), nil); err != nil {
 		t.Fatal(err)
 	}
 	freeze(t, w.data(1), app, job.SlotOf(name), "main.2")

@@ -111,7 +111,7 @@ func TestCollectedModulesGiveTheirMemoryBack(t *testing.T) {
 		select {
 		case <-log.came:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("the host did not hear that %s was collected", name)
+			t.Fatalf("the host did not learn that %s was collected", name)
 		}
 	}
 	store, err := modules.Open(filepath.Join(dir, "host", "modules"))

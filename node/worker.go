@@ -14,6 +14,8 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
@@ -81,7 +83,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 	}
-	if err := checkToken("--token", token); err != nil {
+	if err := credential.CheckToken("--token", token); err != nil {
 		return err
 	}
 	if err := checkDirs(cfg.Dirs); err != nil {
@@ -92,12 +94,12 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 	}
-	d, err := openData(cmp.Or(cfg.Data, "wheelwork-host"), hostForm)
+	d, err := datadir.Open(cmp.Or(cfg.Data, "wheelwork-host"), datadir.HostForm)
 	if err != nil {
 		return err
 	}
 	var open closers
-	open.add(closeFunc(d.close))
+	open.add(closeFunc(d.Close))
 	removeReady(cfg.ReadyFile) // left by a process that was killed
 	started := false
 	defer func() {
@@ -120,13 +122,13 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 		open.add(names)
-		id, err := identity(d.join("id"), "host-")
+		id, err := datadir.Identity(d.Join("id"), "host-")
 		if err != nil {
 			return err
 		}
 		c = viaNames(names, id, cfg, token, log)
 	}
-	h, err := openHost(ctx, d.join, cfg, c, tel, log)
+	h, err := openHost(ctx, d.Join, cfg, c, tel, log)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	r.run("host", h.host.Run)
 	err = r.wait(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 	defer removeReady(cfg.ReadyFile)
-	return finish(d.path, errors.Join(r.cause(), h.faults.err()), func() error {
+	return finish(d.Path, errors.Join(r.cause(), h.faults.err()), func() error {
 		return errors.Join(err, r.stop(), open.Close())
 	})
 }

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,7 +29,7 @@ func CopyApp(ctx context.Context, r *Router, partition string, services *Service
 		return false
 	})
 	if missing = r.Peers.Fetch(ctx, u.Code(), st.ModulesAt, missing); len(missing) > 0 {
-		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s did not come", len(missing), st.App)
+		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s could not be fetched", len(missing), st.App)
 	}
 	return services.Sched.Copy(ctx, st)
 }
@@ -45,46 +44,33 @@ func (r *Router) copied(ctx context.Context, app string) error {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
 	var why error
-	for {
-		changed := r.View.Change()
+	err := r.Repeat(ctx, func(err error) bool { return isRedirect(err) || isUnavailable(err) }, func(ctx context.Context) error {
 		err := r.CopyOut(ctx, home, app)
-		if err == nil {
-			return nil
-		}
 		if why == nil || ctx.Err() == nil { // an error from the end of ctx explains nothing
 			why = err
 		}
-		if AddressIn(err) != "" || status.Code(err) == codes.Unavailable {
-			select {
-			case <-changed:
-				continue
-			case <-time.After(Patience / 100): // another server may learn of it earlier
-				continue
-			case <-ctx.Done():
-			}
-		}
-		return status.Errorf(codes.Unavailable, "it is done, but not all partitions of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
+		return err
+	})
+	if err != nil {
+		return status.Errorf(codes.Unavailable, "the change is made, but not all partitions of app %s have it yet; they will get it: %s", app, status.Convert(why).Message())
 	}
+	return nil
 }
 
 // CopyOut lets the owner of an app's primary partition copy the app's state to its other
 // partitions. It does not keep a partition from moving.
 func (r *Router) CopyOut(ctx context.Context, home, app string) error {
-	services, err := r.Enter(ctx, home, app)
-	if address := AddressIn(err); address != "" {
-		conn, err := r.Peers.Conn(address)
-		if err != nil {
-			return err
-		}
-		_, err = apiv1.NewMembershipClient(conn).CopyOut(ctx, &apiv1.CopyOutRequest{Unit: home, App: app})
+	mine := false
+	err := r.Call(ctx, home, app, func(*Services) error {
+		mine = true
+		return nil
+	}, func(owner Owner) error {
+		_, err := owner.CopyOut(ctx, &apiv1.CopyOutRequest{Unit: home, App: app})
+		return err
+	})
+	if err != nil || !mine {
 		return err
 	}
-	if err != nil {
-		return err
-	}
-	services.Leave()
 	return r.Partitions[home].CopyOut(ctx, app)
 }

@@ -26,7 +26,7 @@ func onceOnly(err error, once *sched.Once) error {
 	if !once.Tried() || AddressIn(err) == "" {
 		return err
 	}
-	return status.Error(codes.Unavailable, "the jobs went to another server while they were asked, and the runs may have been started: look at them before you try again")
+	return status.Error(codes.Unavailable, "the jobs moved to another server during the call, and the runs may have been started: look at them before you try again")
 }
 
 // triggerElsewhere passes a trigger to the server that owns its job. A client that was

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,22 +18,6 @@ import (
 // This file sends requests to other partitions: for the runs of one partition what
 // another one has, and for a caller an answer that is merged from several.
 
-// again reports whether to repeat a request after an error. It does so if the partition
-// or the job was moving and nothing was done. It waits a little before.
-func (r *Router) again(ctx context.Context, err error, changed <-chan struct{}) bool {
-	if !moved(err) {
-		return false
-	}
-	select {
-	case <-changed:
-		return true
-	case <-time.After(Patience / 100): // another server may learn of it earlier
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // moved reports whether an error says that a job is in another partition now, or is
 // moving.
 func moved(err error) bool {
@@ -47,39 +30,20 @@ func moved(err error) bool {
 }
 
 // ask sends a request to the owner of a partition: this server, or another one.
-func (r *Router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	for {
-		changed := r.View.Change()
-		resp, err := r.askOnce(ctx, req)
-		if err == nil || AddressIn(err) == "" {
-			return resp, err
-		}
-		select { // the owner is not the one that was known
-		case <-changed:
-		case <-time.After(Patience / 100):
-		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
-		}
+func (r *Router) ask(ctx context.Context, req *apiv1.AskRequest) (resp *apiv1.AskResponse, err error) {
+	err = r.Repeat(ctx, isRedirect, func(ctx context.Context) error {
+		return r.Call(ctx, req.Unit, req.App, func(services *Services) (err error) {
+			resp, err = AnswerAsked(ctx, services, req)
+			return err
+		}, func(owner Owner) (err error) {
+			resp, err = owner.Ask(ctx, req)
+			return err
+		})
+	})
+	if isRedirect(err) {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-}
-
-func (r *Router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	services, err := r.Enter(ctx, req.Unit, req.App)
-	address := AddressIn(err)
-	switch {
-	case err == nil:
-		defer services.Leave()
-		return AnswerAsked(ctx, services, req)
-	case address == "":
-		return nil, err
-	}
-	conn, err := r.Peers.Conn(address)
-	if err != nil {
-		return nil, err
-	}
-	return apiv1.NewMembershipClient(conn).Ask(ctx, req)
+	return resp, err
 }
 
 // AnswerAsked answers a request to a partition of this server.
@@ -97,13 +61,13 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 		resp.Enqueue, err = services.Sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
 	case *apiv1.AskRequest_Run:
 		if len(q.Run) != len(job.RunID{}) {
-			return nil, status.Error(codes.InvalidArgument, "the run that is asked for has no id")
+			return nil, status.Error(codes.InvalidArgument, "the request for a run has no run id")
 		}
 		resp.Run, err = services.Sched.Find(ctx, req.App, job.RunID(q.Run))
 	case *apiv1.AskRequest_Call:
 		resp.Answer, err = askedCall(ctx, services, q.Call)
 	default:
-		err = status.Error(codes.Unimplemented, "this server does not understand what it is asked: it is of an older version")
+		err = status.Error(codes.Unimplemented, "this server does not know the request: it is of an older version")
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +78,7 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 // askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, services *Services, q *apiv1.AskedCall) ([]byte, error) {
 	if ruleOf(q.GetMethod()).route != apiv1.Route_ROUTE_MERGED {
-		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from partitions", q.GetMethod())
+		return nil, status.Errorf(codes.InvalidArgument, "%q is not merged from partitions", q.GetMethod())
 	}
 	service, name := pathOf(q.Method)
 	kind, err := requestOf(service, name)
@@ -229,20 +193,17 @@ func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteE
 func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
 	ctx, cancel := x.owned(ctx)
 	defer cancel()
-	ctx, done := context.WithTimeout(ctx, Patience)
-	defer done()
 	app := cmp.Or(req.App, from)
-	for {
-		changed := x.r.View.Change()
+	var resp *apiv1.AskResponse
+	err := x.r.Repeat(ctx, moved, func(ctx context.Context) (err error) {
 		partition, ok := x.r.View.PartitionOfSlot(app, job.SlotOf(req.Job))
 		if !ok {
 			partition = x.r.View.Fallback()
 		}
-		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
-		if err == nil || !x.r.again(ctx, err, changed) {
-			return resp.GetEnqueue(), err
-		}
-	}
+		resp, err = x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
+		return err
+	})
+	return resp.GetEnqueue(), err
 }
 
 // partitionOfLog returns the partition that has the log of a run: that of its job, or the one

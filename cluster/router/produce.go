@@ -209,7 +209,8 @@ func (r *Router) partitionsOf(ctx context.Context, m *apiv1.ProduceRequest) (par
 	return partitions, split, nil
 }
 
-const MaxCommands = 256 // in a message, as everywhere
+// MaxCommands is the limit of commands in one message.
+const MaxCommands = 256
 
 // spread applies a message whose commands are for several partitions. The commands of a
 // split app go to their partitions, whichever servers own these: no server owns all of
@@ -229,11 +230,9 @@ func (r *Router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 		if err != nil {
 			return nil, err
 		}
-		services, err := r.Enter(ctx, partition, appOfCommand(c))
-		if err != nil {
+		if err := r.Here(ctx, partition, appOfCommand(c), func(*Services) error { return nil }); err != nil {
 			return nil, err
 		}
-		services.Leave()
 	}
 	accepted := make([]*apiv1.Ingress, len(m.Commands))
 	now, trace := time.Now(), sched.TraceParent(ctx)
@@ -274,7 +273,7 @@ func (r *Router) follow(ctx context.Context, accepted []*apiv1.Ingress, results 
 				of, rest = append(of, i), append(rest, accepted[i])
 			}
 		}
-		if len(of) == 0 || !r.again(waiting, &sched.MovedError{}, changed) {
+		if len(of) == 0 || !pause(waiting, changed) {
 			return ctx.Err()
 		}
 		more, err := r.Apply(ctx, rest, false) // a command that was refused with MovedText was not carried out
@@ -334,14 +333,18 @@ func (r *Router) applyTo(ctx context.Context, partition string, of []int, accept
 		mine = append(mine, accepted[i])
 	}
 	var done []*apiv1.CommandResult
-	services, err := r.Enter(ctx, partition, appOfCommand(mine[0].Command))
-	address := AddressIn(err)
-	switch {
-	case err == nil:
+	here := func(services *Services) (err error) {
 		done, err = services.Sched.Apply(ctx, mine, again)
-		services.Leave()
-	case address != "" && ctx.Value(Forwarded{}) == nil:
-		done, err = r.forward(ctx, address, mine, again)
+		return err
+	}
+	var err error
+	if app := appOfCommand(mine[0].Command); ctx.Value(Forwarded{}) != nil {
+		err = r.Here(ctx, partition, app, here)
+	} else {
+		err = r.Call(ctx, partition, app, here, func(owner Owner) (err error) {
+			done, err = forward(ctx, owner, mine, again)
+			return err
+		})
 	}
 	if err != nil {
 		return err
@@ -359,23 +362,19 @@ type Forwarded struct{}
 
 // forward sends commands to the server that owns their partition. The answer may be lost
 // on its way, so the commands take effect once however often they are sent.
-func (r *Router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
-	conn, err := r.Peers.Conn(address)
-	if err != nil {
-		return nil, err
-	}
+func forward(ctx context.Context, owner Owner, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	req := &apiv1.ForwardRequest{Again: again, TraceParent: accepted[0].TraceParent}
 	for _, a := range accepted {
 		req.Commands, req.AtMs, req.Runs = append(req.Commands, a.Command), append(req.AtMs, a.AtMs), append(req.Runs, a.Run)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*Patience)
 	defer cancel()
-	resp, err := apiv1.NewMembershipClient(conn).Forward(ctx, req)
+	resp, err := owner.Forward(ctx, req)
 	switch {
 	case err != nil:
-		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", address, status.Convert(err).Message())
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", owner.Address, status.Convert(err).Message())
 	case len(resp.Results) != len(accepted):
-		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(accepted))
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", owner.Address, len(resp.Results), len(accepted))
 	}
 	return resp.Results, nil
 }

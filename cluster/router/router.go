@@ -20,10 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/cluster"
-	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/version"
-	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -34,9 +31,6 @@ const (
 	PartitionHeader = "wheelwork-unit"
 	// localHeader names the partitions for which a server asks another one.
 	localHeader = "wheelwork-local"
-	// Patience is how long a call waits for a partition that is moving from one
-	// owner to another.
-	Patience = 5 * time.Second
 )
 
 // registrar collects services instead of serving them.
@@ -53,25 +47,11 @@ func routed() []*grpc.ServiceDesc {
 	}
 }
 
-// Hosted is a partition as the router meets it on this server.
-type Hosted interface {
-	// Serving returns what serves the partition; nil: this server does not own it.
-	Serving() *Services
-	// Code returns the store with the code of its modules.
-	Code() *modules.Store
-	// CopyOut copies the shared state of an app to the app's other partitions. This is the
-	// primary one.
-	CopyOut(ctx context.Context, app string) error
-}
-
 // Router takes the place of the services of a standalone server, and passes each call to
-// the partition of its app. If another server owns that, the call fails with the owner's
-// Assignment, which clients follow. If none does, the call waits for Patience at
-// most.
+// the partition of its app. If another server owns that, the call fails with a [Redirect],
+// which clients follow. If none does, the call waits for Patience at most.
 type Router struct {
-	View       *cluster.View
-	Partitions map[string]Hosted // all of the cluster, by name; it does not change once calls are routed
-	Peers      *Peers
+	Forwarder
 	// Writes reports whether a method may create an app.
 	Writes func(method string) bool
 }
@@ -176,15 +156,11 @@ func (r *Router) route(ctx context.Context, service string, m grpc.MethodDesc, m
 	if !moved(err) {
 		return resp, err
 	}
-	waiting, done := context.WithTimeout(ctx, Patience)
-	defer done()
-	for {
-		changed := r.View.Change()
-		resp, err := r.callHere(ctx, service, m, method, req)
-		if err == nil || !r.again(waiting, err, changed) {
-			return resp, err
-		}
-	}
+	err = r.Repeat(ctx, moved, func(context.Context) error {
+		resp, err = r.callHere(ctx, service, m, method, req)
+		return err
+	})
+	return resp, err
 }
 
 // callHere calls the partition of a request, if this server owns it.
@@ -303,7 +279,7 @@ func (r *Router) PartitionOf(ctx context.Context, app string, write bool) (strin
 	defer cancel()
 	for {
 		changed := r.View.Change()
-		partition, err := r.View.Place(ctx, app)
+		partition, err := r.View.AssignApp(ctx, app)
 		if err == nil {
 			return partition, nil
 		}
@@ -322,48 +298,15 @@ func (r *Router) untilHeard(ctx context.Context) error {
 	defer cancel()
 	for {
 		changed := r.View.Change()
-		if r.View.HasHeard() {
+		if r.View.HasReceived() {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return status.Error(codes.Unavailable, "this server has just started, and etcd has not told it yet where the apps are: try again in a moment")
+			return status.Error(codes.Unavailable, "this server has just started, and does not know yet where the apps are: try again in a moment")
 		}
 	}
-}
-
-// Enter returns the services of a partition, once this server owns it. The caller must
-// call leave.
-func (r *Router) Enter(ctx context.Context, name, app string) (*Services, error) {
-	u := r.Partitions[name]
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	for {
-		changed := r.View.Change()
-		if services := u.Serving(); services != nil && services.Enter() {
-			return services, nil
-		}
-		a := r.View.Assignment(name)
-		if a.Server != "" && a.Server != r.View.Self {
-			return nil, ElsewherePartition(app, a)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			if app == "" {
-				return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now: try again in a moment", name)
-			}
-			return nil, status.Errorf(codes.Unavailable, "the partition %s, where the app %s is, has no owner now: try again in a moment", name, app)
-		}
-	}
-}
-
-func ElsewherePartition(app string, a *apiv1.Assignment) error {
-	if app == "" {
-		app = "of the partition " + a.Unit
-	}
-	return elsewhere(app, a)
 }
 
 func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.MessageType) grpc.StreamHandler {
@@ -372,7 +315,7 @@ func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		first := request.New().Interface()
 		if err := stream.RecvMsg(first); err != nil {
 			if errors.Is(err, io.EOF) {
-				return status.Error(codes.InvalidArgument, "the stream ended before it said what it is about")
+				return status.Error(codes.InvalidArgument, "the stream ended before its first message")
 			}
 			return err
 		}
@@ -555,24 +498,17 @@ func (r *Router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerSt
 // each calls every partition: those of this server here, the others at their owners.
 // While a partition is moving it waits and begins again, because the result must not be
 // incomplete.
-func each[Q, A proto.Message](ctx context.Context, r *Router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
+func each[Q, A proto.Message](ctx context.Context, r *Router, service, method string, req Q, ask func(context.Context, grpc.ClientConnInterface) (A, error)) ([]A, error) {
 	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
-	for {
-		changed := r.View.Change()
-		all, err := g.once(ctx)
-		if status.Code(err) != codes.Unavailable {
-			return all, err
-		}
-		select {
-		case <-changed:
-		case <-time.After(Patience / 20): // another server may learn of it earlier
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
+	var all []A
+	err := r.Repeat(ctx, isUnavailable, func(ctx context.Context) (err error) {
+		all, err = g.once(ctx)
+		return err
+	})
+	return all, err
 }
+
+func isUnavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // gathering is one request to all partitions.
 type gathering[Q, A proto.Message] struct {
@@ -580,7 +516,7 @@ type gathering[Q, A proto.Message] struct {
 	service string
 	desc    grpc.MethodDesc
 	req     Q
-	ask     func(context.Context, *grpc.ClientConn) (A, error)
+	ask     func(context.Context, grpc.ClientConnInterface) (A, error)
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
@@ -607,7 +543,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 		}
 		a := g.r.View.Assignment(name)
 		if a.Server == "" || a.Server == g.r.View.Self || len(asked) > 0 {
-			return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
+			return nil, status.Errorf(codes.Unavailable, "the partition %s has no owner now, so its contents cannot be shown: try again in a moment", name)
 		}
 		if elsewhere[a.Address] == nil {
 			addresses = append(addresses, a.Address)
@@ -627,11 +563,10 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
-	conn, err := transport.Dial(address, g.r.Peers.Token, g.r.Peers.CACert)
+	conn, err := g.r.Peers.kept(address, g.r.Peers.Token)
 	if err != nil {
 		return resp, err
 	}
-	defer conn.Close() //nolint:errcheck // the answer has come
 	for _, name := range partitions {
 		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
 	}
@@ -654,7 +589,7 @@ func descOf(service, method string) grpc.MethodDesc {
 
 func (r *Router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
 	parts, err := each(ctx, r, apiv1.Apps_ServiceDesc.ServiceName, "ListApps", req,
-		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListAppsResponse, error) {
+		func(ctx context.Context, c grpc.ClientConnInterface) (*apiv1.ListAppsResponse, error) {
 			return apiv1.NewAppsClient(c).ListApps(ctx, req)
 		})
 	if err != nil {
@@ -672,7 +607,7 @@ func (r *Router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*api
 // listHosts merges what the partitions report of each host.
 func (r *Router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	parts, err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
-		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListHostsResponse, error) {
+		func(ctx context.Context, c grpc.ClientConnInterface) (*apiv1.ListHostsResponse, error) {
 			return apiv1.NewClusterClient(c).ListHosts(ctx, req)
 		})
 	if err != nil {

@@ -12,13 +12,14 @@ type Services struct {
 	Sched    *sched.Server
 	services map[string]any // by the service's name
 	Gone     chan struct{}  // closed when the partition is no longer served
-	clean    bool           // calls that were not answered by then were not carried out; valid when gone is closed
+	clean    bool           // calls that were not answered by then were not carried out; valid when Gone is closed
 
 	mu     sync.RWMutex
 	closed bool
 	calls  sync.WaitGroup
 }
 
+// NewServices returns the services of a scheduler, open for calls.
 func NewServices(s *sched.Server) *Services {
 	r := &Services{Sched: s, services: map[string]any{}, Gone: make(chan struct{})}
 	s.Register(registrar(r.services))
@@ -26,7 +27,7 @@ func NewServices(s *sched.Server) *Services {
 }
 
 // Enter counts a call that uses the partition. It reports false when the partition is no
-// longer served. After true the caller must call leave.
+// longer served. After true the caller must call Leave.
 func (r *Services) Enter() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -36,6 +37,7 @@ func (r *Services) Enter() bool {
 	return !r.closed
 }
 
+// Leave ends a call that Enter has counted.
 func (r *Services) Leave() { r.calls.Done() }
 
 // Close cuts off the open calls and waits for them: after that, no call reads the

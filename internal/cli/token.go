@@ -3,11 +3,12 @@ package cli
 import (
 	"path/filepath"
 
+	"github.com/wheelworkhq/wheelwork/internal/credential"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
-	"github.com/wheelworkhq/wheelwork/node"
 )
 
 func tokenCommand(printer *output.Printer) *cobra.Command {
@@ -32,7 +33,7 @@ and the servers share another one (--server-token-file), which hosts do not get.
   wheelwork token generate server-token`,
 		Args: command.Arguments("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := node.GenerateToken(args[0]); err != nil {
+			if err := credential.GenerateToken(args[0]); err != nil {
 				return err
 			}
 			path, err := filepath.Abs(args[0])

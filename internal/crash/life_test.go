@@ -16,15 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/local"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
 // upCluster is `wheelwork cluster up`.
 type upCluster struct {
-	node.LocalReady
+	local.Ready
 	cmd  *exec.Cmd
 	says output
 	done chan struct{}
@@ -45,7 +46,7 @@ func (p program) up(t *testing.T, args ...string) *upCluster {
 	}
 	told := make(chan bool, 1)
 	go func() {
-		told <- json.NewDecoder(out).Decode(&u.LocalReady) == nil
+		told <- json.NewDecoder(out).Decode(&u.Ready) == nil
 		u.err = u.cmd.Wait()
 		close(u.done)
 	}()
@@ -106,7 +107,7 @@ func TestClusterUp(t *testing.T) {
 	args := []string{"--data", dir, "--servers", "3", "--hosts", "2", "--port", port, "--split-rate", "-1", "--max-hosts-per-sub-app", "50"}
 	u := p.up(t, args...)
 	if len(u.URLs) != 3 || len(u.EtcdEndpoints) != 3 || u.PID != u.cmd.Process.Pid || u.Token == "" {
-		t.Fatalf("%+v", u.LocalReady)
+		t.Fatalf("%+v", u.Ready)
 	}
 	c := dial(t, u.URL, sdk.Options{Token: u.Token, RetryFor: time.Minute})
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{Name: "sleep", Version: "1", Code: sleepModule}); err != nil {
@@ -213,7 +214,7 @@ func TestClusterUp(t *testing.T) {
 
 	u2 := p.up(t, args...)
 	if u2.URL != u.URL || u2.Token != u.Token {
-		t.Errorf("it goes on as %+v, and was %+v", u2.LocalReady, u.LocalReady)
+		t.Errorf("it goes on as %+v, and was %+v", u2.Ready, u.Ready)
 	}
 	for _, id := range runs {
 		if r, err := c.Wait(t.Context(), "", id); err != nil || r.State != "succeeded" {
@@ -321,7 +322,7 @@ func TestKilledBackup(t *testing.T) {
 		case err != nil:
 			broken++
 		default:
-			if _, err := node.Check(t.Context(), f, nil); err != nil {
+			if _, err := archive.Check(t.Context(), f, nil); err != nil {
 				t.Errorf("backup %d bears its name and is none: %v", i, err)
 			}
 			f.Close() //nolint:errcheck // only read

@@ -225,7 +225,7 @@ func TestTakeOver(t *testing.T) {
 		return
 	}
 	servers[lost] = server(lost)
-	until(t, "the first server to stand by", func() bool { return bytes.Contains(servers[lost].says.Bytes(), []byte("stands by")) })
+	until(t, "the first server to stand by", func() bool { return bytes.Contains(servers[lost].says.Bytes(), []byte("is a standby")) })
 	round(30)
 
 	if _, err := c.Pause(t.Context(), "", "every"); err != nil {

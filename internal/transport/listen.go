@@ -253,7 +253,7 @@ func (s *sniffer) route(conn net.Conn) {
 	conn.SetReadDeadline(time.Now().Add(sniffTime)) //nolint:errcheck // the read says it
 	head, err := r.Peek(3)
 	if err != nil {
-		conn.Close() //nolint:errcheck // nobody has seen it yet
+		conn.Close() //nolint:errcheck // no goroutine has seen it yet
 		return
 	}
 	conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read says it
@@ -289,7 +289,7 @@ func (b *branch) give(c net.Conn) {
 	select {
 	case b.conns <- c:
 	case <-b.done:
-		c.Close() //nolint:errcheck // nobody will serve it
+		c.Close() //nolint:errcheck // no server will serve it
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/node/offline"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
-	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -56,7 +58,7 @@ the server that --url names.`,
 	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that exists")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		write := func(ctx context.Context, w io.Writer) error {
-			_, err := node.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
+			_, err := offline.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
 			return err
 		}
 		if data == "" {
@@ -82,12 +84,12 @@ func (c *commands) backUp(ctx context.Context, file string, force bool, write fu
 	defer cancel()
 	r, w := io.Pipe()
 	type found struct {
-		res node.Restored
+		res archive.Restored
 		err error
 	}
 	checked := make(chan found, 1)
 	go func() {
-		res, err := node.Check(ctx, r, c.Transfer("back up").Reached)
+		res, err := archive.Check(ctx, r, c.Transfer("back up").Reached)
 		_ = r.CloseWithError(errors.Join(errors.New("the backup cannot be read back"), err)) // writes after the end fail
 		checked <- found{res, err}
 	}()
@@ -142,10 +144,10 @@ type backupRow struct {
 	File    string  `json:"file"`
 	Data    string  `json:"data,omitempty"` // directory of a restore
 	Seconds float64 `json:"seconds"`
-	node.Restored
+	archive.Restored
 }
 
-func (c *commands) printBackup(file string, r node.Restored, took time.Duration) error {
+func (c *commands) printBackup(file string, r archive.Restored, took time.Duration) error {
 	return c.printRestored(backupRow{File: file, Seconds: took.Seconds(), Restored: r})
 }
 
@@ -207,9 +209,9 @@ and then leaves nothing behind. Run an interrupted restore again.`,
 		row := backupRow{File: args[0], Data: data}
 		start := time.Now()
 		if check {
-			row.Restored, err = node.Check(cmd.Context(), in, c.Transfer("check").Reached)
+			row.Restored, err = archive.Check(cmd.Context(), in, c.Transfer("check").Reached)
 		} else {
-			row.Restored, err = node.Restore(cmd.Context(), in, data, c.Transfer("restore").Reached)
+			row.Restored, err = archive.Restore(cmd.Context(), in, data, c.Transfer("restore").Reached)
 		}
 		if err != nil {
 			return err

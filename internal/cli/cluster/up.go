@@ -6,16 +6,17 @@ import (
 	"os"
 	"strings"
 
+	"github.com/wheelworkhq/wheelwork/node/local"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
-	"github.com/wheelworkhq/wheelwork/node"
 )
 
 func (c *commands) up() *cobra.Command {
-	var conf node.LocalConfig
+	var conf local.Config
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a cluster on this machine, to try things out: servers and hosts as processes",
@@ -61,12 +62,12 @@ process. A second start with the same directory continues with its data.`,
 		}
 		conf.Output = c.Err
 		conf.Ready = c.printReady
-		return node.LocalCluster(cmd.Context(), conf)
+		return local.Run(cmd.Context(), conf)
 	}
 	return cmd
 }
 
-func (c *commands) printReady(r node.LocalReady) {
+func (c *commands) printReady(r local.Ready) {
 	if c.Format != output.Table {
 		_ = c.PrintOne(nil, output.Object(r, nil)) // if the reader is gone, the cluster continues without it
 		return

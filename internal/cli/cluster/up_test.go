@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/node/local"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
-	"github.com/wheelworkhq/wheelwork/node"
 )
 
 // TestTokensAreNotPrinted checks that the message of a ready cluster contains no token,
@@ -20,7 +21,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	root.SetOut(&said)
 	root.SetErr(&said)
 	c := &commands{Printer: output.New(root, func(string) string { return "" })}
-	c.printReady(node.LocalReady{URLs: []string{"http://127.0.0.1:1"}, Token: token, TokenFile: "/it's here/token", LoginURL: link})
+	c.printReady(local.Ready{URLs: []string{"http://127.0.0.1:1"}, Token: token, TokenFile: "/it's here/token", LoginURL: link})
 	if text := said.String(); strings.Contains(text, token) || !strings.Contains(text, link) || !strings.Contains(text, `$(cat '/it'\''s here/token')`) {
 		t.Errorf("wheelwork cluster up says:\n%s", text)
 	}

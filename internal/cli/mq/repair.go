@@ -19,7 +19,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/mq"
-	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -85,7 +85,7 @@ func (c *commands) verifyDirectory(ctx context.Context, dir, only string) error 
 		return err
 	}
 	logs := p.all()
-	stores := node.Stores(dir)
+	stores := offline.Stores(dir)
 	names := slices.Concat(slices.Sorted(maps.Keys(logs)), stores.Parts())
 	if only != "" {
 		if !slices.Contains(names, only) {

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wheelworkhq/wheelwork/node/offline"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
-	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -47,7 +48,7 @@ starts.`,
 		if err := hasStore(data); err != nil {
 			return err
 		}
-		stores := node.Stores(data)
+		stores := offline.Stores(data)
 		found, err := eachStore(stores, func(dir string) (store.Repaired, error) {
 			parts, _, err := store.Verify(dir)
 			return store.Repaired{Parts: parts}, err
@@ -76,7 +77,7 @@ starts.`,
 }
 
 // eachStore calls do for each store of a data directory and combines the results.
-func eachStore(stores *node.ClosedStores, do func(dir string) (store.Repaired, error)) (all repaired, err error) {
+func eachStore(stores *offline.StoreSet, do func(dir string) (store.Repaired, error)) (all repaired, err error) {
 	for _, name := range stores.Names() {
 		r, err := do(stores.Dir(name))
 		if err != nil {

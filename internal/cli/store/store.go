@@ -4,12 +4,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/wheelworkhq/wheelwork/node/offline"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
-	"github.com/wheelworkhq/wheelwork/node"
 )
 
 // commands are the commands about the store of a stopped server.
@@ -56,7 +57,7 @@ deleted. Remove it by hand when the server works.`,
 			return err
 		}
 		shown := c.Transfer("rebuild")
-		r, err := node.RebuildStore(data, accept, shown.Reached)
+		r, err := offline.RebuildStore(data, accept, shown.Reached)
 		shown.End()
 		if err != nil {
 			return process.InUse(data, err)
