@@ -403,7 +403,9 @@ func (r *View) Passable(a *apiv1.Assignment) bool {
 // fails while a partition has not reported which apps it holds, because the app may be
 // one of them.
 func (r *View) AssignApp(ctx context.Context, app string) (string, error) {
-	partition, err := r.emptiest()
+	r.mu.Lock()
+	partition, err := emptiest(r.Partitions, r.known, r.servers, r.apps)
+	r.mu.Unlock()
 	if err != nil {
 		return "", err
 	}
@@ -419,21 +421,21 @@ func (r *View) AssignApp(ctx context.Context, app string) (string, error) {
 
 // emptiest returns the partition for a new app: the one with the smallest rate, as its
 // owner reported it, plus placeCost for each of its apps.
-func (r *View) emptiest() (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// known has the partitions whose owners have reported their apps, and placed the partition
+// of each app.
+func emptiest(partitions []string, known map[string]bool, servers map[string]*Presence, placed map[string]string) (string, error) {
 	rates, apps := map[string]float64{}, map[string]int{}
-	for _, p := range r.servers {
+	for _, p := range servers {
 		for partition, u := range p.Owns {
 			rates[partition] += u.Rate
 		}
 	}
-	for _, partition := range r.apps {
+	for _, partition := range placed {
 		apps[partition]++
 	}
 	best := ""
-	for _, partition := range r.Partitions {
-		if !r.known[partition] {
+	for _, partition := range partitions {
+		if !known[partition] {
 			return "", fmt.Errorf("the partition %s has had no owner yet, so its apps are not known", partition)
 		}
 		if best == "" || rates[partition]+placeCost*float64(apps[partition]) < rates[best]+placeCost*float64(apps[best]) {

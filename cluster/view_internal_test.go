@@ -83,13 +83,13 @@ func TestViewHears(t *testing.T) {
 func TestViewPlaces(t *testing.T) {
 	r := quietView("main", "main.1", "main.2")
 	r.Receive(facts("known/main", "1", "known/main.1", "1"), true)
-	if partition, err := r.emptiest(); err == nil {
+	if partition, err := emptiest(r.Partitions, r.known, r.servers, r.apps); err == nil {
 		t.Errorf("placed in %s while nobody knows what main.2 holds", partition)
 	}
 	busy := `{"owns":{"main":{"rate":50},"main.1":{"rate":0.1}}}`
 	r.Receive(facts("known/main.2", "1", "server/x", busy), false)
 	for i, want := range []string{"main.2", "main.1", "main.2", "main.1", "main.2"} {
-		partition, err := r.emptiest()
+		partition, err := emptiest(r.Partitions, r.known, r.servers, r.apps)
 		if partition != want || err != nil {
 			t.Errorf("app %d goes to %s, %v, want %s", i, partition, err, want)
 		}
@@ -137,7 +137,7 @@ func FuzzRoster(f *testing.F) {
 		Status(v, "main", "me", "", nil)
 		NewBalancer(r, BalancerConfig{Settle: time.Second}, r.log).decide(v, time.Unix(0, 0))
 		r.StandingOf("main")
-		if _, err := r.emptiest(); err == nil && !v.known["main"] {
+		if _, err := emptiest(r.Partitions, r.known, r.servers, r.apps); err == nil && !v.known["main"] {
 			t.Error("placed where nobody knows what there is")
 		}
 	})

@@ -19,11 +19,9 @@ const (
 	maxMethods = 40
 )
 
-// largeTypes are the types that may exceed the bounds. The comment of each says why.
-var largeTypes = map[string]bool{
-	"job.Slot": true, // its comment: the fold of records needs all tables of the slot
-	"job.Run":  true, // its comment: one allocation for each run
-}
+// largeTypes are the types that may exceed the bounds. The package comment of job says
+// why.
+var largeTypes = map[string]bool{"job.Slot": true, "job.Run": true, "job.Job": true}
 
 // TestTypesAreSmall checks the number of fields and of methods of each type in the rooms
 // that decide.
@@ -66,7 +64,7 @@ func TestTypesAreSmall(t *testing.T) {
 // upward bounds the references inside the packages of a room that run back up: from a file
 // to one that, in the best order of the files, is above it. Lower a bound when a change
 // makes room, and never raise one.
-var upward = map[string]int{"sched": 58, "node": 44, "job": 34}
+var upward = map[string]int{"sched": 58, "node": 7, "job": 33}
 
 // TestReferencesRunDown counts the references that run back up.
 func TestReferencesRunDown(t *testing.T) {
