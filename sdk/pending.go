@@ -31,7 +31,8 @@ type Pending struct {
 type Answer struct {
 	Result Result
 	RunID  string // of an executed trigger; empty otherwise
-	// Message is the number of a command with ack Kept in the queue of its server; 0 otherwise.
+	// Message is the number of a command in the ingress of its server, with [Kept]; 0
+	// otherwise.
 	Message uint64
 	// Sync is the durability of the server's acknowledgement: "always" (synced to the
 	// device), "interval" (a power failure loses up to 100 ms) or "os".

@@ -435,9 +435,9 @@ func (l *lane) run() {
 				l.fail(l.p.explain(unavailable(err)))
 				down, pause = time.Time{}, minPause
 			}
-			// The named server is lost. Until its lease has ended, the other servers continue
-			// naming it or forwarding calls to it. The pause keeps the client from asking
-			// them all the time.
+			// The named server is lost. Until its lease has ended, the other servers
+			// continue to name it or to forward calls to it. The pause bounds how often the
+			// client calls them.
 			hops, astray = 0, hops > 0 || moving(err)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // zero value means that the span is unknown.
 type Journal struct{ First, Next uint64 }
 
-// Reach is the end of the records of the journal that a store includes.
+// Reach has the last records of the journal that the parts of a store include.
 type Reach struct {
 	Snapshot uint64 // last record in the newest snapshots; 0: there are none
 	View     uint64 // last record in the view
