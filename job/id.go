@@ -47,7 +47,7 @@ func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(planned.UnixMilli()))
 	var room [256]byte
-	b := room[:0] // in one call of the hash: most inputs have a few dozen bytes
+	b := room[:0] // all parts, for one call of the hash; most inputs fit, with a few dozen bytes
 	for _, part := range [...]string{app, name, string(ms[:]), salt} {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
 		b = append(b, part...)

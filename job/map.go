@@ -564,7 +564,8 @@ func mappingOf(row *apiv1.MapRow) *Mapping {
 	return &Mapping{Released: row.Released, window: row.Window, chunkN: uint32(row.Chunks), Reduced: row.Reduced, Overflow: row.Overflow, base: row.Base, again: row.Again, Retried: row.Retried}
 }
 
-// MapLimits returns how many parts a run that maps may have, and how deep parts may map.
+// MapLimits returns the limits of a run whose handler fans out: the number of its parts,
+// and the depth to which parts may fan out again.
 func (r *Run) MapLimits() (parts, depth int32) {
 	f := r.shape.Fanout
 	return cmp.Or(f.GetMaxParts(), maxMapped), cmp.Or(f.GetMaxDepth(), defaultMapDepth)

@@ -24,8 +24,9 @@ func dataSync(f *os.File) error {
 //
 // For pwrite the fill bypasses the page cache. That is several times faster and leaves
 // the cache to data in use. The flusher writes whole pages, so no page has to be read
-// back. For a mapping the fill goes through the cache page by page: the cache keeps the
-// granularity of the first write, and a store later dirties that much, up to 2 MiB.
+// back. For a mapping the fill writes single pages through the cache. The cache manages
+// a file in pieces as large as its first writes, and a store through the mapping later
+// dirties a whole piece: up to 2 MiB after larger writes.
 func createToFill(path string, how access) (*os.File, []byte, error) {
 	if how == accessMmap {
 		return createPaged(path)

@@ -683,8 +683,8 @@ func (p *piece) salvage(r io.ReaderAt, bad, to int64, end uint64) error {
 	return nil
 }
 
-// loseGap records damage from the offset gap up to an offset. A negative gap stands for a
-// jump of the sequence without bad bytes.
+// loseGap records damage from offset gap to offset to. A negative gap means that the
+// sequence jumps at offset to and that no bytes are bad.
 func (p *piece) loseGap(gap, to int64, first, end uint64) {
 	if gap < 0 {
 		gap = to

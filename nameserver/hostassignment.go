@@ -59,8 +59,8 @@ func (c *Cluster) partitionsOf(host, app string) []string {
 	return nil
 }
 
-// Anchor returns a partition that a host works for independently of borrowing. The host
-// counts only there, so each host counts once.
+// Anchor returns one of the partitions that a host works for without borrowing. Only this
+// partition includes the host in its number of hosts, so each host is counted once.
 func (c *Cluster) Anchor(host string, apps []string) string {
 	for _, app := range apps {
 		if partitions := c.partitionsOf(host, app); len(partitions) > 0 {

@@ -92,8 +92,8 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.Wa
 	}
 }
 
-// PartitionsOf asks the nameserver for the partitions of its cluster, until it answers. There
-// are none where servers do not share their journals.
+// partitionsOf returns the partitions of the nameserver's cluster; none: the nameserver has
+// only standalone servers. It repeats the request until the nameserver answers.
 func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
 	for {
 		a, err := assigned(ctx, names, &apiv1.WatchRequest{Host: name, Apps: apps})

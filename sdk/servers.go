@@ -325,8 +325,8 @@ func (s *servers) NewStream(
 	return stream, nil
 }
 
-// heeding is a stream that remembers the owner that a server names, so that the next
-// stream leads there.
+// heeding is a stream that remembers the owner that a server names in an error, so that
+// the client opens the next stream at that owner.
 type heeding struct {
 	grpc.ClientStream
 	s   *servers

@@ -54,8 +54,9 @@ func (l lookup) hashes() (key, next uint64) {
 	return le.Uint64(sum[:]), le.Uint64(sum[8:])
 }
 
-// Hashing is much of the cost of a run in the history, so two of its keys are computed
-// from other keys. A look-up also looks for the keys of older files.
+// Hashing is much of the cost of a run in the history, so two keys of a run are computed
+// from its other keys. Older files have hashes of the names there, so a look-up searches
+// for both.
 
 // keyOfRun returns the key of a run, given the key of its app. Users cannot choose the
 // last bytes of an id: they are random or a hash.
@@ -125,7 +126,7 @@ func (k *keySet) sorted() []uint64 {
 	start := int32(0)
 	for _, end := range ends {
 		if end-start > 1 {
-			slices.Sort(k.other[start:end]) // names can be chosen so that all keys have the same first byte
+			slices.Sort(k.other[start:end]) // in O(n log n): a user can choose names whose keys all have the same first byte
 		}
 		start = end
 	}

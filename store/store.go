@@ -73,7 +73,7 @@ const (
 	bootedName   = "booted"
 	viewName     = "view"
 	newViewName  = "view.new" // a view that is being rebuilt
-	oldViewName  = "view.old" // the view before the rebuild, until a snapshot includes the records of the new one
+	oldViewName  = "view.old" // the projection before a rebuild; the next full snapshot removes it
 	historyName  = "history"
 	keysName     = "keys"
 	logsName     = "logs"

@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// This file sends requests to other partitions: for the runs of one partition what
-// another one has, and for a caller an answer that is merged from several.
+// This file sends requests to other partitions: for state that the runs of a partition
+// need, and for the partial answers to a call that concerns several partitions.
 
 // moved reports whether an error says that a job is in another partition now, or is
 // moving.

@@ -167,8 +167,9 @@ func (t Processes) Allow(g *access.Guard) {
 // NewToken returns a new token that begins with prefix.
 func NewToken(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
-// missing key. A key whose file the operator has named must exist: a new one could not
-// open the secrets that were sealed before.
+// SecretKey reads the key that seals the secrets of apps from a file. If made is set, it makes a
+// missing key. A key whose file the operator has named must exist: a new one could not open the
+// secrets that were sealed before.
 func SecretKey(path string, made bool) ([]byte, error) {
 	const size = 32
 	text, err := ReadPrivate(path)

@@ -59,10 +59,10 @@ func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.Se
 		grpc.ChainUnaryInterceptor(Spoken.unary), grpc.ChainStreamInterceptor(Spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
-		// A host sends a message every two seconds. The server pings a silent connection,
-		// and closes it when there is no answer: until then it sends tasks there.
-		// MaxConnectionIdle counts only the time without an open call, however long calls
-		// are.
+		// A host sends a message every two seconds. The server pings a silent connection
+		// and closes it when there is no answer, because it sends tasks to a lost host
+		// until the connection is closed. MaxConnectionIdle counts only the time without
+		// an open call, so it does not end a long call.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.Limits.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)

@@ -275,7 +275,7 @@ type Node struct {
 	State  string
 	Output []byte
 	Done   bool  // the node has succeeded; else it has no output
-	Lost   error // why the output is not available although there is one; nil: it is
+	Lost   error // why an output that exists cannot be read; nil: it can, or there is none
 }
 
 // errMissing reports that a reference has no value.

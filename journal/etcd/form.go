@@ -127,9 +127,10 @@ func parseForm(value []byte) (int, error) {
 	return form, nil
 }
 
-// Raise gives the cluster a form that it needs from now on, unless it already has that or
-// a newer one. After Raise has returned, programs that do not understand the form refuse
-// to start. Running programs are not checked again.
+// Raise stores a format version for the cluster, unless the cluster already has that or a
+// newer one. The caller is about to use a feature that needs it. After Raise has returned,
+// programs that do not understand the version refuse to start. Running programs are not
+// checked again.
 func (c *Cluster) Raise(ctx context.Context, form int) error {
 	if int(c.form.Load()) >= form {
 		return nil

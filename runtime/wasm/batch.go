@@ -102,7 +102,8 @@ func begin(item *runtime.Item) {
 	}
 }
 
-// boundItem is bound for a task that begins later: its timeout counts from its begin.
+// boundItem calls [module.bound] for a task that begins later: its timeout counts from the
+// time at which it begins.
 func (m *module) boundItem(i *runtime.Item, index int) {
 	begun := i.Task.Deadline
 	m.bound(&i.Task, index)

@@ -19,8 +19,8 @@ import (
 // This file sets aliases, and rolls back canaries that fail. Every function runs on the
 // loop.
 
-// pin adds to a record that makes runs the versions that they execute, for jobs that name
-// an alias (ADR 16).
+// pin adds versions of modules to a record that makes runs. Each run of a job that names
+// an alias executes the version that its record names (ADR 16).
 func (ca *Catalog) pin(s *job.Slot, rec *apiv1.Record) {
 	a := ca.l.State.apps[s.App]
 	if a == nil || len(a.aliases()) == 0 {
@@ -85,8 +85,8 @@ func (ca *Catalog) resolve(def *apiv1.Job) error {
 	return nil
 }
 
-// hasHandlers fails if a version lacks the handler that a definition names, or the one
-// that reduces.
+// hasHandlers fails if a version lacks the handler that a definition names, or the handler
+// in its fanout.reduce.
 func hasHandlers(m *apiv1.Module, def *apiv1.Job) error {
 	if err := hasHandler(m, def.Handler.Name); err != nil {
 		return err

@@ -5,9 +5,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
-// In a cluster with many hosts each host works for some of the partitions. A
-// partition reports here the apps whose runs its own hosts cannot take, and the
-// balancer then assigns further hosts to it (cluster/hostassignment.go).
+// In a cluster with many hosts each host works for some of the partitions. This file
+// reports the apps whose runs the hosts of a partition cannot take, and the balancer then
+// assigns further hosts to the partition (cluster/hostassignment.go).
 
 // HostDemand is the hosts that a partition has and those that it still needs.
 type HostDemand struct {

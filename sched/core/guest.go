@@ -207,8 +207,8 @@ func (gu *Guests) TakesFrom(app string, e *Enqueued) error {
 	return status.Errorf(codes.PermissionDenied, "app %s does not take jobs from app %s: its owner allows it with `wheelwork app set %s --enqueue-from %s`", e.App, app, e.App, app)
 }
 
-// EnqueueFor accepts a run that the run by enqueues. known reports that there was already such
-// a run.
+// EnqueueFor accepts a run of the job in e; by is the run that enqueues it. known reports
+// that an earlier call has already accepted the same run.
 func (gu *Guests) EnqueueFor(by job.RunID, traceParent string, e *Enqueued) (id job.RunID, known bool, err error) {
 	j := gu.l.State.Job(e.App, e.Name)
 	if j == nil {

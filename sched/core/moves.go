@@ -342,7 +342,7 @@ func (mo *Moves) Forget(app string, slot uint8, move uint64) error {
 	return nil
 }
 
-// ReopenSlot is reopen for a slot of an app that may not exist.
+// ReopenSlot resumes a slot whose move was given up. It does nothing if there is no such app.
 func (mo *Moves) ReopenSlot(app string, slot uint8) {
 	if a := mo.l.State.apps[app]; a != nil {
 		mo.reopen(a.slots[slot])

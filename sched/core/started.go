@@ -64,9 +64,9 @@ func (se *Sessions) cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
 const leastStartTime = 10 * time.Millisecond
 
 // startWithin returns how long a task may wait at its host, in ms; 0: without a bound.
-// After that time, a run with a start deadline is missed. A run with a rate is given back
-// to the server and waits for its rate again; it may start late by a hundredth of the
-// interval of the rate, but at least by 10 ms.
+// After that time, a run with a start deadline is missed. The host returns
+// a run with a rate to the server, where it waits for its rate again; such a task may wait
+// for a hundredth of the interval of the rate, or for 10 ms if that is longer.
 func (se *Sessions) startWithin(r *job.Run) (ms int64) {
 	if at := startBy(r); at > 0 {
 		ms = max(at-se.l.clock.nowMs-se.l.timing.ahead.lag(r), 1)

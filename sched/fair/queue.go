@@ -144,7 +144,7 @@ type jobLine struct {
 	head int
 }
 
-// isInLine is the mark of jobs of which a lane may have a turn, see [job.Job.Mark].
+// isInLine is the bit of [job.Job.Mark] that is set while a lane may have a turn of the job.
 const isInLine = 1 << 7
 
 // Len returns the number of turns; 0: the lane is empty.

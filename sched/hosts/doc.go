@@ -1,6 +1,6 @@
 // Package hosts has what the scheduler of a partition knows of a host: its session, the runs
-// that it holds and the work that they are, and the messages that wait for its stream
-// ([Outbox]).
+// that it holds, the time that these runs are expected to take, and the messages that wait
+// for its stream ([Outbox]).
 //
 // A [Host] belongs to the loop of sched/core and is not safe for concurrent use; an Outbox
 // is, because the loop fills it and the sender of the stream empties it.

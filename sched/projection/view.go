@@ -19,7 +19,7 @@ type View struct {
 	writer  writer
 	pieces  int // see statsPieces
 	bundle  bundle
-	writing finished   // the runs that have ended and are in the batch that the writer has
+	writing finished   // ended runs in the batch that the writer commits
 	stored  []keyChunk // idempotency keys in the store, oldest first
 	wanted  []barrier  // readers that wait for the store
 	lengths lengths

@@ -111,7 +111,7 @@ func (l *Log) load(bases []int64) (files []*file, err error) {
 	for _, base := range keep {
 		f, err := open(l.dir, l.opt.Kind, base)
 		if err != nil && l.opt.Length == Tail && errors.Is(err, ErrCorrupt) {
-			continue // after a power cut without even a header, the file holds nothing
+			continue // the power was cut before the header was on disk, so the file holds no record
 		}
 		if err != nil {
 			return files, err
