@@ -118,57 +118,66 @@ type remote struct {
 // Remote returns what makes the requests of one partition's runs to other partitions.
 func (r *Router) Remote(partition string) sched.Remote { return &remote{r, partition} }
 
-// owned returns a context that ends when this server no longer owns the partition:
-// requests of its runs must not hold up the next owner.
-func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+// whileOwned makes a call that ends when this server no longer owns the partition: the
+// requests of its runs must not hold up the next owner. The error is then Unavailable, so
+// that the caller asks the next owner.
+func (x *remote) whileOwned(ctx context.Context, call func(context.Context) error) error {
+	left := status.Errorf(codes.Unavailable, "partition %s left this server during the call: try again in a moment", x.partition)
 	services := x.r.Partitions[x.partition].Serving()
 	if services == nil {
-		cancel()
-		return ctx, cancel
+		return left
 	}
+	owned, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		select {
 		case <-services.Gone:
 			cancel()
-		case <-ctx.Done():
+		case <-owned.Done():
 		}
 	}()
-	return ctx, cancel
+	err := call(owned)
+	if err != nil && owned.Err() != nil && ctx.Err() == nil {
+		return left
+	}
+	return err
 }
 
 // Run implements [sched.Remote]. No other partition has runs of an app that is not split.
-func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+func (x *remote) Run(ctx context.Context, app string, id job.RunID) (run *apiv1.Run, err error) {
 	if !x.r.View.IsSplit(app) {
 		return nil, nil
 	}
-	ctx, cancel := x.owned(ctx)
-	defer cancel()
-	for _, partition := range x.r.View.PartitionsOfApp(app) {
-		if partition == x.partition {
-			continue
+	err = x.whileOwned(ctx, func(ctx context.Context) error {
+		for _, partition := range x.r.View.PartitionsOfApp(app) {
+			if partition == x.partition {
+				continue
+			}
+			resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
+			if err != nil {
+				return err
+			}
+			if run = resp.Run; run != nil {
+				return nil
+			}
 		}
-		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
-		if err != nil {
-			return nil, err
-		}
-		if resp.Run != nil {
-			return resp.Run, nil
-		}
-	}
-	return nil, nil
+		return nil
+	})
+	return run, err
 }
 
 // home sends a request to the primary partition of an app.
-func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (resp *apiv1.AskResponse, err error) {
 	partition, ok := x.r.View.PartitionOf(app)
 	if !ok || partition == x.partition {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	req.Unit, req.App = partition, app
-	ctx, cancel := x.owned(ctx)
-	defer cancel()
-	return x.r.ask(ctx, req)
+	err = x.whileOwned(ctx, func(ctx context.Context) (err error) {
+		resp, err = x.r.ask(ctx, req)
+		return err
+	})
+	return resp, err
 }
 
 // Get implements [sched.Remote].
@@ -191,17 +200,17 @@ func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteE
 
 // Enqueue implements [sched.Remote]. The run has one id however often it is requested.
 func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
-	ctx, cancel := x.owned(ctx)
-	defer cancel()
 	app := cmp.Or(req.App, from)
 	var resp *apiv1.AskResponse
-	err := x.r.Repeat(ctx, moved, func(ctx context.Context) (err error) {
-		partition, ok := x.r.View.PartitionOfSlot(app, job.SlotOf(req.Job))
-		if !ok {
-			partition = x.r.View.Fallback()
-		}
-		resp, err = x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
-		return err
+	err := x.whileOwned(ctx, func(ctx context.Context) error {
+		return x.r.Repeat(ctx, moved, func(ctx context.Context) (err error) {
+			partition, ok := x.r.View.PartitionOfSlot(app, job.SlotOf(req.Job))
+			if !ok {
+				partition = x.r.View.Fallback()
+			}
+			resp, err = x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
+			return err
+		})
 	})
 	return resp.GetEnqueue(), err
 }
