@@ -20,14 +20,14 @@ type stage struct {
 var stages = []stage{
 	{"collect", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge"}},
 	{"journal", []string{"wheelwork/journal", "wheelwork/mq"}},
-	{"view", []string{"wheelwork/store", "dgraph-io/badger", "wheelwork/sched.(*loop).capture", "wheelwork/sched.(*loop).writeCheckpoints"}},
-	{"accept", []string{"wheelwork/sched.(*loop).produce"}},
-	{"end", []string{"wheelwork/sched.(*loop).handleHostMessage", "wheelwork/sched.(*loop).flushMetrics"}},
-	{"start", []string{"wheelwork/sched.(*loop).dispatch", "wheelwork/sched.(*loop).release"}},
-	{"loop", []string{"wheelwork/sched.(*loop).run"}},
+	{"view", []string{"wheelwork/store", "dgraph-io/badger", "wheelwork/sched/projection", "wheelwork/sched/core.(*Loop).checkpoint", "wheelwork/sched/core.(*Loop).WriteCheckpoints"}},
+	{"accept", []string{"wheelwork/sched/core.(*Commands).Produce"}},
+	{"end", []string{"wheelwork/sched/core.(*Sessions).HandleHostMessage", "wheelwork/sched/core.(*Stats).flushMetrics"}},
+	{"start", []string{"wheelwork/sched/core.(*dispatcher).dispatch", "wheelwork/sched/core.(*committer).release"}},
+	{"loop", []string{"wheelwork/sched/core.(*Loop).Run"}},
 	{"guest", []string{"wheelwork/runtime/wasm"}},
 	{"host", []string{"wheelwork/host"}},
-	{"streams", []string{"google.golang.org/grpc", "golang.org/x/net/http2", "wheelwork/sched.(*producerAPI)", "wheelwork/sched.(*workerAPI)", "bufconn"}},
+	{"streams", []string{"google.golang.org/grpc", "golang.org/x/net/http2", "wheelwork/sched/api.(*producerAPI)", "wheelwork/sched/api.(*workerAPI)", "bufconn"}},
 }
 
 const (

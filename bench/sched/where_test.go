@@ -13,11 +13,11 @@ func TestStageOf(t *testing.T) {
 		want      string
 		functions []string // the innermost first
 	}{
-		{"accept", []string{"runtime.mallocgc", room + "job.(*Slot).accept", room + "sched.(*loop).accept", room + "sched.(*loop).produce", room + "sched.(*loop).run"}},
-		{"collect", []string{"runtime.scanobject", "runtime.gcAssistAlloc", "runtime.mallocgc", room + "sched.(*loop).produce", room + "sched.(*loop).run"}},
-		{"end", []string{room + "sched.(*finished).add", room + "sched.(*loop).handleHostMessage", room + "sched.(*loop).drainQueue", room + "sched.(*loop).run"}},
-		{"journal", []string{room + "mq.(*Log).Append", room + "sched.(*loop).submit", room + "sched.(*loop).dispatch", room + "sched.(*loop).run"}},
-		{"loop", []string{"runtime.lock2", room + "sched.(*loop).drainQueue", room + "sched.(*loop).run"}},
+		{"accept", []string{"runtime.mallocgc", room + "job.(*Slot).accept", room + "sched/core.(*Commands).TriggerJob", room + "sched/core.(*Commands).Produce", room + "sched/core.(*Loop).Run"}},
+		{"collect", []string{"runtime.scanobject", "runtime.gcAssistAlloc", "runtime.mallocgc", room + "sched/core.(*Commands).Produce", room + "sched/core.(*Loop).Run"}},
+		{"end", []string{room + "sched/core.(*resultBatch).add", room + "sched/core.(*Sessions).HandleHostMessage", room + "sched/core.(*Loop).runFor", room + "sched/core.(*Loop).Run"}},
+		{"journal", []string{room + "mq.(*Log).Append", room + "sched/core.(*committer).submit", room + "sched/core.(*dispatcher).dispatch", room + "sched/core.(*Loop).Run"}},
+		{"loop", []string{"runtime.lock2", room + "sched/core.(*Loop).runFor", room + "sched/core.(*Loop).Run"}},
 		{"guest", []string{room + "runtime/wasm.(*Engine).Run", room + "host.(*Host).runTask", room + "host/session.(*Worker).execute"}},
 		{"host", []string{room + "host/session.(*Worker).next"}},
 		{"streams", []string{"internal/runtime/syscall/linux.Syscall6", "google.golang.org/grpc/internal/transport.(*loopyWriter).run"}},
