@@ -100,8 +100,8 @@ type FollowState struct {
 	Behind bool `json:"behind,omitempty"`
 }
 
-// The rows of the table, by their keys or the prefixes of these. The comment of [View] says
-// what they hold.
+// The keys of the rows of the table, or their prefixes. The comment of [View] describes the
+// values.
 const (
 	rowPartitions = "units"
 	RowApp        = "app/"

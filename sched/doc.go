@@ -7,7 +7,7 @@
 //   - the moves of slots to and from other partitions (sched/slotmove).
 //
 // Below the loop are packages without decisions of their own: sched/fair has the ready
-// queues of apps and their shares of the hosts, sched/hosts what is known of a host, and
+// queues of apps and their shares of the hosts, sched/hosts the state of each host, and
 // sched/wheel the timing wheel.
 //
 // A [Standby] follows the journal of a partition that another server owns, and becomes its

@@ -69,7 +69,7 @@ func Next(p Phase, e Event) (next Phase, ok bool) {
 	return next, ok
 }
 
-// Effects are what a server does in the phases of a partition. Each method works until it
+// Effects are the actions of a server in the phases of a partition. Each method works until it
 // can return an event of its phase. An error stands for the event Failed.
 type Effects interface {
 	// Follow follows the journal: Elected or Halted.

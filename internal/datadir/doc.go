@@ -1,5 +1,5 @@
 // Package datadir owns the data directories of processes: their lock, their format
-// version, the names of what is in them, and the check that a journal and a store in one
+// version, the names of the files in them, and the check that a journal and a store in one
 // directory fit together.
 //
 //	lock              held while a process uses the directory

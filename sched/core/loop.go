@@ -35,7 +35,7 @@ type Loop struct {
 	admission admission // overlap policies, start deadlines and rates
 
 	Dispatcher dispatcher // ready queues, and the choice of hosts
-	Sessions   Sessions   // hosts, and what they report
+	Sessions   Sessions   // hosts, and the handling of their reports
 	Demand     Demand     // hosts that the partition needs from others
 
 	Commands Commands // changes of jobs and runs by callers
@@ -135,7 +135,7 @@ type Demand struct {
 	gathers map[string]int64    // by app: when one of its broadcasts last waited for hosts, in Unix ms
 }
 
-// Sessions has the hosts, connected or lost, and handles what they report.
+// Sessions has the hosts, connected or lost, and handles their reports.
 type Sessions struct {
 	l        *Loop
 	hosts    map[string]*hosts.Host // by id

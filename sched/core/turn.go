@@ -100,7 +100,7 @@ func (l *Loop) step(now time.Time, in *inputs) (next time.Time, err error) {
 	l.handle(in)
 
 	// What is due by the clock becomes records. Timers are handled after the inputs,
-	// because a call may change or cancel what is due.
+	// because a call may change or cancel a job whose time has come.
 	l.timing.advance()  // fills timing.arming and timing.coming
 	l.timing.admitDue() // empties timing.coming
 	l.timing.sweep()

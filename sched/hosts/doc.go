@@ -1,4 +1,4 @@
-// Package hosts has what the scheduler of a partition knows of a host: its session, the runs
+// Package hosts has the scheduler's state of each host: its session, the runs
 // that it holds, the time that these runs are expected to take, and the messages that wait
 // for its stream ([Outbox]).
 //

@@ -1,3 +1,3 @@
-// Package output prints what commands show: data as tables, JSON or YAML on standard
+// Package output prints the results of commands: data as tables, JSON or YAML on standard
 // output; notes and progress on standard error.
 package output
