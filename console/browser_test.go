@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
@@ -37,11 +39,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		const missing = "no browser: chromium is not on the PATH"
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		testkit.Lacks(t, "no browser: chromium is not on the PATH")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 1000),

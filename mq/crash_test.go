@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"pgregory.net/rapid"
 )
 
@@ -57,7 +59,7 @@ func checkUnits(l *Log, size func(seq uint64) int, units []unit, acked uint64) e
 // power at a random call and continues with the remaining state, many times.
 func TestPowerCuts(t *testing.T) {
 	rounds := 400
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		rounds = 10000
 	}
 	for _, policy := range []SyncPolicy{Always, Interval, OS} {
@@ -689,7 +691,7 @@ func killRounds(t *testing.T) int {
 		}
 		return rounds
 	}
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		return 1000
 	}
 	return 25

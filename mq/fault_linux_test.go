@@ -13,17 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
-
-// lacking skips a test that lacks something, or fails it if everything is required.
-func lacking(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
 
 // smallDisk mounts a file system of 16 MiB.
 func smallDisk(t *testing.T, kind string) (path string) {
@@ -34,7 +27,7 @@ func smallDisk(t *testing.T, kind string) (path string) {
 		image := filepath.Join(t.TempDir(), "image")
 		out, err := exec.Command("mkfs.ext4", "-q", "-F", image, "16m").CombinedOutput()
 		if err != nil {
-			lacking(t, "needs mkfs.ext4: %v\n%s", err, out)
+			testkit.Lacks(t, "needs mkfs.ext4: %v\n%s", err, out)
 		}
 		mount = func() error {
 			out, err := exec.Command("mount", "-o", "loop", image, path).CombinedOutput()
@@ -45,7 +38,7 @@ func smallDisk(t *testing.T, kind string) (path string) {
 		}
 	}
 	if err := mount(); err != nil {
-		lacking(t, "needs a small disk, and a %s cannot be mounted: %v", kind, err)
+		testkit.Lacks(t, "needs a small disk, and a %s cannot be mounted: %v", kind, err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
@@ -70,7 +63,7 @@ func TestFullDisk(t *testing.T) {
 						t.Fatal(err)
 					}
 					if _, err := openDirectly(path); err != nil && writer == "direct" {
-						lacking(t, "needs direct writes, which this %s has not: %v", kind, err)
+						testkit.Lacks(t, "needs direct writes, which this %s has not: %v", kind, err)
 					}
 					fullDisk(t, cfg, filepath.Join(path, "filler"))
 					if err := os.RemoveAll(cfg.Dir); err != nil {
@@ -218,7 +211,7 @@ func TestDeviceBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if st.Type == unix.TMPFS_MAGIC {
-				lacking(t, "needs a temporary directory on a device (TMPDIR), this one is in memory")
+				testkit.Lacks(t, "needs a temporary directory on a device (TMPDIR), this one is in memory")
 			}
 			l := mustOpen(t, cfg)
 			for l.Stats().Spares == 0 { // so that no segment is filled meanwhile
@@ -243,7 +236,7 @@ func writtenBytes(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/io")
 	if err != nil {
-		lacking(t, "needs a kernel that counts the bytes of a process: %v", err)
+		testkit.Lacks(t, "needs a kernel that counts the bytes of a process: %v", err)
 	}
 	for line := range strings.Lines(string(b)) {
 		if n, ok := strings.CutPrefix(line, "write_bytes: "); ok {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // keep implements vault. Its effect is durable when it returns.
@@ -250,7 +252,7 @@ func interesting(b []byte) (offs []int) {
 
 // everyFew returns n, for tests that take one offset in n; the long form takes all.
 func everyFew(n int) int {
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		return 1
 	}
 	return n
@@ -313,7 +315,7 @@ func TestEveryCutIsFoundAndRepaired(t *testing.T) {
 func TestRandomHarm(t *testing.T) {
 	d, end := rolled(t)
 	rounds := 200
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		rounds = 20000
 	}
 	for seed := range uint64(rounds) {

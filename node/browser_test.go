@@ -3,11 +3,12 @@ package node_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"github.com/chromedp/chromedp"
 
@@ -20,11 +21,7 @@ import (
 func TestNewcomerSeesTheSampleJobInABrowser(t *testing.T) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		const missing = "no browser: chromium is not on the PATH"
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		testkit.Lacks(t, "no browser: chromium is not on the PATH")
 	}
 	p := dev(t, node.DevConfig{Data: t.TempDir(), Sample: true})
 	conn, api := dial(t, p, p.Token)

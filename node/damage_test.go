@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/node"
@@ -82,7 +84,7 @@ func TestDamagedFiles(t *testing.T) {
 // patterns, without WHEELWORK_LONG only the cases that match short. It returns the number
 // of cases.
 func (l *remembered) damageAll(t *testing.T, dirs, patterns []string, short *regexp.Regexp) (tried int) {
-	long := os.Getenv("WHEELWORK_LONG") != ""
+	long := testkit.Long()
 	for _, from := range dirs {
 		for _, pattern := range patterns {
 			files, err := filepath.Glob(filepath.Join(from, pattern))

@@ -3,13 +3,14 @@ package node_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,11 +25,7 @@ import (
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800m"); err != nil {
-		missing := fmt.Sprintf("no small disk: a tmpfs cannot be mounted (%v)", err)
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		testkit.Lacks(t, "no small disk: a tmpfs cannot be mounted (%v)", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

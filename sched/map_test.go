@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -299,7 +301,7 @@ func TestMapChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 		seeds = []uint64{n}
-	} else if os.Getenv("WHEELWORK_LONG") != "" {
+	} else if testkit.Long() {
 		for n := range uint64(50) {
 			seeds = append(seeds, 100+n)
 		}

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -496,7 +498,7 @@ func TestWorkflowChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 		seeds = []uint64{n}
-	} else if os.Getenv("WHEELWORK_LONG") != "" {
+	} else if testkit.Long() {
 		for n := range uint64(100) {
 			seeds = append(seeds, 100+n)
 		}

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -729,7 +731,7 @@ func TestOptions(t *testing.T) {
 // servers' answer. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
 func TestProducerChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3, rand.Uint64()}
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		for range 200 {
 			seeds = append(seeds, rand.Uint64())
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -88,10 +90,7 @@ func TestRebuilt(t *testing.T) {
 		if _, err := exec.LookPath(tool); err == nil {
 			continue
 		}
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatalf("%s is missing and WHEELWORK_REQUIRE=all", tool)
-		}
-		t.Skipf("needs %s (Debian packages clang and lld), which is not installed", tool)
+		testkit.Lacks(t, "needs %s (Debian packages clang and lld), which is not installed", tool)
 	}
 	file := filepath.Join(t.TempDir(), "greet.wasm")
 	cmd := exec.Command("clang", "--target=wasm32", "-O2", "-mbulk-memory", "-Wall", "-Werror", "-nostdlib",

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -64,10 +66,7 @@ func python(t *testing.T) string {
 		}
 	}
 	const missing = "python3 with grpcio, protobuf and cryptography (Debian packages python3-grpcio, python3-protobuf and python3-cryptography)"
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf("%s is missing and WHEELWORK_REQUIRE=all", missing)
-	}
-	t.Skipf("needs %s, which is not installed", missing)
+	testkit.Lacks(t, "needs %s, which is not installed", missing)
 	return ""
 }
 

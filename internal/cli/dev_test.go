@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
@@ -73,7 +75,7 @@ func haveInterpreter(dir, language string) (bool, error) {
 		return false, fmt.Errorf("there is no condition %q", language)
 	}
 	_, err := interpreter.Load(dir, known)
-	if err != nil && os.Getenv("WHEELWORK_REQUIRE") == "all" {
+	if err != nil && testkit.Required() {
 		return false, err
 	}
 	return err == nil, nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"golang.org/x/sys/unix"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -83,7 +85,7 @@ func onTerminal(t *testing.T, do func(tty *os.File)) string {
 	t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		missing(t, "a pseudo-terminal is missing: %v", err)
+		testkit.Lacks(t, "a pseudo-terminal is missing: %v", err)
 	}
 	defer control.Close() //nolint:errcheck // nothing is written to it
 	raw, err := control.SyscallConn()
@@ -97,11 +99,11 @@ func onTerminal(t *testing.T, do func(tty *os.File)) string {
 		}
 	})
 	if err != nil || setup != nil {
-		missing(t, "a pseudo-terminal is missing: %v %v", err, setup)
+		testkit.Lacks(t, "a pseudo-terminal is missing: %v %v", err, setup)
 	}
 	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		missing(t, "a pseudo-terminal is missing: %v", err)
+		testkit.Lacks(t, "a pseudo-terminal is missing: %v", err)
 	}
 	var shown bytes.Buffer
 	read := make(chan struct{})
@@ -113,14 +115,4 @@ func onTerminal(t *testing.T, do func(tty *os.File)) string {
 	tty.Close() //nolint:errcheck // everything was written
 	<-read
 	return shown.String()
-}
-
-// missing skips a test when this machine lacks a tool. In CI it fails the test instead,
-// because CI must have the tool.
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }

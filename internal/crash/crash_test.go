@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -12,11 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"golang.org/x/sync/errgroup"
 
@@ -39,9 +39,9 @@ var scheduled = map[string]*sdk.Schedule{
 // that every acknowledged trigger ends in exactly one terminal run and that no planned
 // time has two runs.
 func TestKill(t *testing.T) {
-	rounds, seed := roundsOf(t), seedOf(t)
+	rounds, seed := roundsOf(t), testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	p := buildProgram(t, freeAddress(t, rnd))
+	p := buildProgram(t, testkit.FreeAddress(t))
 	url := "http://" + p.listen
 	l := newLedger(seed)
 
@@ -389,29 +389,13 @@ func dial(t *testing.T, url string, opt sdk.Options) *sdk.Client {
 // roundsOf returns the number of kills.
 func roundsOf(t *testing.T) int {
 	t.Helper()
-	switch n := os.Getenv("WHEELWORK_ROUNDS"); {
-	case n != "":
-		rounds, err := strconv.Atoi(n)
-		if err != nil || rounds < 1 {
-			t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", n)
-		}
-		return rounds
-	case os.Getenv("WHEELWORK_LONG") != "":
-		return 200
+	switch {
+	case testkit.Long():
+		return testkit.Rounds(t, 200)
 	case testing.Short():
-		return 5
+		return testkit.Rounds(t, 5)
 	}
-	return 20
-}
-
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("WHEELWORK_SEED"), strconv.FormatUint(rand.Uint64(), 10)), 10, 64)
-	if err != nil {
-		t.Fatalf("WHEELWORK_SEED: %v", err)
-	}
-	t.Logf("WHEELWORK_SEED=%d", seed)
-	return seed
+	return testkit.Rounds(t, 20)
 }
 
 // upTo returns a random duration below d.
@@ -429,10 +413,7 @@ func killAfter(t *testing.T, r *process, d time.Duration) {
 func TestFixtureMatchesItsSource(t *testing.T) {
 	tool, err := exec.LookPath("wat2wasm")
 	if err != nil {
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
-		}
-		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+		testkit.Lacks(t, "needs wat2wasm (Debian package wabt), which is not installed")
 	}
 	for name, module := range map[string][]byte{"work": workModule, "sleep": sleepModule} {
 		out := filepath.Join(t.TempDir(), name+".wasm")

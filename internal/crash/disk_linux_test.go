@@ -2,7 +2,6 @@ package crash
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"golang.org/x/sys/unix"
 
@@ -29,10 +30,7 @@ func ownDisk(t *testing.T) string {
 	}
 	for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop,errors=remount-ro", image, path}} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-				t.Fatalf("%v: %v\n%s", command, err, out)
-			}
-			t.Skipf("needs a file system in a file: %v: %v\n%s", command, err, out)
+			testkit.Lacks(t, "needs a file system in a file: %v: %v\n%s", command, err, out)
 		}
 	}
 	t.Cleanup(func() {
@@ -77,7 +75,7 @@ func makeReadOnly(t *testing.T, path string) {
 // TestDeadDisk breaks the disk under a server. The server must exit with a code and a
 // reason, by itself or after SIGTERM, and must start again when the disk works.
 func TestDeadDisk(t *testing.T) {
-	p := buildProgram(t, freeAddress(t, rand.New(rand.NewPCG(uint64(os.Getpid()), 1))))
+	p := buildProgram(t, testkit.FreeAddress(t))
 	for name, c := range map[string]struct {
 		busy, terminate bool
 		lose            func(*testing.T, string)

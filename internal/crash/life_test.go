@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -100,7 +102,7 @@ func lives(pid int) bool {
 // process that started it, also when that process is killed, and continues after the next
 // start.
 func TestClusterUp(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	p := buildProgram(t, "")
 	dir := filepath.Join(t.TempDir(), "c")
 	port := fmt.Sprint(10_000 + rnd.IntN(10_000))
@@ -255,8 +257,8 @@ func padded(code []byte, n int, rnd *rand.Rand) []byte {
 // of a backup must be a complete one. No server starts on half a restore, and the next
 // restore resumes it.
 func TestKilledBackup(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
-	p := buildProgram(t, freeAddress(t, rnd))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	p := buildProgram(t, testkit.FreeAddress(t))
 	s := p.start(t)
 	says := s.await(t, p)
 	c := dial(t, says.URL, sdk.Options{Token: says.Token})

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,26 +31,6 @@ func buildProgram(t *testing.T, address string) program {
 		t.Fatalf("build the program: %v\n%s", err, out)
 	}
 	return p
-}
-
-// freeAddress returns a loopback address without a listener. Its port is below the range
-// that the kernel gives to outgoing connections. So it stays free while the process that
-// should listen is dead, and no client can connect to itself.
-func freeAddress(t *testing.T, rnd *rand.Rand) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rnd.IntN(10_000))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return address
-	}
-	t.Fatal("no free port in 100 attempts")
-	return ""
 }
 
 // ready is the object that a process prints when it serves.

@@ -6,13 +6,14 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -104,12 +105,10 @@ func until(t *testing.T, what string, is func() bool) {
 // again, every planned time has one run, and every acknowledged trigger ends. Then the
 // first server returns as the standby, and the test repeats with the roles exchanged.
 func TestTakeOver(t *testing.T) {
-	seed := seedOf(t)
-	rnd := rand.New(rand.NewPCG(seed, 0))
 	p := buildProgram(t, "")
 	dir := t.TempDir()
 	member, err := etcd.Start(t.Context(), etcd.MemberConfig{
-		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + freeAddress(t, rnd), Peer: "http://" + freeAddress(t, rnd),
+		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,9 +129,9 @@ func TestTakeOver(t *testing.T) {
 	write(shared, "a-secret-that-hosts-share\n")
 	own := filepath.Join(dir, "server-token")
 	write(own, "a-secret-that-only-servers-share\n")
-	names, namesReady := freeAddress(t, rnd), filepath.Join(dir, "names.ready")
+	names, namesReady := testkit.FreeAddress(t), filepath.Join(dir, "names.ready")
 	p.role(t, namesReady, "nameserver", "--listen", names, "--token-file", shared, "--server-token-file", own).serves(t, namesReady)
-	address := map[string]string{"a": freeAddress(t, rnd), "b": freeAddress(t, rnd)}
+	address := map[string]string{"a": testkit.FreeAddress(t), "b": testkit.FreeAddress(t)}
 	readyOf := func(name string) string { return filepath.Join(dir, name+".ready") }
 	server := func(name string) *process {
 		write(filepath.Join(dir, name, "token"), token+"\n")

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -20,12 +22,12 @@ import (
 // acknowledged trigger has one run, and no planned time is left out. The hosts and the
 // client use no nameserver: the servers play that role.
 func TestUnitsOutliveTheirOwner(t *testing.T) {
-	seed := seedOf(t)
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	p := buildProgram(t, "")
 	dir := t.TempDir()
 	member, err := etcd.Start(t.Context(), etcd.MemberConfig{
-		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + freeAddress(t, rnd), Peer: "http://" + freeAddress(t, rnd),
+		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +52,7 @@ func TestUnitsOutliveTheirOwner(t *testing.T) {
 	servers := map[string]*process{} // by address
 	var all []string
 	for _, name := range []string{"a", "b", "c"} {
-		data, ready, at := filepath.Join(dir, name), filepath.Join(dir, name+".ready"), freeAddress(t, rnd)
+		data, ready, at := filepath.Join(dir, name), filepath.Join(dir, name+".ready"), testkit.FreeAddress(t)
 		write(filepath.Join(data, "token"), token+"\n")
 		servers[at] = p.role(t, ready, "server", "--data", data, "--listen", at, "--token-file", shared, "--server-token-file", own,
 			"--etcd-endpoints", member.Client(), "--units", fmt.Sprint(units))

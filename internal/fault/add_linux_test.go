@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -26,7 +28,7 @@ func TestAddServer(t *testing.T) {
 	c := newCluster(t, s)
 	client := c.dial(time.Minute)
 	defineJobs(t, client, c.service)
-	o := newOrders(seedOf(t))
+	o := newOrders(testkit.Seed(t))
 	c.orders = o
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup

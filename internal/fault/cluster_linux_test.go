@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -140,7 +142,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	} else {
 		c.startEtcd(s)
 	}
-	at := freeAddress(t)
+	at := testkit.FreeAddress(t)
 	c.namesAt = at
 	c.tokens = []string{"--token-file", shared}
 	if !s.older {
@@ -186,7 +188,7 @@ func (c *cluster) addServer(s shape, names string) *part {
 		}
 	}
 	c.write(filepath.Join(dir, "token"), adminToken+"\n")
-	listen, toNames := freeAddress(t), newLink(t, names, nil)
+	listen, toNames := testkit.FreeAddress(t), newLink(t, names, nil)
 	front, client := newLinkFrom(t, listen, c.wire.tap, c.dialler()), newLink(t, listen, nil)
 	c.front, c.clients = append(c.front, front), append(c.clients, client)
 	c.byFront.Store(front.address(), client)
@@ -247,7 +249,7 @@ func (c *cluster) startEtcd(s shape) {
 	all := map[string]string{}
 	var configs []etcd.MemberConfig
 	for i := range s.members {
-		client, peer := freeAddress(t), freeAddress(t)
+		client, peer := testkit.FreeAddress(t), testkit.FreeAddress(t)
 		c.peers = append(c.peers, newLink(t, peer, nil))
 		m := etcd.MemberConfig{
 			Name: fmt.Sprint("e", i), Dir: filepath.Join(c.dir, fmt.Sprint("e", i)),

@@ -1,7 +1,6 @@
 package fault
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // fault is something that goes wrong. It repairs the damage before it returns, or leaves
@@ -249,27 +250,17 @@ func formOf(t *testing.T) (long bool) {
 	return false
 }
 
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("WHEELWORK_SEED"), strconv.FormatUint(rand.Uint64(), 10)), 10, 64)
-	if err != nil {
-		t.Fatalf("WHEELWORK_SEED: %v", err)
-	}
-	t.Logf("WHEELWORK_SEED=%d", seed)
-	return seed
-}
-
 // TestFaults causes one fault after another while producers send orders and schedules
 // fire, and then checks that every promise was kept.
 func TestFaults(t *testing.T) {
 	long := formOf(t)
-	seed := seedOf(t)
+	seed := testkit.Seed(t)
 	kinds := []etcdKind{embedded}
 	if _, err := exec.LookPath("etcd"); err == nil {
 		kinds = append(kinds, debian)
 	} else {
 		missing := "an external etcd (Debian package etcd-server) is not installed: all faults go to the embedded one"
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+		if testkit.Required() {
 			t.Error(missing)
 		}
 		t.Log(missing)
@@ -282,16 +273,6 @@ func TestFaults(t *testing.T) {
 			play(t, kind, binary, plan[i], seed+uint64(i))
 		})
 	}
-}
-
-// roundsOf returns how often the long form repeats everything.
-func roundsOf(t *testing.T) int {
-	t.Helper()
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("WHEELWORK_ROUNDS"), "5"))
-	if err != nil || rounds < 1 {
-		t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", os.Getenv("WHEELWORK_ROUNDS"))
-	}
-	return rounds
 }
 
 // planOf returns the faults for each of n clusters, in their order.
@@ -317,7 +298,7 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 		}
 		return plan
 	}
-	for range roundsOf(t) {
+	for range testkit.Rounds(t, 5) {
 		for i := range plan {
 			plan[i] = append(plan[i], shuffled()...)
 		}
@@ -346,7 +327,7 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 	for _, f := range plan {
 		if f.needs != nil {
 			if missing := f.needs(c); missing != "" {
-				if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+				if testkit.Required() {
 					t.Errorf("%s: %s", f.name, missing)
 				}
 				t.Logf("left out: %s: %s", f.name, missing)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -95,7 +97,7 @@ func TestHostsOfAnotherVersion(t *testing.T) {
 // server.
 func pair(t *testing.T, server, host string) *sdk.Client {
 	t.Helper()
-	dir, at := t.TempDir(), freeAddress(t)
+	dir, at := t.TempDir(), testkit.FreeAddress(t)
 	tokens, ready := filepath.Join(dir, "tokens"), filepath.Join(dir, "ready")
 	if err := os.WriteFile(tokens, []byte("a-secret-that-server-and-host-share\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -93,7 +95,7 @@ func TestOrderlyStops(t *testing.T) {
 	if formOf(t) {
 		stops = 200
 	}
-	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	seen := newLedger(t)
 	c := newCluster(t, shape{etcd: embedded, members: 1, servers: 3, hosts: 2, slots: 16, binary: program(t), calls: []string{seen.address}})
 	defineNotes(t, c.dial(time.Minute), seen)

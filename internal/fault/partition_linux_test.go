@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -27,7 +29,7 @@ type memberWithin struct {
 // planWithin plans a member of etcd for each server.
 func (c *cluster) planWithin(s shape) {
 	for range s.servers {
-		m := memberWithin{listen: freeAddress(c.t), listenPeer: freeAddress(c.t)}
+		m := memberWithin{listen: testkit.FreeAddress(c.t), listenPeer: testkit.FreeAddress(c.t)}
 		m.client, m.peer = newLinkFrom(c.t, m.listen, nil, c.diallerOf), newLinkFrom(c.t, m.listenPeer, nil, c.diallerOf)
 		c.within = append(c.within, m)
 	}
@@ -260,13 +262,13 @@ const goesOnWithin = 30 * time.Second
 func TestPartitions(t *testing.T) {
 	plan := shortPartitions
 	if formOf(t) {
-		plan = slices.Repeat(slices.Concat(shortPartitions, longPartitions), roundsOf(t))
+		plan = slices.Repeat(slices.Concat(shortPartitions, longPartitions), testkit.Rounds(t, 5))
 	}
 	only := os.Getenv("WHEELWORK_ONLY")
 	if plan = slices.DeleteFunc(slices.Clone(plan), func(p partition) bool { return !strings.Contains(p.name, only) }); len(plan) == 0 {
 		t.Skipf("WHEELWORK_ONLY=%s is in the name of no partition of this form", only)
 	}
-	seed := seedOf(t)
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	seen := newLedger(t)
 	c := newCluster(t, shape{within: true, servers: 3, hosts: 2, slots: 32, binary: program(t), calls: []string{seen.address}})

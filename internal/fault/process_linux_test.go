@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -205,28 +204,6 @@ func (p *part) wipe() {
 			p.t.Error(err)
 		}
 	}
-}
-
-// given holds the addresses that tests already use.
-var given sync.Map
-
-// freeAddress returns a loopback address without a listener. Its port is below the range
-// that the kernel gives to outgoing connections, so it stays free while its process is
-// dead.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for port := 10_000 + os.Getpid()%10_000; port < 32_000; port++ {
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		if _, taken := given.LoadOrStore(address, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close() //nolint:errcheck // it has served
-			return address
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // wait sleeps for the duration of a fault, or between two polls.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/internal/history"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -138,7 +140,7 @@ func travelOf(s *sdk.Cluster, app string) (at travel) {
 func TestSplitUnderFaults(t *testing.T) {
 	long := formOf(t)
 	t.Parallel() // it waits most of the time
-	seed := seedOf(t)
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	c := newCluster(t, shape{etcd: embedded, members: 1, servers: 3, hosts: 3, slots: 32, binary: program(t), units: 3})
 	c.units = &units{of: map[uint64]string{}}

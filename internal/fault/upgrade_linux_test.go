@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // before is the commit that the test upgrades a cluster from. In that version servers
@@ -104,7 +106,7 @@ func unpack(r io.Reader, dir string) error {
 func TestUpgrade(t *testing.T) {
 	formOf(t)
 	t.Parallel() // with TestAddServer: both wait most of the time
-	seed := seedOf(t)
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	old, current := olderProgram(t, before), program(t)
 	c := newCluster(t, shape{etcd: embedded, members: 3, servers: 3, hosts: 3, slots: 32, binary: old, older: true, units: 3})

@@ -102,13 +102,3 @@ func readSource(name string) (source, error) {
 func lineOf(text []byte, offset int) int {
 	return bytes.Count(text[:offset], []byte("\n")) + 1
 }
-
-// missing skips a test when this machine lacks a tool. In CI it fails the test instead,
-// because CI must have the tool.
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}

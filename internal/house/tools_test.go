@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // TestGenerated regenerates api/v1 from its .proto files and compares.
@@ -65,7 +67,7 @@ func buildGenerators(t *testing.T) (protogen string) {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = filepath.Join(root, "tools")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			missing(t, "needs the tools of tools/go.mod, which do not build here: %v\n%s", err, out)
+			testkit.Lacks(t, "needs the tools of tools/go.mod, which do not build here: %v\n%s", err, out)
 		}
 	}
 	return protogen
@@ -130,7 +132,7 @@ func TestFormatted(t *testing.T) {
 		return cmd.CombinedOutput()
 	}
 	if out, err := gofumpt("-version"); err != nil {
-		missing(t, "needs gofumpt of tools/go.mod, which does not build here: %v\n%s", err, out)
+		testkit.Lacks(t, "needs gofumpt of tools/go.mod, which does not build here: %v\n%s", err, out)
 	}
 	out, err := gofumpt("-l", ".")
 	if err != nil {

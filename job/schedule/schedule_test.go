@@ -3,11 +3,12 @@ package schedule
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"pgregory.net/rapid"
 
@@ -515,7 +516,7 @@ type fataler interface {
 func TestPlanAgainstTheClocks(t *testing.T) {
 	calendars := someCalendars(t)
 	examples := 25
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		examples = 1000
 	}
 	for i, a := range awkward {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -265,8 +267,8 @@ func TestEpochsOfARestoredCluster(t *testing.T) {
 		}
 		first = own(t, old, "x")
 	}
-	at := freeAddress(t)
-	m, err := Start(t.Context(), MemberConfig{Name: "two", Dir: t.TempDir(), Client: "http://" + at, Peer: "http://" + freeAddress(t), NoSync: true})
+	at := testkit.FreeAddress(t)
+	m, err := Start(t.Context(), MemberConfig{Name: "two", Dir: t.TempDir(), Client: "http://" + at, Peer: "http://" + testkit.FreeAddress(t), NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -620,7 +622,7 @@ func TestBadNames(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	if c, err := Connect(ctx, Config{Server: "a", Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
+	if c, err := Connect(ctx, Config{Server: "a", Endpoints: []string{"http://" + testkit.FreeAddress(t)}}); err == nil {
 		c.Close()
 		t.Error("nobody is there, and it connected")
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -24,7 +26,7 @@ func TestGrowing(t *testing.T) {
 	first := e.urls()
 	for i := 1; i < 3; i++ {
 		cfg := e.configs[0]
-		client, peer := freeAddress(t), freeAddress(t)
+		client, peer := testkit.FreeAddress(t), testkit.FreeAddress(t)
 		e.client, e.peer = append(e.client, newProxy(t, client)), append(e.peer, newProxy(t, peer))
 		cfg.Name, cfg.Dir, cfg.Members, cfg.Join = fmt.Sprintf("m%d", i), t.TempDir(), nil, first
 		cfg.Client, cfg.Peer = e.client[i].url(), e.peer[i].url()
@@ -92,7 +94,7 @@ func TestJoinBrokenOff(t *testing.T) {
 	e := begin(t, 1, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")
-	client, peer := freeAddress(t), freeAddress(t)
+	client, peer := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	cfg := e.configs[0]
 	cfg.Name, cfg.Dir, cfg.Members, cfg.Join = "m1", t.TempDir(), nil, e.urls()
 	cfg.Client, cfg.Peer, cfg.ListenClient, cfg.ListenPeer = "http://"+client, "http://"+peer, "", ""

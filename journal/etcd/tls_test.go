@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // authority makes certificates that are valid for this machine.
@@ -82,7 +84,7 @@ func TestTLS(t *testing.T) {
 	bad.issue("server")
 	member := func(name string) MemberConfig {
 		return MemberConfig{
-			Name: name, Dir: t.TempDir(), Client: "https://" + freeAddress(t), Peer: "https://" + freeAddress(t), NoSync: true,
+			Name: name, Dir: t.TempDir(), Client: "https://" + testkit.FreeAddress(t), Peer: "https://" + testkit.FreeAddress(t), NoSync: true,
 			Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
 			Cert: good.path("server.pem"), Key: good.path("server.key"), CA: good.path("ca.pem"),
 		}

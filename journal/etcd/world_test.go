@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -12,30 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/journal"
 )
-
-// freeAddress returns an address of this machine without a listener. Its port is below
-// those that the kernel gives to outgoing connections, so that it stays free while a
-// member is down.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if _, taken := given.LoadOrStore(address, true); taken {
-			continue
-		}
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close() //nolint:errcheck // it has served
-			return address
-		}
-	}
-	t.Fatal("no free port in 100 attempts")
-	return ""
-}
-
-// given holds the addresses that tests have taken.
-var given sync.Map
 
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -127,7 +106,7 @@ func begin(t testing.TB, n int, change func(*MemberConfig)) *ensemble {
 	all := map[string]string{}
 	for i := range n {
 		c := MemberConfig{Name: fmt.Sprintf("m%d", i), Dir: t.TempDir(), NoSync: true, Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond}
-		client, peer := freeAddress(t), freeAddress(t)
+		client, peer := testkit.FreeAddress(t), testkit.FreeAddress(t)
 		e.client, e.peer = append(e.client, newProxy(t, client)), append(e.peer, newProxy(t, peer))
 		c.Client, c.Peer = e.client[i].url(), e.peer[i].url()
 		c.ListenClient, c.ListenPeer = "http://"+client, "http://"+peer
@@ -196,9 +175,9 @@ var one = struct {
 func shared(t testing.TB) (endpoint, prefix string) {
 	t.Helper()
 	one.Do(func() {
-		at := freeAddress(t)
+		at := testkit.FreeAddress(t)
 		m, err := Start(context.Background(), MemberConfig{
-			Name: "one", Dir: dir, Client: "http://" + at, Peer: "http://" + freeAddress(t), NoSync: true,
+			Name: "one", Dir: dir, Client: "http://" + at, Peer: "http://" + testkit.FreeAddress(t), NoSync: true,
 			Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
 		})
 		if err != nil {

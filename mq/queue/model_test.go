@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // fate is the state of a message in a group in the model.
@@ -61,7 +63,7 @@ type model struct {
 // TestModel runs random histories with crashes. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
 func TestModel(t *testing.T) {
 	seeds := 8
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		seeds = 1000
 	}
 	first := rand.Uint64() % 1e9

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
@@ -55,7 +57,7 @@ func TestTracesNameLines(t *testing.T) {
 func TestLinesOfTheCompilerHere(t *testing.T) {
 	clang, err := exec.LookPath("clang")
 	if err != nil {
-		missing(t, "clang (Debian packages clang and lld)")
+		testkit.Lacks(t, "needs clang (Debian packages clang and lld), which is not installed")
 	}
 	for _, flag := range []string{"-g", "-gdwarf-2", "-gdwarf-3", "-gdwarf-5"} {
 		out := filepath.Join(t.TempDir(), "lines.wasm")

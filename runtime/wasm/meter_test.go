@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
@@ -129,12 +131,12 @@ func specRuntime(t *testing.T) wazero.Runtime {
 func TestSpecModulesBehaveAlikeMetered(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tetratelabs/wazero").Output()
 	if err != nil {
-		missing(t, "the go command")
+		testkit.Lacks(t, "needs the go command, which is not installed")
 	}
 	dir := filepath.Join(strings.TrimSpace(string(out)), "internal", "integration_test", "spectest")
 	files := slices.Concat(glob(t, dir, "v2"), glob(t, dir, "tail-call"), glob(t, dir, "extended-const"))
 	if len(files) == 0 {
-		missing(t, "the engine's source with its specification tests")
+		testkit.Lacks(t, "needs the engine's source with its specification tests, which is not installed")
 	}
 	rt := specRuntime(t)
 	modules, calls := 0, 0

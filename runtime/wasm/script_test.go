@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
@@ -33,10 +35,7 @@ func interpreted(t testing.TB, e *Engine, language string) {
 	}
 	code, err := interpreter.Load(dir, known)
 	if errors.Is(err, interpreter.ErrMissing) {
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatalf("WHEELWORK_REQUIRE=all: %v", err)
-		}
-		t.Skip(err)
+		testkit.Lacks(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
@@ -111,19 +113,10 @@ func u32(t testing.TB, output []byte) uint32 {
 	return binary.LittleEndian.Uint32(output)
 }
 
-// missing skips a test because a tool is missing, or fails it where all tools are required.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf("%s is missing and WHEELWORK_REQUIRE=all", what)
-	}
-	t.Skipf("needs %s, which is not installed", what)
-}
-
 func TestFixturesMatchTheirSources(t *testing.T) {
 	tool, err := exec.LookPath("wat2wasm")
 	if err != nil {
-		missing(t, "wat2wasm (Debian package wabt)")
+		testkit.Lacks(t, "needs wat2wasm (Debian package wabt), which is not installed")
 	}
 	sources, err := filepath.Glob("testdata/*.wat")
 	if err != nil || len(sources) == 0 {

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // timer is a value of an owner that cancels entries: an id that is reused, and the number
@@ -199,7 +200,7 @@ func saturate(now, d int64) int64 {
 // hundred times as many rounds.
 func TestAgainstSortedList(t *testing.T) {
 	rounds := 300
-	if os.Getenv("WHEELWORK_LONG") != "" {
+	if testkit.Long() {
 		rounds *= 100
 	}
 	seed := rand.Uint64()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/internal/toolchain"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
@@ -35,14 +37,14 @@ func TestTemplates(t *testing.T) {
 			_, err = p.build(t.Context(), false)
 			var missing *toolchain.MissingError
 			if errors.As(err, &missing) {
-				lacking(t, missing)
+				testkit.Lacks(t, "%v", missing)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			if known, ok := script.ByLanguage(k.language); ok {
 				if _, err := localInterpreter(known.Digest); errors.Is(err, interpreter.ErrMissing) {
-					lacking(t, err)
+					testkit.Lacks(t, "%v", err)
 				}
 			}
 			if out, _, err := execute(t, "test", dir); err != nil || strings.Count(out, "passed") != 2 {
@@ -64,19 +66,11 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-func lacking(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf("WHEELWORK_REQUIRE=all: %v", err)
-	}
-	t.Skip(err)
-}
-
 // TestScriptAlone runs a script of a single file, and checks the errors for its mistakes.
 func TestScriptAlone(t *testing.T) {
 	known, _ := script.ByLanguage(script.JavaScript)
 	if _, err := localInterpreter(known.Digest); errors.Is(err, interpreter.ErrMissing) {
-		lacking(t, err)
+		testkit.Lacks(t, "%v", err)
 	}
 	file := filepath.Join(t.TempDir(), "hello.js")
 	do := func(source string) (string, error) {
@@ -99,7 +93,7 @@ func TestFetchInterpreterFromFile(t *testing.T) {
 	known, _ := script.ByLanguage(script.JavaScript)
 	code, err := localInterpreter(known.Digest)
 	if errors.Is(err, interpreter.ErrMissing) {
-		lacking(t, err)
+		testkit.Lacks(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

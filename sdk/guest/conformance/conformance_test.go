@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
@@ -45,15 +47,6 @@ var compiled = []struct{ language, main, sdk string }{
 	{toolchain.Rust, "main.rs", "rust/wheelwork.rs"},
 	{toolchain.Zig, "main.zig", "zig/wheelwork.zig"},
 	{toolchain.AssemblyScript, "main.ts", "assemblyscript/wheelwork.ts"},
-}
-
-// skip skips a test when a tool is missing, where that is allowed.
-func skip(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatalf("WHEELWORK_REQUIRE=all: "+format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // build compiles the handler of a language like "module build".
@@ -82,7 +75,7 @@ func compile(t *testing.T, s toolchain.Source) []byte {
 	err := toolchain.Build(t.Context(), s, out)
 	var missing *toolchain.MissingError
 	if errors.As(err, &missing) {
-		skip(t, "%v", missing)
+		testkit.Lacks(t, "%v", missing)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +97,7 @@ func pack(t *testing.T, engine *wasm.Engine, language, main, sdk string) []byte 
 	}
 	code, err := interpreter.Load(dir, known)
 	if errors.Is(err, interpreter.ErrMissing) {
-		skip(t, "%v", err)
+		testkit.Lacks(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

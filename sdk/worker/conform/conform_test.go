@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
@@ -117,24 +119,16 @@ func TestNode(t *testing.T) {
 	}
 	node, err := exec.LookPath("node")
 	if err != nil {
-		missing(t, "node is missing")
+		testkit.Lacks(t, "node is missing")
 	}
 	dir, err := filepath.Abs("../../../examples/worker-node")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "@grpc", "grpc-js")); err != nil {
-		missing(t, "the packages of examples/worker-node are missing: run `npm ci` there")
+		testkit.Lacks(t, "the packages of examples/worker-node are missing: run `npm ci` there")
 	}
 	all(t, func(t *testing.T) *program { return start(t, []string{node, filepath.Join(dir, "main.js")}) })
-}
-
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-		t.Fatal(what + ", and WHEELWORK_REQUIRE=all")
-	}
-	t.Skip(what)
 }
 
 // all checks the rules of docs/work-protocol.md, with a new program for each.
