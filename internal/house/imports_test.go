@@ -140,6 +140,10 @@ var rooms = []room{
 	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
 
+// forTests are the rooms that only tests may import, also where a room may import
+// everything: the program must not depend on what serves its tests.
+var forTests = []string{"internal/history", "internal/memconn", "internal/testkit", "journal/conform"}
+
 // supply is an external package, including its subpackages without a row of their own,
 // and the only rooms that may import it.
 type supply struct {
@@ -187,10 +191,10 @@ var supplies = []supply{
 	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/wasm/internal/memory", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
 	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},
 
-	{"net", []string{"api/v1", "bench", "console", "host", "host/services", "internal/interpreter", "internal/memconn", "internal/outbound", "internal/transport", "modules/oci", "nameserver", "node", "node/local", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "rooms with the rules, the data or the guests must not reach the network"},
+	{"net", []string{"api/v1", "bench", "console", "host", "host/services", "internal/interpreter", "internal/memconn", "internal/outbound", "internal/testkit", "internal/transport", "modules/oci", "nameserver", "node", "node/local", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "rooms with the rules, the data or the guests must not reach the network"},
 	{"net/url", everything, "it only parses"},
 	{"net/netip", everything, "it only parses"},
-	{"os", []string{"backup/archive", "bench", "bench/runtime", "bench/runtime/guests", "cluster/partition", "cmd/wheelwork", "examples", "host/session", "internal/cli", "internal/cli/app", "internal/cli/backup", "internal/cli/cluster", "internal/cli/command", "internal/cli/connect", "internal/cli/job", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/cli/serve", "internal/cli/store", "internal/credential", "internal/datadir", "internal/interpreter", "internal/toolchain", "internal/transport", "internal/verifier", "journal/etcd", "journal/local", "modules", "modules/oci", "mq", "mq/queue", "node", "node/local", "node/offline", "runtime/builtin", "runtime/plugin", "runtime/process", "runtime/wasm/internal/codecache", "runtime/wasm/internal/files", "sched/wheel/alarm", "sdk", "sdk/plugin", "sdk/worker", "store", "tools"}, "files and the environment are read by their owners, which hand on their contents; a session reads the load of its machine in /proc"},
+	{"os", []string{"backup/archive", "bench", "bench/runtime", "bench/runtime/guests", "cluster/partition", "cmd/wheelwork", "examples", "host/session", "internal/cli", "internal/cli/app", "internal/cli/backup", "internal/cli/cluster", "internal/cli/command", "internal/cli/connect", "internal/cli/job", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/cli/serve", "internal/cli/store", "internal/credential", "internal/datadir", "internal/interpreter", "internal/testkit", "internal/toolchain", "internal/transport", "internal/verifier", "journal/etcd", "journal/local", "modules", "modules/oci", "mq", "mq/queue", "node", "node/local", "node/offline", "runtime/builtin", "runtime/plugin", "runtime/process", "runtime/wasm/internal/codecache", "runtime/wasm/internal/files", "sched/wheel/alarm", "sdk", "sdk/plugin", "sdk/worker", "store", "tools"}, "files and the environment are read by their owners, which hand on their contents; a session reads the load of its machine in /proc"},
 	{"os/exec", []string{"bench", "bench/runtime", "internal/toolchain", "internal/verifier", "node/local", "runtime/builtin", "runtime/plugin", "runtime/process", "tools"}, "a program that is started must end with its host, which runtime/process sees to: others prepare one and hand it over; internal/verifier starts the process that looks at uploads, which watches for its end itself"},
 	{"os/signal", []string{"bench", "bench/runtime", "examples", "internal/cli"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
@@ -224,6 +228,8 @@ func crossed(dir, path string) string {
 func (r *room) crossedBy(ours string) string {
 	other := longest(rooms, ours, func(r room) string { return r.dir })
 	switch {
+	case other != nil && other.dir != r.dir && slices.Contains(forTests, other.dir):
+		return "only tests may import " + other.dir
 	case other != nil && (other.dir == r.dir || allows(r.may, other.dir)):
 		return ""
 	case other == nil:
@@ -326,6 +332,8 @@ func TestCrossed(t *testing.T) {
 		{"sched", "go.opentelemetry.io/otel/sdk/metric", "sets up telemetry once"},
 		{"sched", "go.opentelemetry.io/otel/metric", ""},
 		{"node", ours("sched"), ""},
+		{"node", ours("internal/testkit"), "only tests may import"},
+		{"cmd/wheelwork", ours("internal/memconn"), "only tests may import"},
 		{"internal/cli/mq", ours("store"), ""},
 		{"internal/cli/job", ours("internal/cli/run"), "do not import each other"},
 		{"cmd/wheelwork", ours("store"), "it is the program"},
