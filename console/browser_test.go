@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 //go:embed testdata/axe/axe.min.js

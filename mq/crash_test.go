@@ -684,17 +684,10 @@ func victim(arg string) {
 // killRounds returns how often each writer is killed. WHEELWORK_ROUNDS overrides it.
 func killRounds(t *testing.T) int {
 	t.Helper()
-	if n := os.Getenv("WHEELWORK_ROUNDS"); n != "" {
-		rounds, err := strconv.Atoi(n)
-		if err != nil || rounds < 1 {
-			t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", n)
-		}
-		return rounds
-	}
 	if testkit.Long() {
-		return 1000
+		return testkit.Rounds(t, 1000)
 	}
-	return 25
+	return testkit.Rounds(t, 25)
 }
 
 // TestKill repeatedly kills a process that writes to the same directory. Each record that

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
@@ -50,21 +50,6 @@ const (
 	workerToken = "wh_a-workers-token-of-this-test"
 )
 
-// freePort returns a free loopback address, with a port below those that the kernel gives
-// to outgoing connections.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close() //nolint:errcheck // it has served
-			return address
-		}
-	}
-	t.Fatal("no free port in 100 attempts")
-	return ""
-}
-
 func newSeveral(t *testing.T, partitions int, names ...string) *several {
 	t.Helper()
 	w := &several{t: t, dir: t.TempDir(), partitions: partitions, all: map[string]*process{}, at: map[string]string{}}
@@ -74,7 +59,7 @@ func newSeveral(t *testing.T, partitions int, names ...string) *several {
 	}
 	var err error
 	w.etcd, err = etcd.Start(t.Context(), etcd.MemberConfig{
-		Name: "one", Dir: filepath.Join(w.dir, "etcd"), Client: "http://" + freePort(t), Peer: "http://" + freePort(t),
+		Name: "one", Dir: filepath.Join(w.dir, "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +74,7 @@ func newSeveral(t *testing.T, partitions int, names ...string) *several {
 func (w *several) start(name string) *process {
 	w.t.Helper()
 	if w.at[name] == "" {
-		w.at[name] = freePort(w.t)
+		w.at[name] = testkit.FreeAddress(w.t)
 	}
 	data := filepath.Join(w.dir, name)
 	if err := errors.Join(os.MkdirAll(data, 0o700), os.WriteFile(filepath.Join(data, "token"), []byte(adminToken+"\n"), 0o600),

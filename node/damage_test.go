@@ -16,10 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -61,7 +62,7 @@ func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(data, 0o700), os.WriteFile(filepath.Join(data, "token"), []byte(another+"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	w.at["b"] = freePort(t)
+	w.at["b"] = testkit.FreeAddress(t)
 	b := launch(t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at["b"], TokenFile: w.token, Ready: ready,

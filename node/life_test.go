@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
@@ -287,15 +287,11 @@ func TestNewerDirectory(t *testing.T) {
 	}
 }
 
-// ports returns free loopback addresses, with ports below those of outgoing connections.
+// ports returns n free loopback addresses.
 func ports(t *testing.T, n int) (all []string) {
 	t.Helper()
-	for len(all) < n {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(all, address) {
-			all = append(all, address)
-			ln.Close() //nolint:errcheck // it has served
-		}
+	for range n {
+		all = append(all, testkit.FreeAddress(t))
 	}
 	return all
 }
@@ -341,7 +337,7 @@ func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 		w.t.Fatal(err)
 	}
 	cfg := node.ServerConfig{
-		Data: w.data(i), Listen: ports(w.t, 1)[0], Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
+		Data: w.data(i), Listen: testkit.FreeAddress(w.t), Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
 		SecretKey: w.key,
 	}
 	if w.etcd != "" {
@@ -409,7 +405,7 @@ func TestGrow(t *testing.T) {
 	if err := errors.Join(os.Rename(first.OldJournal, filepath.Join(w.data(0), "journal")), os.Remove(filepath.Join(w.data(0), "clustered"))); err != nil {
 		t.Fatal(err)
 	}
-	err := node.Server(within(t), node.ServerConfig{Data: w.data(0), Listen: ports(t, 1)[0], Cluster: w.member(0), Ready: func(node.Ready) { t.Error("it started") }})
+	err := node.Server(within(t), node.ServerConfig{Data: w.data(0), Listen: testkit.FreeAddress(t), Cluster: w.member(0), Ready: func(node.Ready) { t.Error("it started") }})
 	if err == nil || !strings.Contains(err.Error(), "cluster init") {
 		t.Errorf("a server on what is half grown: %v", err)
 	}
@@ -748,7 +744,7 @@ func TestEndsWithoutEtcd(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- node.Server(ctx, node.ServerConfig{
-			Data: w.data(0), Listen: ports(t, 1)[0], Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
+			Data: w.data(0), Listen: testkit.FreeAddress(t), Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd}}, Ready: func(r node.Ready) { works <- r },
 		})
 	}()

@@ -2,12 +2,13 @@ package node
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 func TestProfile(t *testing.T) {
@@ -27,8 +28,7 @@ func TestProfileIsGuarded(t *testing.T) {
 	const token = "a-token-of-this-test"
 	file := filepath.Join(t.TempDir(), "token")
 	for name, cfg := range map[string]ProfileConfig{"a token": {Token: token}, "a file": {TokenFile: file}} {
-		address, free := freeAddress(t)
-		free()
+		address := testkit.FreeAddress(t)
 		cfg.Address = address
 		end, err := Profile(cfg)
 		if err != nil {
@@ -87,14 +87,4 @@ func TestProfileIsGuarded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// freeAddress returns a loopback address that was free a moment ago.
-func freeAddress(t *testing.T) (address string, stop func()) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ln.Addr().String(), func() { ln.Close() }
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -130,7 +131,7 @@ func TestTokensStayWhereTheyWereSent(t *testing.T) {
 	}
 	launch(t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
-			Data: data, Listen: freePort(t), Advertise: evil.at, TokenFile: w.token, Ready: ready,
+			Data: data, Listen: testkit.FreeAddress(t), Advertise: evil.at, TokenFile: w.token, Ready: ready,
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: 2, Settle: time.Second}, Capacity: 3,
 		})
 	})

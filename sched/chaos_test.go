@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -37,18 +34,12 @@ import (
 // similar but not identical.
 func TestChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4}
-	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seeds = []uint64{n}
-	} else if testkit.Long() {
+	if testkit.Long() {
 		for n := range uint64(100) {
 			seeds = append(seeds, 100+n)
 		}
 	}
-	for _, seed := range seeds {
+	for _, seed := range testkit.Seeds(t, seeds...) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			t.Parallel() // a simulation mostly waits for the disk
 			synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -295,18 +293,12 @@ func TestCancelMap(t *testing.T) {
 // of them ran.
 func TestMapChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
-	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seeds = []uint64{n}
-	} else if testkit.Long() {
+	if testkit.Long() {
 		for n := range uint64(50) {
 			seeds = append(seeds, 100+n)
 		}
 	}
-	for _, seed := range seeds {
+	for _, seed := range testkit.Seeds(t, seeds...) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { mapChaos(t, seed) })

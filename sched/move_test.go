@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +20,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -45,23 +44,16 @@ type member struct {
 // etcdFor starts an etcd for a test and returns its client URL.
 func etcdFor(t *testing.T) string {
 	t.Helper()
-	var urls []string
-	for len(urls) < 2 { // below the ephemeral ports
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(urls, "http://"+address) {
-			urls = append(urls, "http://"+address)
-			ln.Close() //nolint:errcheck // it has served
-		}
-	}
+	client := "http://" + testkit.FreeAddress(t)
 	m, err := etcd.Start(t.Context(), etcd.MemberConfig{
-		Name: "one", Dir: t.TempDir(), Client: urls[0], Peer: urls[1], NoSync: true,
+		Name: "one", Dir: t.TempDir(), Client: client, Peer: "http://" + testkit.FreeAddress(t), NoSync: true,
 		Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() }) //nolint:errcheck // a test's
-	return urls[0]
+	return client
 }
 
 // join starts a member on an empty disk. It takes over the journal as soon as that is

@@ -4,21 +4,18 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -492,18 +489,12 @@ func TestWorkflowOnFullDisk(t *testing.T) {
 // the workflow ends as its nodes determine.
 func TestWorkflowChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 5}
-	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seeds = []uint64{n}
-	} else if testkit.Long() {
+	if testkit.Long() {
 		for n := range uint64(100) {
 			seeds = append(seeds, 100+n)
 		}
 	}
-	for _, seed := range seeds {
+	for _, seed := range testkit.Seeds(t, seeds...) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { workflowChaos(t, seed) }) })
 	}
 }

@@ -8,17 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +22,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -736,14 +733,7 @@ func TestProducerChaos(t *testing.T) {
 			seeds = append(seeds, rand.Uint64())
 		}
 	}
-	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("WHEELWORK_SEED: %v", err)
-		}
-		seeds = []uint64{seed}
-	}
-	for _, seed := range seeds {
+	for _, seed := range testkit.Seeds(t, seeds...) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { producerChaos(t, seed) })
 		})

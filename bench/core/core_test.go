@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // TestMeasure runs the whole benchmark with tiny sizes: its own checks must pass, and
@@ -49,10 +51,7 @@ func TestQuantile(t *testing.T) {
 func TestFixturesMatchTheirSources(t *testing.T) {
 	tool, err := exec.LookPath("wat2wasm")
 	if err != nil {
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
-		}
-		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+		testkit.Lacks(t, "needs wat2wasm (Debian package wabt), which is not installed")
 	}
 	for name, code := range map[string][]byte{"trivial": trivialModule} {
 		out := filepath.Join(t.TempDir(), "out.wasm")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -48,10 +50,7 @@ func TestMeasure(t *testing.T) {
 func TestExtismGuestMatchesItsSource(t *testing.T) {
 	tool, err := exec.LookPath("wat2wasm")
 	if err != nil {
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
-		}
-		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+		testkit.Lacks(t, "needs wat2wasm (Debian package wabt), which is not installed")
 	}
 	out := filepath.Join(t.TempDir(), "out.wasm")
 	if msg, err := exec.Command(tool, "guests/extism.wat", "-o", out).CombinedOutput(); err != nil {

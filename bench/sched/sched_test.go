@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
 // tiny returns options with the smallest amounts of work. Nothing listens at the
@@ -147,10 +148,7 @@ func TestPeers(t *testing.T) {
 				took, err := b.measurePeer(t.Context(), p.peer, p.address, l)
 				var why missing
 				if errors.As(err, &why) {
-					if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-						t.Fatalf("%v, and WHEELWORK_REQUIRE=all", why)
-					}
-					t.Skip(why)
+					testkit.Lacks(t, "%v", why)
 				}
 				if err != nil || took <= 0 {
 					t.Errorf("%+v: %v, %v", l, took, err)
@@ -173,10 +171,7 @@ func TestInterrupted(t *testing.T) {
 func TestFixturesMatchTheirSources(t *testing.T) {
 	tool, err := exec.LookPath("wat2wasm")
 	if err != nil {
-		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
-		}
-		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+		testkit.Lacks(t, "needs wat2wasm (Debian package wabt), which is not installed")
 	}
 	for name, code := range map[string][]byte{"trivial": trivialModule, "compute": computeModule, "sleep": sleepModule} {
 		out := filepath.Join(t.TempDir(), "out.wasm")

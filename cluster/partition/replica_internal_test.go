@@ -3,10 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/life"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -30,16 +28,7 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	at := func() string { // below the ports that the kernel gives to outgoing connections
-		for {
-			address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-			if ln, err := net.Listen("tcp", address); err == nil {
-				ln.Close() //nolint:errcheck // it has served
-				return "http://" + address
-			}
-		}
-	}
-	m, err := etcd.Start(ctx, etcd.MemberConfig{Name: "one", Dir: filepath.Join(t.TempDir(), "etcd"), Client: at(), Peer: at()})
+	m, err := etcd.Start(ctx, etcd.MemberConfig{Name: "one", Dir: filepath.Join(t.TempDir(), "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

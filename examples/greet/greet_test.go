@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )

@@ -16,13 +16,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/plugin"
 	"github.com/wheelworkhq/wheelwork/runtime/process"

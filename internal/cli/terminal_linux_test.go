@@ -10,11 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"golang.org/x/sys/unix"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 

@@ -11,10 +11,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 

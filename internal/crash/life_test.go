@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/node/local"

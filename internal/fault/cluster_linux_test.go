@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/internal/history"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sdk"
 

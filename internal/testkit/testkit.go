@@ -53,6 +53,16 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
+// Seeds returns the seeds of a random test: that of the environment alone, or the usual
+// ones.
+func Seeds(t testing.TB, usual ...uint64) []uint64 {
+	t.Helper()
+	if os.Getenv(envSeed) == "" {
+		return usual
+	}
+	return []uint64{Seed(t)}
+}
+
 // Rounds returns how often a test repeats what it does: the number of the environment, or
 // n.
 func Rounds(t testing.TB, n int) int {

@@ -3,6 +3,8 @@ package testkit
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,10 +45,21 @@ func TestNumbers(t *testing.T) {
 	if s, n := Seed(t), Rounds(t, 9); s != 7 || n != 3 {
 		t.Errorf("seed %d, %d rounds", s, n)
 	}
+	if all := Seeds(t, 1, 2); !slices.Equal(all, []uint64{7}) {
+		t.Errorf("seeds %v, want that of the environment", all)
+	}
 	t.Setenv(envSeed, "")
 	t.Setenv(envRounds, "")
 	if a, b, n := Seed(t), Seed(t), Rounds(t, 9); a == b || n != 9 {
 		t.Errorf("seeds %d and %d, %d rounds", a, b, n)
+	}
+	if all := Seeds(t, 1, 2); !slices.Equal(all, []uint64{1, 2}) {
+		t.Errorf("seeds %v, want the usual ones", all)
+	}
+	t.Setenv(envSeed, "x")
+	r := &recorder{TB: t}
+	if Seed(r); !strings.HasPrefix(r.ended, "failed") {
+		t.Errorf("the seed x: %q", r.ended)
 	}
 	for _, wrong := range []string{"0", "-1", "x"} {
 		t.Setenv(envRounds, wrong)
@@ -57,14 +70,22 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestFreeAddress checks that no address is given twice.
+// TestFreeAddress checks that no address is given twice, over so many draws that a pair of
+// equal ones is almost certain, and that a process can listen there.
 func TestFreeAddress(t *testing.T) {
 	seen := map[string]bool{}
-	for range 20 {
+	for range 1000 {
 		a := FreeAddress(t)
 		if seen[a] {
 			t.Fatalf("%s is given twice", a)
 		}
 		seen[a] = true
+	}
+	ln, err := net.Listen("tcp", FreeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Error(err)
 	}
 }

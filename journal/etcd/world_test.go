@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,19 +61,14 @@ type model struct {
 
 // TestModel runs random histories with crashes. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
 func TestModel(t *testing.T) {
-	seeds := 8
+	seeds := make([]uint64, 8)
 	if testkit.Long() {
-		seeds = 1000
+		seeds = make([]uint64, 1000)
 	}
-	first := rand.Uint64() % 1e9
-	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, seeds = n, 1
+	for i := range seeds {
+		seeds[i] = rand.Uint64()
 	}
-	for seed := first; seed < first+uint64(seeds); seed++ {
+	for _, seed := range testkit.Seeds(t, seeds...) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
 		})

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )

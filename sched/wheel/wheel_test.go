@@ -203,8 +203,7 @@ func TestAgainstSortedList(t *testing.T) {
 	if testkit.Long() {
 		rounds *= 100
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		ops := make([]byte, 4*r.IntN(2000))

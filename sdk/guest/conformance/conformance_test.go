@@ -22,11 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
-
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/internal/toolchain"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
