@@ -86,7 +86,7 @@ func (l *Log) probe(ways ...access) (map[access]time.Duration, error) {
 	return took, nil
 }
 
-// probed is a small file that is written in one of the ways.
+// probed is a small file whose writes are timed, with one way to access the disk.
 type probed struct {
 	how  access
 	name string

@@ -157,8 +157,8 @@ func (f *facts) checkAttempts(r *apiv1.Run) {
 	for _, x := range f.execs[r.Id] {
 		i := slices.IndexFunc(r.Attempts, func(a *apiv1.Attempt) bool { return a.Number == x.attempt && a.Host == x.host })
 		if i < 0 {
-			// A run that was cancelled before its host reported it ends at once, without
-			// that attempt.
+			// A run ends without the attempt if it was cancelled before the host reported
+			// the attempt.
 			if !f.forgot(due(r), x.begin.Add(time.Second)) || !f.unheard(x) && !r.CancelRequested {
 				f.t.Errorf("host %s executed attempt %d of run %s from %s on, which it was not given: %v", x.host, x.attempt, r.Id, x.begin, r)
 			}

@@ -44,7 +44,7 @@ type Config struct {
 	Dir   func(path ...string) string // where its files are
 	View  *cluster.View
 	Sched sched.Config // what the partitions of a server share
-	// Meter returns the meter of the partition, and what ends its metrics.
+	// Meter returns the meter of the partition. unregister ends the metrics of that meter.
 	Meter func(partition string) (_ metric.Meter, unregister func(), err error)
 	// MaxHosts is the number of hosts up to which the partition reports nothing of them,
 	// because each works for every partition. Negative: it never reports them, unless

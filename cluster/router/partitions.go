@@ -115,7 +115,7 @@ type remote struct {
 	partition string
 }
 
-// Remote returns what makes the requests of one partition's runs to other partitions.
+// Remote returns the client through which the runs of a partition reach other partitions.
 func (r *Router) Remote(partition string) sched.Remote { return &remote{r, partition} }
 
 // whileOwned makes a call that ends when this server no longer owns the partition: the

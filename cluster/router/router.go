@@ -425,8 +425,8 @@ type passed struct {
 	first     proto.Message // nil after it was delivered
 	partition string
 	app       string // of the last commands; this partition has it
-	// mixed was received, and is for another partition; this one was told that the stream
-	// ended.
+	// mixed is a message for another partition. This partition did not get it; it read the
+	// end of the stream instead.
 	mixed *apiv1.ProduceRequest
 
 	sending closing

@@ -20,7 +20,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf(many, n)
 }
 
-// HaveEnded returns a text such as "2 of its 3 parts have ended".
+// haveEnded returns a text such as "2 of its 3 parts have ended".
 func haveEnded(n, all int, what string) string {
 	verb := "have"
 	if n == 1 {

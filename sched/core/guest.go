@@ -42,7 +42,7 @@ func (gu *Guests) Caller(c *apiv1.Caller) (*job.Run, error) {
 	return r, nil
 }
 
-// maxGranted bounds the templates (in the code: shapes) whose grants are cached.
+// maxGranted bounds the number of job templates whose grants are cached.
 const maxGranted = 10_000
 
 // grantsOf returns the capabilities that the module of a template may use: those that its

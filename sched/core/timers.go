@@ -70,7 +70,7 @@ func (t *timers) of(number uint64) timer {
 	return nil
 }
 
-// drop frees the number of a timer in rest.
+// drop frees the number of a timer that is not a job's.
 func (t *timers) drop(number uint64) {
 	if number&1 != 0 {
 		t.rest[number>>1] = nil

@@ -54,7 +54,7 @@ type server struct {
 	hold    bool // do not acknowledge results
 }
 
-// session is one stream.
+// session is the stream of one worker, with the credits that the worker has given.
 type session struct {
 	stream  apiv1.Worker_WorkServer
 	end     chan struct{}
