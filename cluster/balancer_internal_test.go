@@ -249,11 +249,11 @@ func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 		s.Servers[id] = p
 	}
 	s.placements = newPlacements()
-	s.placements.wishes["app"] = Wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
+	s.placements.desired["app"] = DesiredPlacement{Units: slices.Repeat([]string{"u0"}, job.Slots)} // the app should be in one partition
 	if s.settle(time.Minute); s.owned()["old"] != 1 {
 		t.Fatalf("before an app is split: %v", s.owned())
 	}
-	s.placements.wishes["app"] = Wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
+	s.placements.desired["app"] = DesiredPlacement{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
 	if s.settle(time.Minute); s.owned()["old"] != 0 || s.owned()["a"]+s.owned()["b"] != 3 {
 		t.Errorf("when one is: %v", s.owned())
 	}
@@ -262,7 +262,7 @@ func TestBalancerWithholdsFromOlderServers(t *testing.T) {
 	}
 	// An app that was split and merged again still counts, because the journals still
 	// hold the moves.
-	delete(s.placements.wishes, "app")
+	delete(s.placements.desired, "app")
 	s.placements.had["app"] = map[string]bool{"u1": true}
 	if s.settle(time.Minute); s.owned()["old"] != 0 {
 		t.Errorf("when one was: %v", s.owned())

@@ -256,7 +256,7 @@ func (s *splits) dividedApps(v *Snapshot, was *apiv1.HostAssignment) (apps []*ap
 		before[d.App] = d.Divided
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
-		at, w := v.PartitionsOf(app), v.placements.wishes[app]
+		at, w := v.PartitionsOf(app), v.placements.desired[app]
 		partitions := distinct(slices.Concat(at, w.Units))
 		if len(partitions) < 2 {
 			continue

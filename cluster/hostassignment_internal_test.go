@@ -162,7 +162,7 @@ func TestBalancerDividesAnApp(t *testing.T) {
 	if got := distinct(d["wide"].Units); len(got) != 2 || d["wide"].ByHand {
 		t.Fatalf("with 101 hosts it is to be in %v", d)
 	}
-	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1", "u1", "u1", "u0")}
+	s.placements.desired["wide"] = DesiredPlacement{Units: slotsIn("u1", "u1", "u1", "u0")}
 	want := func(what string, divided bool) {
 		t.Helper()
 		s.divide()
@@ -181,14 +181,14 @@ func TestBalancerDividesAnApp(t *testing.T) {
 	want("few", false)
 	serve(100)
 	want("more", false)
-	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1")}
+	s.placements.desired["wide"] = DesiredPlacement{Units: slotsIn("u1")}
 	s.placements.slots["wide"] = &[job.Slots]slotPlacement{3: {"u2", 1}}
 	s.divide()
 	if a := s.hostAssignment.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
 		t.Errorf("a slot is still on its way home: %v", a)
 	}
 	// After a while with few hosts, the app is merged into its primary partition.
-	s.placements.wishes["wide"] = Wish{Units: slotsIn("u1", "u0")}
+	s.placements.desired["wide"] = DesiredPlacement{Units: slotsIn("u1", "u0")}
 	serve(10)
 	s.s.splits.decide(&s.Snapshot, home, s.now)
 	s.now = s.now.Add(mergeAfter)

@@ -20,7 +20,7 @@ import (
 //
 //	slot/APP/N      UNIT MOVE: the partition that has the slot since that move. Without a row: the primary partition
 //	had/APP/UNIT    a further partition has had a slot of the app: runs that ended there are in its history
-//	split/APP       a [wish]: the desired placement of the slots
+//	split/APP       a [DesiredPlacement]: the desired placement of the slots
 //
 // The owner of the partition that has a slot writes its row. If two partitions
 // contradict each other, the one with the higher number of the move is right, and
@@ -39,21 +39,21 @@ type slotPlacement struct {
 	move      uint64
 }
 
-// Wish is the desired placement of the slots of an app.
-type Wish struct {
+// DesiredPlacement is the desired placement of the slots of an app.
+type DesiredPlacement struct {
 	Units  []string `json:"units"` // by slot
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
 // placements is the placement of the apps that are split.
 type placements struct {
-	slots  map[string]*[job.Slots]slotPlacement // by app
-	had    map[string]map[string]bool           // by app and partition
-	wishes map[string]Wish                      // by app
+	slots   map[string]*[job.Slots]slotPlacement // by app
+	had     map[string]map[string]bool           // by app and partition
+	desired map[string]DesiredPlacement          // by app
 }
 
 func newPlacements() placements {
-	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, wishes: map[string]Wish{}}
+	return placements{slots: map[string]*[job.Slots]slotPlacement{}, had: map[string]map[string]bool{}, desired: map[string]DesiredPlacement{}}
 }
 
 // Receive takes in a row of the table. It returns false for a row of another kind.
@@ -83,9 +83,9 @@ func (p *placements) Receive(kind, rest, value string, deleted bool) bool {
 		}
 		set(p.had[app], last, true, deleted)
 	case RowSplit:
-		w := Wish{}
+		w := DesiredPlacement{}
 		if err == nil && (deleted || json.Unmarshal([]byte(value), &w) == nil && len(w.Units) == job.Slots) {
-			set(p.wishes, app, w, deleted)
+			set(p.desired, app, w, deleted)
 		}
 	default:
 		return false
@@ -144,26 +144,26 @@ func (r *View) placementOf(app string, slot uint8) slotPlacement {
 	return slotPlacement{}
 }
 
-// WishOf returns the desired placement of an app.
-func (r *View) WishOf(app string) (Wish, bool) {
+// DesiredOf returns the desired placement of an app.
+func (r *View) DesiredOf(app string) (DesiredPlacement, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, ok := r.placements.wishes[app]
+	w, ok := r.placements.desired[app]
 	return w, ok
 }
 
-// Wished returns the apps that have a desired placement.
-func (r *View) Wished() []string {
+// PlacedApps returns the apps that have a desired placement.
+func (r *View) PlacedApps() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.placements.wishes))
+	return slices.Sorted(maps.Keys(r.placements.desired))
 }
 
-// Wishing returns the partitions that should have slots of an app, and those that have
+// InvolvedPartitions returns the partitions that should have slots of an app, and those that have
 // had some.
-func (r *View) Wishing(app string) []string {
+func (r *View) InvolvedPartitions(app string) []string {
 	partitions := r.PartitionsOfApp(app)
-	w, _ := r.WishOf(app)
+	w, _ := r.DesiredOf(app)
 	for _, partition := range w.Units {
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)
@@ -204,9 +204,9 @@ func (r *View) RecordSlots(ctx context.Context, partition string, shares map[str
 	return nil
 }
 
-// WishFor writes the desired placement of an app. Before the first app is spread over
+// SetDesired writes the desired placement of an app. Before the first app is spread over
 // several partitions, it locks out servers that would misread that.
-func (r *View) WishFor(ctx context.Context, app string, w Wish) error {
+func (r *View) SetDesired(ctx context.Context, app string, w DesiredPlacement) error {
 	if len(distinct(w.Units)) > 1 {
 		if err := r.AllowSplits(ctx); err != nil {
 			return err
@@ -253,6 +253,6 @@ func (p *placements) clone() placements {
 	for app, h := range p.had {
 		c.had[app] = maps.Clone(h)
 	}
-	maps.Copy(c.wishes, p.wishes)
+	maps.Copy(c.desired, p.desired)
 	return c
 }

@@ -21,9 +21,9 @@ func FuzzPlaces(f *testing.F) {
 		if got := v.PartitionsOf("hot"); len(got) != job.Slots {
 			t.Fatalf("%d seats", len(got))
 		}
-		for app, w := range v.placements.wishes {
+		for app, w := range v.placements.desired {
 			if len(w.Units) != job.Slots {
-				t.Fatalf("%s is wished %d seats", app, len(w.Units))
+				t.Fatalf("%s has a desired placement of %d slots", app, len(w.Units))
 			}
 		}
 	})

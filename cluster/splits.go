@@ -56,7 +56,7 @@ func (v *Snapshot) AppLoads(home func(app string) (string, bool), maxHosts int) 
 			rates[app] = &[job.Slots]float64{}
 		}
 	}
-	for app := range v.placements.wishes {
+	for app := range v.placements.desired {
 		if rates[app] == nil {
 			rates[app] = &[job.Slots]float64{}
 		}
@@ -67,8 +67,8 @@ func (v *Snapshot) AppLoads(home func(app string) (string, bool), maxHosts int) 
 			continue
 		}
 		v.homes[app] = at
-		w := v.placements.wishes[app]
-		a := balance.App{Name: app, Home: at, Rates: *rates[app], Wish: w.Units, ByHand: w.ByHand}
+		w := v.placements.desired[app]
+		a := balance.App{Name: app, Home: at, Rates: *rates[app], Desired: w.Units, ByHand: w.ByHand}
 		if known {
 			a.Hosts = hosts[app]
 		}
@@ -92,8 +92,8 @@ func (v *Snapshot) AppLoad(app, home string, homeOf func(app string) (string, bo
 	return a
 }
 
-// Wish returns the desired placement of an app. It is empty if none was decided.
-func (v *Snapshot) Wish(app string) Wish { return v.placements.wishes[app] }
+// Desired returns the desired placement of an app. It is empty if none was decided.
+func (v *Snapshot) Desired(app string) DesiredPlacement { return v.placements.desired[app] }
 
 // MaySplit returns an error that names a live server which does not know apps that are
 // split; nil: all know them.
@@ -111,7 +111,7 @@ func (v *Snapshot) MaySplit() error {
 // first app was being split.
 func (v *Snapshot) withheld() map[string]bool {
 	split := len(v.placements.had) > 0
-	for _, w := range v.placements.wishes {
+	for _, w := range v.placements.desired {
 		split = split || len(distinct(w.Units)) > 1
 	}
 	kept := maps.Clone(v.Draining)
@@ -157,7 +157,7 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 }
 
 // decide returns the desired placements to write, by app.
-func (s *splits) decide(v *Snapshot, home func(app string) (string, bool), now time.Time) map[string]Wish {
+func (s *splits) decide(v *Snapshot, home func(app string) (string, bool), now time.Time) map[string]DesiredPlacement {
 	if s.never && (s.neverHosts || v.hostAssignment.GetUnitsPerHost() == 0) || len(v.Partitions) < 2 || v.MaySplit() != nil {
 		return nil
 	}
@@ -168,9 +168,9 @@ func (s *splits) decide(v *Snapshot, home func(app string) (string, bool), now t
 		a.Hot = sinceWhen(s.hot, a.Name, s.cfg.Hot(a, partitions), now)
 		a.Small = sinceWhen(s.small, a.Name, s.cfg.Small(a, partitions), now)
 	}
-	out := map[string]Wish{}
+	out := map[string]DesiredPlacement{}
 	for app, at := range balance.Spread(s.cfg, apps, partitions, now) {
-		out[app] = Wish{Units: at}
+		out[app] = DesiredPlacement{Units: at}
 		s.since[app] = now
 	}
 	for _, all := range []map[string]time.Time{s.since, s.hot, s.small} {
@@ -197,7 +197,7 @@ func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) tim
 func (s *Balancer) spread(ctx context.Context, v *Snapshot, now time.Time) {
 	for app, w := range s.splits.decide(v, s.view.PartitionOf, now) {
 		s.log.Info("the desired placement of an app changes", "app", app, "units", distinct(w.Units))
-		if err := s.view.WishFor(ctx, app, w); err != nil {
+		if err := s.view.SetDesired(ctx, app, w); err != nil {
 			s.log.Warn("a decision could not be written", "app", app, "error", err)
 			return
 		}
@@ -232,7 +232,7 @@ func SplitApps(v *Snapshot) (all []*apiv1.SplitApp) {
 		}
 	}
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
-		at, w := v.PartitionsOf(app), v.placements.wishes[app]
+		at, w := v.PartitionsOf(app), v.placements.desired[app]
 		s := &apiv1.SplitApp{App: app, Home: v.homes[app], ByHand: w.ByHand}
 		partitions := distinct(slices.Concat(at, w.Units))
 		if len(partitions) < 2 {

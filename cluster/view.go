@@ -306,7 +306,7 @@ func (r *View) Snapshot() Snapshot {
 	v.hostAssignment = r.hostAssignment.is
 	v.placements, v.homes = r.placements.clone(), map[string]string{}
 	for app, home := range r.apps {
-		if _, ok := v.placements.wishes[app]; ok || len(v.placements.had[app]) > 0 {
+		if _, ok := v.placements.desired[app]; ok || len(v.placements.had[app]) > 0 {
 			v.homes[app] = home
 		}
 	}

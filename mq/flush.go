@@ -112,7 +112,7 @@ func (f *flusher) readPage() error {
 func (f *flusher) next(why reason) ([]*chunk, error) {
 	if why == flushUnits {
 		f.gather()
-	} else if err := f.settle(why); err != nil {
+	} else if err := f.syncRemaining(why); err != nil {
 		return nil, err
 	}
 	return f.cut(why), nil
@@ -342,9 +342,9 @@ func (c *chunk) call(err error) {
 	}
 }
 
-// settle syncs the bytes that the policy left unsynced, when the log becomes idle or
+// syncRemaining syncs the bytes that the policy left unsynced, when the log becomes idle or
 // closes.
-func (f *flusher) settle(why reason) error {
+func (f *flusher) syncRemaining(why reason) error {
 	if f.dirty < 0 || why == flushIdle && f.l.cfg.Sync != Interval {
 		return nil
 	}

@@ -34,7 +34,7 @@ func giveBack(ctx context.Context) error {
 	tuneCollector()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var k keeper
+	var k releaser
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,8 +48,8 @@ func giveBack(ctx context.Context) error {
 	}
 }
 
-// keeper decides when to return memory: several times after each busy time.
-type keeper struct {
+// releaser decides when to return memory: several times after each busy time.
+type releaser struct {
 	allocated uint64
 	grown     bool // there was a busy time
 	quiet     int  // quiet checks since then
@@ -62,7 +62,7 @@ var giveBackAt = []int{1, 3, 10, 30}
 // busy is how many bytes an idle process allocates between two checks, at most.
 const busy = 16 << 20
 
-func (k *keeper) look(allocated uint64) bool {
+func (k *releaser) look(allocated uint64) bool {
 	grew := allocated - k.allocated
 	k.allocated = allocated
 	if grew > busy {

@@ -6,7 +6,7 @@ import (
 )
 
 func TestMemoryIsGivenBackAfterABusyTime(t *testing.T) {
-	var k keeper
+	var k releaser
 	total := uint64(0)
 	looks := func(n int, grow uint64) (given []int) {
 		for i := range n {

@@ -21,15 +21,15 @@ import (
 // SplitApp spreads an app over partitions, or leaves that to the balancer.
 func (s *Service) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
 	app := cmp.Or(req.App, naming.DefaultApp)
-	return s.wish(ctx, app, func(v *cluster.Snapshot, a *balance.App) (cluster.Wish, error) {
+	return s.place(ctx, app, func(v *cluster.Snapshot, a *balance.App) (cluster.DesiredPlacement, error) {
 		if req.Auto {
-			return cluster.Wish{Units: v.PartitionsOf(app)}, nil
+			return cluster.DesiredPlacement{Units: v.PartitionsOf(app)}, nil
 		}
 		partitions := v.PartitionLoads()
 		n := int(req.Units)
 		switch {
 		case n < 0 || n == 1 || n > len(partitions):
-			return cluster.Wish{}, status.Errorf(codes.InvalidArgument, "units is %d: the cluster has %d, and an app is split over 2 of them at least; 0 means all", n, len(partitions))
+			return cluster.DesiredPlacement{}, status.Errorf(codes.InvalidArgument, "units is %d: the cluster has %d, and an app is split over 2 of them at least; 0 means all", n, len(partitions))
 		case n == 0:
 			n = len(partitions)
 		}
@@ -39,16 +39,16 @@ func (s *Service) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*ap
 			if slices.ContainsFunc(partitions, func(u balance.Partition) bool { return u.Owner == "" }) {
 				err = unowned{err}
 			}
-			return cluster.Wish{}, err
+			return cluster.DesiredPlacement{}, err
 		}
-		return cluster.Wish{Units: balance.Place(a, to), ByHand: true}, nil
+		return cluster.DesiredPlacement{Units: balance.Place(a, to), ByHand: true}, nil
 	})
 }
 
 // MergeApp moves all slots of an app to its primary partition.
 func (s *Service) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
-	return s.wish(ctx, cmp.Or(req.App, naming.DefaultApp), func(_ *cluster.Snapshot, a *balance.App) (cluster.Wish, error) {
-		return cluster.Wish{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
+	return s.place(ctx, cmp.Or(req.App, naming.DefaultApp), func(_ *cluster.Snapshot, a *balance.App) (cluster.DesiredPlacement, error) {
+		return cluster.DesiredPlacement{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
 	})
 }
 
@@ -56,14 +56,14 @@ func (s *Service) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*ap
 // because it is moving from one server to another.
 type unowned struct{ error }
 
-// wish writes the desired placement that f returns. While f refuses because a partition
-// has no owner, wish waits, for Patience at most.
-func (s *Service) wish(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
+// place writes the desired placement that f returns. While f refuses because a partition
+// has no owner, place waits, for Patience at most.
+func (s *Service) place(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.DesiredPlacement, error)) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, router.Patience)
 	defer cancel()
 	for {
 		changed := s.m.View.Change()
-		st, err := s.wishNow(ctx, app, f)
+		st, err := s.placeNow(ctx, app, f)
 		var refused unowned
 		if !errors.As(err, &refused) {
 			return st, err
@@ -76,7 +76,7 @@ func (s *Service) wish(ctx context.Context, app string, f func(*cluster.Snapshot
 	}
 }
 
-func (s *Service) wishNow(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.Wish, error)) (*apiv1.ClusterStatus, error) {
+func (s *Service) placeNow(ctx context.Context, app string, f func(*cluster.Snapshot, *balance.App) (cluster.DesiredPlacement, error)) (*apiv1.ClusterStatus, error) {
 	if err := naming.Check("app", app); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -97,13 +97,13 @@ func (s *Service) wishNow(ctx context.Context, app string, f func(*cluster.Snaps
 	if err != nil {
 		return nil, err
 	}
-	if err := r.WishFor(ctx, app, w); err != nil {
+	if err := r.SetDesired(ctx, app, w); err != nil {
 		if status.Code(err) == codes.FailedPrecondition {
 			return nil, err
 		}
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return s.after(ctx, func(v cluster.Snapshot) bool { return slices.Equal(v.Wish(app).Units, w.Units) })
+	return s.after(ctx, func(v cluster.Snapshot) bool { return slices.Equal(v.Desired(app).Units, w.Units) })
 }
 
 // TakeSlot adds a slot to a partition of this server from what another partition sends.

@@ -37,7 +37,7 @@ func CopyApp(ctx context.Context, r *Router, partition string, services *Service
 // copied waits until the other partitions of a split app have the last changes in the
 // primary one, even if partitions move meanwhile.
 func (r *Router) copied(ctx context.Context, app string) error {
-	if len(r.View.Wishing(app)) < 2 {
+	if len(r.View.InvolvedPartitions(app)) < 2 {
 		return nil
 	}
 	home, ok := r.View.PartitionOf(app)

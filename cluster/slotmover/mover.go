@@ -141,7 +141,7 @@ func (m *Mover) moveAll(ctx context.Context, shares map[string]sched.Share) erro
 	if err := r.RecordSlots(ctx, m.partition, shares); err != nil {
 		return err
 	}
-	for _, app := range r.Wished() { // an idle app may be split as well
+	for _, app := range r.PlacedApps() { // an idle app may be split as well
 		if _, ok := shares[app]; ok {
 			continue
 		}
@@ -169,15 +169,15 @@ func (m *Mover) moveAll(ctx context.Context, shares map[string]sched.Share) erro
 
 // moveApp moves the slots of one app. A slot that cannot move is tried again later.
 func (m *Mover) moveApp(ctx context.Context, app string, sh sched.Share) error {
-	wish, _ := m.router.View.WishOf(app)
+	desired, _ := m.router.View.DesiredOf(app)
 	settled := true
 	for slot := range uint8(job.Slots) {
 		to := ""
 		switch p := sh.Slots[slot]; {
 		case p.State == job.Leaving: // begun earlier, by this server or another one
 			to = p.Unit
-		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != m.partition:
-			to = wish.Units[slot]
+		case sh.Here[slot] && slot != job.ModuleSlot && len(desired.Units) == job.Slots && desired.Units[slot] != m.partition:
+			to = desired.Units[slot]
 		}
 		if to == "" || m.router.Partitions[to] == nil {
 			continue
@@ -305,7 +305,7 @@ func Take(ctx context.Context, r *cluster.View, services *router.Services, head 
 // that have slots of it, or should have some, and to the others that are named.
 func (m *Mover) CopyOut(ctx context.Context, app string, others ...string) error {
 	r := m.router.View
-	partitions := r.Wishing(app)
+	partitions := r.InvolvedPartitions(app)
 	for _, partition := range others {
 		if !slices.Contains(partitions, partition) {
 			partitions = append(partitions, partition)

@@ -175,7 +175,7 @@ func (c *Cluster) upkeep() {
 			cancel()
 			continue
 		}
-		if c.keeper(ctx) {
+		if c.maintains(ctx) {
 			old = c.clean(ctx, old)
 		}
 		cancel()
@@ -235,9 +235,9 @@ func (c *Cluster) measure(ctx context.Context) error {
 	return nil
 }
 
-// keeper reports whether this server maintains etcd. If etcd is full and refuses a new
+// maintains reports whether this server maintains etcd. If etcd is full and refuses a new
 // election, and no server is elected, every server maintains it, which is harmless.
-func (c *Cluster) keeper(ctx context.Context) bool {
+func (c *Cluster) maintains(ctx context.Context) bool {
 	key := c.cfg.Prefix + "keeper"
 	o, ok, err := c.owner(ctx, key)
 	if err != nil || ok && o.Server != c.cfg.Server {

@@ -149,24 +149,24 @@ func TestSpreadByHosts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	cfg := Config{LeastRate: math.Inf(1), MaxHosts: 100, Settle: 20 * time.Second, Merge: 10 * time.Minute}
 	for _, tc := range []struct {
-		hosts int
-		wish  []string
-		small time.Duration
-		want  int // number of partitions; 0: no decision
+		hosts   int
+		desired []string
+		small   time.Duration
+		want    int // number of partitions; 0: no decision
 	}{
 		{hosts: 100},
 		{hosts: 101, want: 2},
 		{hosts: 250, want: 3},
 		{hosts: 10_000, want: 3},
-		{hosts: 101, wish: []string{"u0", "u2"}},
-		{hosts: 201, wish: []string{"u0", "u2"}, want: 3},
-		{hosts: 40, wish: []string{"u0", "u2"}, small: 9 * time.Minute},
-		{hosts: 40, wish: []string{"u0", "u2"}, small: 10 * time.Minute, want: 1},
+		{hosts: 101, desired: []string{"u0", "u2"}},
+		{hosts: 201, desired: []string{"u0", "u2"}, want: 3},
+		{hosts: 40, desired: []string{"u0", "u2"}, small: 9 * time.Minute},
+		{hosts: 40, desired: []string{"u0", "u2"}, small: 10 * time.Minute, want: 1},
 	} {
 		a, partitions := hot(100), threeServers()
 		a.Hosts = tc.hosts
-		if tc.wish != nil {
-			a.Wish = Place(&a, tc.wish)
+		if tc.desired != nil {
+			a.Desired = Place(&a, tc.desired)
 		}
 		if tc.small > 0 {
 			a.Small = now.Add(-tc.small)
@@ -227,9 +227,9 @@ func TestHostsSimulation(t *testing.T) {
 			a.At[i] = a.Home
 		}
 		over := []string{a.Home}
-		if wish, ok := Spread(cfg, []App{a}, partitions, now)[a.Name]; ok {
-			a.Wish = wish
-			over = wished(&a)
+		if desired, ok := Spread(cfg, []App{a}, partitions, now)[a.Name]; ok {
+			a.Desired = desired
+			over = targetPartitions(&a)
 		}
 		if of > 100 && len(over) < min((of+99)/100, Slots) {
 			t.Fatalf("an app with %d hosts is in %d units", of, len(over))
@@ -237,7 +237,7 @@ func TestHostsSimulation(t *testing.T) {
 		var weights []float64
 		for _, u := range over {
 			slots := 0
-			for _, x := range a.Wish {
+			for _, x := range a.Desired {
 				if x == u {
 					slots++
 				}

@@ -16,13 +16,13 @@ type App struct {
 	At    [Slots]string  // partition of each slot
 	Rates [Slots]float64 // schedules a second
 	Hosts int            // hosts that serve the app by name
-	// Wish is the desired partition of each slot, nil if none was decided. ByHand means
+	// Desired is the desired partition of each slot, nil if none was decided. ByHand means
 	// that an operator decided it; such a placement stays.
-	Wish   []string
-	ByHand bool
-	Since  time.Time // time of the last change of Wish; zero: long ago
-	Hot    time.Time // time since when the app is hot in the sense of [Config.Hot]; zero: it is not
-	Small  time.Time // time since when the app is small; zero: it is not
+	Desired []string
+	ByHand  bool
+	Since   time.Time // time of the last change of Desired; zero: long ago
+	Hot     time.Time // time since when the app is hot in the sense of [Config.Hot]; zero: it is not
+	Small   time.Time // time since when the app is small; zero: it is not
 }
 
 // Rate returns the sum of the rates of the slots.
@@ -89,7 +89,7 @@ func Spread(cfg Config, apps []App, partitions []Partition, now time.Time) map[s
 		if a.ByHand || a.Home == "" || now.Sub(a.Since) < c.Settle {
 			continue
 		}
-		over := wished(a)
+		over := targetPartitions(a)
 		want := min(cfg.parts(a), len(partitions), servers)
 		if !a.Hot.IsZero() && now.Sub(a.Hot) >= c.Lasts {
 			want = max(want, servers)
@@ -122,10 +122,10 @@ func busiest(a *App, at []string) (most float64) {
 	return most
 }
 
-// wished returns the partitions of the desired or, without one, of the present placement,
+// targetPartitions returns the partitions of the desired or, without one, of the present placement,
 // each once.
-func wished(a *App) []string {
-	partitions := slices.Clone(a.Wish)
+func targetPartitions(a *App) []string {
+	partitions := slices.Clone(a.Desired)
 	if len(partitions) != Slots {
 		partitions = a.At[:]
 	}

@@ -58,15 +58,15 @@ func TestSpread(t *testing.T) {
 		{"a unit is free", func(_ *App, u *[]Partition) { (*u)[4].Owner = "" }, []string{"u0", "u1", "u2"}},
 		{"a person has decided", func(a *App, _ *[]Partition) { a.ByHand = true }, nil},
 		{"it was decided a moment ago", func(a *App, _ *[]Partition) { a.Since = now.Add(-5 * time.Second) }, nil},
-		{"it is spread already", func(a *App, _ *[]Partition) { a.Wish = Place(a, []string{"u0", "u2", "u4"}) }, nil},
-		{"it is spread over fewer", func(a *App, _ *[]Partition) { a.Wish = Place(a, []string{"u0", "u2"}) }, []string{"u0", "u2", "u4"}},
+		{"it is spread already", func(a *App, _ *[]Partition) { a.Desired = Place(a, []string{"u0", "u2", "u4"}) }, nil},
+		{"it is spread over fewer", func(a *App, _ *[]Partition) { a.Desired = Place(a, []string{"u0", "u2"}) }, []string{"u0", "u2", "u4"}},
 		{"it has been small for long", func(a *App, _ *[]Partition) {
 			*a = hot(1)
-			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-11*time.Minute)
+			a.Desired, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-11*time.Minute)
 		}, []string{"u0"}},
 		{"it has been small for a while", func(a *App, _ *[]Partition) {
 			*a = hot(1)
-			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-9*time.Minute)
+			a.Desired, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-9*time.Minute)
 		}, nil},
 		{"it is at home and small", func(a *App, _ *[]Partition) { *a = hot(1); a.Small = now.Add(-time.Hour) }, nil},
 	} {

@@ -412,11 +412,11 @@ func (i *instance) receive(line []byte) {
 	i.p.receive(i.child.PID(), slog.LevelInfo, strings.ToValidUTF8(string(line), "\uFFFD"))
 }
 
-// mark returns when this process has read all output that the program wrote before the
+// catchUp returns when this process has read all output that the program wrote before the
 // call.
-func (i *instance) mark() {
-	i.stdout.mark()
-	i.stderr.mark()
+func (i *instance) catchUp() {
+	i.stdout.catchUp()
+	i.stderr.catchUp()
 }
 
 // output is the pipe with the output of a program. This end always reads everything:
@@ -499,13 +499,13 @@ func checkHandshake(line string) error {
 	return nil
 }
 
-// markTimeout bounds the time that a result waits for the rest of its log. The wait takes
+// outputTimeout bounds the time that a result waits for the rest of its log. The wait takes
 // microseconds unless the machine is overloaded.
-const markTimeout = time.Second
+const outputTimeout = time.Second
 
-// mark returns when all earlier output in the pipe has been read. It writes a line of its
+// catchUp returns when all earlier output in the pipe has been read. It writes a line of its
 // own to the pipe and waits until that line is read.
-func (o *output) mark() {
+func (o *output) catchUp() {
 	o.mu.Lock()
 	o.marks++
 	mark := o.marks
@@ -513,7 +513,7 @@ func (o *output) mark() {
 		_, _ = o.w.Write(fmt.Appendf(nil, "\n%s%d\n", o.token, mark))
 	}
 	o.mu.Unlock()
-	late := time.NewTimer(markTimeout)
+	late := time.NewTimer(outputTimeout)
 	defer late.Stop()
 	for o.upTo.Load() < mark {
 		select {
@@ -537,10 +537,10 @@ func (o *output) ended() {
 }
 
 // drain returns when the output of a program that has ended was read. A process that has
-// left the group may hold the pipe open, so drain waits at most markTimeout.
+// left the group may hold the pipe open, so drain waits at most outputTimeout.
 func (o *output) drain() {
 	o.ended()
-	_ = o.r.SetReadDeadline(time.Now().Add(markTimeout))
+	_ = o.r.SetReadDeadline(time.Now().Add(outputTimeout))
 	<-o.done
 }
 

@@ -355,7 +355,7 @@ func (i *instance) run(ctx context.Context, t *runtime.Task, handler string, sin
 	asked := i.await(ctx, t, c, sink, &budget)
 	if i.limit == 1 {
 		if c.err == nil {
-			i.mark()
+			i.catchUp()
 		}
 		i.owner.Store(nil)
 		c.flush(sink, &budget)

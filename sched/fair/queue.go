@@ -116,20 +116,20 @@ func (q *Queue) Peek() *job.Run {
 }
 
 // Lane is a ring of the turns of jobs. The turn of a job with one run has that run
-// itself; only a job with more runs needs a jobLine. The zero value is empty.
+// itself; only a job with more runs needs a jobQueue. The zero value is empty.
 type Lane struct {
-	Usage Usage  // of the runs of the lane that were dispatched
-	turns []turn // a ring with n turns from head on; its length is a power of two
-	head  int
-	n     int
-	lines map[*job.Job]*jobLine
-	taken int // runs that have left the queue in the turn at the front
+	Usage  Usage  // of the runs of the lane that were dispatched
+	turns  []turn // a ring with n turns from head on; its length is a power of two
+	head   int
+	n      int
+	queues map[*job.Job]*jobQueue
+	taken  int // runs that have left the queue in the turn at the front
 }
 
 // turn is an entry of a lane: one run, or the queue of one job.
 type turn struct {
-	waiting          // the run, if line is nil
-	line    *jobLine // nil: there is only one run
+	waiting           // the run, if queue is nil
+	queue   *jobQueue // nil: there is only one run
 }
 
 type waiting struct {
@@ -137,38 +137,38 @@ type waiting struct {
 	armed bool // state of the run when it was pushed
 }
 
-// jobLine is the queue of the runs of one job in a lane, from head on.
-type jobLine struct {
+// jobQueue is the queue of the runs of one job in a lane, from head on.
+type jobQueue struct {
 	job  *job.Job
 	runs []waiting
 	head int
 }
 
-// isInLine is the bit of [job.Job.Mark] that is set while a lane may have a turn of the job.
-const isInLine = 1 << 7
+// hasTurn is the bit of [job.Job.Mark] that is set while a lane may have a turn of the job.
+const hasTurn = 1 << 7
 
 // Len returns the number of turns; 0: the lane is empty.
 func (ln *Lane) Len() int { return ln.n }
 
 func (ln *Lane) push(r *job.Run) {
 	w, j := waiting{r, r.State == job.Armed}, r.Owner()
-	if j.Mark&isInLine == 0 {
-		j.Mark |= isInLine
+	if j.Mark&hasTurn == 0 {
+		j.Mark |= hasTurn
 		ln.add(turn{waiting: w})
 		return
 	}
-	if line := ln.lines[j]; line != nil {
-		line.runs = append(line.runs, w)
+	if queue := ln.queues[j]; queue != nil {
+		queue.runs = append(queue.runs, w)
 		return
 	}
 	// The job may have a turn with its first run, here or in another lane. It gets a
 	// second turn for its further runs.
-	line := &jobLine{job: j, runs: []waiting{w}}
-	if ln.lines == nil {
-		ln.lines = map[*job.Job]*jobLine{}
+	queue := &jobQueue{job: j, runs: []waiting{w}}
+	if ln.queues == nil {
+		ln.queues = map[*job.Job]*jobQueue{}
 	}
-	ln.lines[j] = line
-	ln.add(turn{line: line})
+	ln.queues[j] = queue
+	ln.add(turn{queue: queue})
 }
 
 func (ln *Lane) add(t turn) {
@@ -199,36 +199,36 @@ func (ln *Lane) Peek() *job.Run {
 	if ln.n == 0 {
 		return nil
 	}
-	if t := &ln.turns[ln.head]; t.line == nil {
+	if t := &ln.turns[ln.head]; t.queue == nil {
 		return t.run
 	} else {
-		return t.line.runs[t.line.head].run
+		return t.queue.runs[t.queue.head].run
 	}
 }
 
 // pop removes and returns the next run. After turn runs of a job, the job goes to the end
 // of the ring.
 func (ln *Lane) pop(turn int) waiting {
-	line := ln.turns[ln.head].line
-	if line == nil {
+	queue := ln.turns[ln.head].queue
+	if queue == nil {
 		t := ln.pass()
-		if ln.lines[t.run.Owner()] == nil {
-			t.run.Owner().Mark &^= isInLine
+		if ln.queues[t.run.Owner()] == nil {
+			t.run.Owner().Mark &^= hasTurn
 		}
 		return t.waiting
 	}
-	w := line.runs[line.head]
-	line.runs[line.head] = waiting{}
-	if line.head++; line.head > 1024 && line.head > len(line.runs)/2 {
-		n := copy(line.runs, line.runs[line.head:])
-		clear(line.runs[n:])
-		line.runs, line.head = line.runs[:n], 0
+	w := queue.runs[queue.head]
+	queue.runs[queue.head] = waiting{}
+	if queue.head++; queue.head > 1024 && queue.head > len(queue.runs)/2 {
+		n := copy(queue.runs, queue.runs[queue.head:])
+		clear(queue.runs[n:])
+		queue.runs, queue.head = queue.runs[:n], 0
 	}
 	switch ln.taken++; {
-	case line.head == len(line.runs):
+	case queue.head == len(queue.runs):
 		ln.pass()
-		delete(ln.lines, line.job)
-		line.job.Mark &^= isInLine
+		delete(ln.queues, queue.job)
+		queue.job.Mark &^= hasTurn
 	case ln.taken >= turn:
 		ln.add(ln.pass())
 	}
@@ -242,12 +242,12 @@ func (ln *Lane) Prefetch(n int) {
 	i := 0
 	for k := 0; k < ln.n && i < n; k++ {
 		t := &ln.turns[(ln.head+k)&(len(ln.turns)-1)]
-		if t.line == nil {
+		if t.queue == nil {
 			near[i] = t.run
 			i++
 			continue
 		}
-		for _, w := range t.line.runs[t.line.head:min(t.line.head+min(n-i, TurnOf[QuickLane]), len(t.line.runs))] {
+		for _, w := range t.queue.runs[t.queue.head:min(t.queue.head+min(n-i, TurnOf[QuickLane]), len(t.queue.runs))] {
 			near[i] = w.run
 			i++
 		}

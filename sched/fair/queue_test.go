@@ -85,7 +85,7 @@ func TestLaneTurns(t *testing.T) {
 		if len(order) != 44 || few == 0 {
 			t.Errorf("the order is %v", order)
 		}
-		if len(ln.lines) != 0 || slots["many"].Jobs.Get("many").Mark != 0 || slots["few"].Jobs.Get("few").Mark != 0 {
+		if len(ln.queues) != 0 || slots["many"].Jobs.Get("many").Mark != 0 || slots["few"].Jobs.Get("few").Mark != 0 {
 			t.Error("an empty lane remembers jobs")
 		}
 		clear(slots)
@@ -105,8 +105,8 @@ func TestLaneOfAJobThatNeverEnds(t *testing.T) {
 			ln.pop(1)
 		}
 	}
-	line := ln.lines[slot.Jobs.Get("j")]
-	if line == nil || cap(line.runs) > 8192 {
-		t.Errorf("100 runs in line take room for %d", cap(line.runs))
+	queue := ln.queues[slot.Jobs.Get("j")]
+	if queue == nil || cap(queue.runs) > 8192 {
+		t.Errorf("100 waiting runs take room for %d", cap(queue.runs))
 	}
 }
