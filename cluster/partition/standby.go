@@ -49,10 +49,10 @@ func (r *Replica) Follow(ctx context.Context) (life.Event, error) {
 
 // standbyMemory is what a standby remembers between two steps.
 type standbyMemory struct {
-	progress standbyState
-	saidAt   time.Time // of the last report of its position
-	owner    string    // that was logged last
-	ready    uint64    // the epoch for which this server reported that it is ready
+	progress   standbyState
+	reportedAt time.Time // of the last report of its position
+	owner      string    // that was logged last
+	ready      uint64    // the epoch for which this server reported that it is ready
 }
 
 // followOnce catches up with the owner and reports the progress.
@@ -66,12 +66,12 @@ func (r *Replica) followOnce(ctx context.Context, s life.Standing, owner etcd.Ow
 			r.log.Info("this server is a standby", "partition", r.name, "owner", owner.Server, "address", owner.Address)
 		}
 	}
-	now, err := r.catchUp(ctx, owner, f.progress, time.Since(f.saidAt) >= checkpointEvery)
+	now, err := r.catchUp(ctx, owner, f.progress, time.Since(f.reportedAt) >= checkpointEvery)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	if f.progress = now; now.said {
-		f.saidAt = time.Now()
+	if f.progress = now; now.reported {
+		f.reportedAt = time.Now()
 	}
 	if life.ReportsReady(s, r.conf.ID, now.whole, f.ready) {
 		if err := r.view.Etcd.Note(ctx, r.view.Group, cluster.RowReady+r.name+"/"+r.conf.ID, strconv.FormatUint(s.Epoch, 10), true); err != nil {
@@ -122,11 +122,11 @@ func (r *Replica) untilChange(ctx context.Context, changed <-chan struct{}, tick
 
 // standbyState is the progress of a standby.
 type standbyState struct {
-	applied uint64
-	missing []string // digests of modules without code
-	looked  bool     // missing is known
-	whole   bool     // it has all records that the journal had when it looked
-	said    bool     // its position is in etcd
+	applied  uint64
+	missing  []string // digests of modules without code
+	looked   bool     // missing is known
+	whole    bool     // it has all records that the journal had when it looked
+	reported bool     // its position is in etcd
 }
 
 func (r *Replica) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
@@ -163,7 +163,7 @@ func (r *Replica) catchUp(ctx context.Context, owner etcd.Owner, was standbyStat
 		if err := c.Checkpoint(ctx, r.name, is.applied+1); err != nil {
 			r.log.Warn("a standby could not say where it is", "error", err)
 		} else {
-			is.said = true
+			is.reported = true
 		}
 	}
 	return is, ctx.Err()

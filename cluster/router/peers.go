@@ -30,6 +30,8 @@ type Peers struct {
 
 // State calls fetch with a connection to a server, with the token of servers or, if the
 // server is of an older version and does not know that, with the token of all processes.
+// The connection is not shared: a shared one to a server that is lost could delay a
+// standby by as long as it takes to notice the loss, about 30 s.
 func (p *Peers) State(address string, fetch func(apiv1.BackupsClient) error) (err error) {
 	for _, token := range []string{p.Key, p.Token} {
 		conn, derr := transport.Dial(address, token, p.CACert)
