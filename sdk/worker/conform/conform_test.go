@@ -331,12 +331,15 @@ func lowerEpoch(t *testing.T, p *program) {
 	p.result("higher")
 	p.send(p.task("then", "nap", "1")) // the former epoch is now too low
 	p.await("room for every slot: a task that is refused uses no room", func() bool { return p.session != nil && p.session.credits >= slots })
-	if names := running(p.cut()); len(names) != 0 {
-		t.Errorf("it holds %q", names)
-	}
+	// The stream may end before the acknowledgement of another result reaches the program,
+	// which then holds that result: only the refused tasks must not be there.
+	held := running(p.cut())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range []string{"stale", "then"} {
+		if slices.Contains(held, name) {
+			t.Errorf("a task of a lower epoch is held: %q", held)
+		}
 		if r := p.results[name]; r != nil {
 			t.Errorf("a task of a lower epoch has a result: %v", r)
 		}
