@@ -23,7 +23,7 @@ func TestTemplates(t *testing.T) {
 		t.Run(k.language, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && slices.Contains([]string{script.Python, script.JavaScript, "go"}, k.language) {
-				t.Skip("what is of some megabytes takes long to compile, under the race detector minutes")
+				t.Skip("compiles a module of several megabytes, which takes minutes under the race detector")
 			}
 			dir := filepath.Join(t.TempDir(), "hello")
 			if _, _, err := execute(t, "new", "hello", "--lang", k.language, "--dir", dir); err != nil {
