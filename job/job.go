@@ -145,6 +145,16 @@ func (j *Job) Nodes() []string { return j.kind.shape.Nodes }
 // Labels returns the labels of the definition. The caller does not modify them.
 func (j *Job) Labels() map[string]string { return j.kind.shape.Labels }
 
+// HasLabels reports whether labels has all entries of wanted.
+func HasLabels(labels, wanted map[string]string) bool {
+	for k, v := range wanted {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
 // Misfire returns the misfire policy of the job.
 func (j *Job) Misfire() schedule.Misfire { return j.kind.shape.Misfire }
 

@@ -87,7 +87,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
 	row.PlannedMs, row.AcceptedMs, row.StartedMs, row.FinishedMs, row.RetryMs = r.PlannedMs, r.AcceptedMs, r.StartedMs, r.FinishedMs, r.RetryMs
 	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
-	row.Module, row.Handler, row.Digest = r.shape.Handler.GetModule(), r.HandlerName(), r.shape.Digest
+	row.Module, row.Handler, row.Digest, row.Labels = r.shape.Handler.GetModule(), r.HandlerName(), r.shape.Digest, r.shape.Labels
 	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
 	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
 	for i := range r.Attempts {
@@ -242,7 +242,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, JobRevision: row.JobRevision,
-		Covers: row.Covers,
+		Covers: row.Covers, Labels: row.Labels,
 	}
 	if len(row.Cause) > 0 {
 		m.Cause = runID(row.Cause).String()

@@ -2,6 +2,8 @@ package job
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -190,7 +192,8 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) { return r.AppendOwn(r.AppendS
 func (r *Run) Shares(o *Run) bool {
 	return r.App == o.App && r.State == o.State && r.Trigger == o.Trigger && r.MaxAttempts() == o.MaxAttempts() &&
 		r.Host == o.Host && r.Session == o.Session && r.HandlerName() == o.HandlerName() &&
-		(r.shape == o.shape || r.shape.Digest == o.shape.Digest && r.shape.Handler.GetModule() == o.shape.Handler.GetModule())
+		(r.shape == o.shape || r.shape.Digest == o.shape.Digest && r.shape.Handler.GetModule() == o.shape.Handler.GetModule() &&
+			maps.Equal(r.shape.Labels, o.shape.Labels))
 }
 
 // AppendShared appends the fields of a row that many runs have in common. They are most
@@ -206,7 +209,21 @@ func (r *Run) AppendShared(b []byte) []byte {
 	b = wire.Text(b, fields.RunRowSession, r.Session)
 	b = wire.Text(b, fields.RunRowModule, r.shape.Handler.GetModule())
 	b = wire.Text(b, fields.RunRowHandler, r.HandlerName())
-	return wire.Text(b, fields.RunRowDigest, r.shape.Digest)
+	b = wire.Text(b, fields.RunRowDigest, r.shape.Digest)
+	if len(r.shape.Labels) > 0 { // without the check, runs without labels would pay for a sort
+		b = appendLabels(b, fields.RunRowLabels, r.shape.Labels)
+	}
+	return b
+}
+
+// appendLabels appends a map field, in the order of its keys.
+func appendLabels(b []byte, n protowire.Number, labels map[string]string) []byte {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		b = nested(b, n, func(b []byte) []byte {
+			return wire.Text(wire.Text(b, 1, key), 2, labels[key])
+		})
+	}
+	return b
 }
 
 // AppendOwn appends the fields of a row that AppendShared does not append.

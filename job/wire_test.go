@@ -173,6 +173,7 @@ func TestRunsShare(t *testing.T) {
 		func(d *apiv1.Job) { d.Handler.Name += "x" },
 		func(d *apiv1.Job) { d.Retry = &apiv1.Retry{Max: 7} },
 		func(d *apiv1.Job) { d.Priority++ },
+		func(d *apiv1.Job) { d.Labels["another"] = "label" },
 	} {
 		changed, d := proto.CloneOf(row), proto.CloneOf(d)
 		change(d)

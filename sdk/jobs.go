@@ -170,9 +170,10 @@ func (c *Client) Job(ctx context.Context, app, name string) (*Job, error) {
 
 // JobQuery selects jobs.
 type JobQuery struct {
-	App    string // default [DefaultApp]
-	Prefix string // prefix of the name
-	Limit  int    // default: all
+	App    string            // default [DefaultApp]
+	Prefix string            // prefix of the name
+	Limit  int               // default: all
+	Labels map[string]string // the job has all of these
 
 	// NoInput omits the inputs of the jobs, which may be large. Do not apply a job that
 	// was read without its input. Default: with inputs.
@@ -184,7 +185,7 @@ type JobQuery struct {
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Job, string, error) {
 		r, err := c.jobs.ListJobs(ctx, &apiv1.ListJobsRequest{
-			App: appOf(q.App), Prefix: q.Prefix, PageSize: size, PageToken: token, WithInput: !q.NoInput,
+			App: appOf(q.App), Prefix: q.Prefix, Labels: q.Labels, PageSize: size, PageToken: token, WithInput: !q.NoInput,
 		})
 		return r.GetJobs(), r.GetNextPageToken(), c.callError(ctx, "list jobs", err)
 	})
@@ -297,11 +298,22 @@ type Bulk struct {
 	Progress func(Bulked)
 }
 
-// Bulked is the result of a [Bulk].
+// Bulked is the result of a [Bulk] or a [RunBulk].
 type Bulked struct {
-	Matched  int64    // number of selected jobs
-	Changed  int64    // number of jobs on which the action succeeded
+	Matched  int64    // number of selected jobs or runs
+	Changed  int64    // number of those on which the action succeeded
 	Failures []string // "name: reason", at most 100 of each call
+}
+
+func (b *Bulked) add(r interface {
+	GetMatched() int32
+	GetChanged() int32
+	GetFailures() []string
+},
+) {
+	b.Matched += int64(r.GetMatched())
+	b.Changed += int64(r.GetChanged())
+	b.Failures = append(b.Failures, r.GetFailures()...)
 }
 
 // bulkNames is the maximum number of names in one call.
@@ -323,9 +335,7 @@ func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 			if err != nil {
 				return done, c.callError(ctx, b.Action+" jobs", err)
 			}
-			done.Matched += int64(r.GetMatched())
-			done.Changed += int64(r.GetChanged())
-			done.Failures = append(done.Failures, r.GetFailures()...)
+			done.add(r)
 			if b.Progress != nil {
 				b.Progress(done)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -27,6 +28,12 @@ type RunQuery struct {
 	State string // one state, or "live", or "unsuccessful"; default: all
 	Host  string // default: on all hosts
 	Limit int    // default: all
+
+	Triggers []string          // any of these: schedule, manual, retry and so on; default: any trigger
+	Labels   map[string]string // the job had all of these when the run was accepted
+	// Since and Until select ended runs by their end: Since is included, Until is not. A
+	// live run has not ended: it is selected unless Until has passed. Default: no bound.
+	Since, Until time.Time
 
 	// Parent is a run with parts or nodes: only the runs that do its work, in their
 	// order. Default: no such filter.
@@ -46,6 +53,7 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Run, string, error) {
 		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
 			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, Parent: q.Parent, PageSize: size, PageToken: token,
+			Triggers: q.Triggers, Labels: q.Labels, Since: timestampOf(q.Since), Until: timestampOf(q.Until),
 		})
 		if n := r.GetUnreadableBlocks(); n > 0 && q.Unreadable != nil {
 			q.Unreadable(int(n))
@@ -68,6 +76,64 @@ func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
 func (c *Client) RetryRun(ctx context.Context, app, id string) (*Run, error) {
 	run, err := c.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: appOf(app), Id: id})
 	return run, c.callError(ctx, "retry run "+id, err)
+}
+
+// Actions of a [RunBulk]. The texts are part of the API.
+const (
+	BulkCancel = "cancel" // live runs
+	BulkRetry  = "retry"  // ended runs
+)
+
+// RunBulk describes one action on many runs. It selects the runs that match all of the
+// fields that are set. Parts and the runs of nodes are left to their parents.
+type RunBulk struct {
+	App      string // default [DefaultApp]
+	Action   string // one of the actions above
+	Job      string
+	State    string // default: live to cancel, unsuccessful to retry
+	Host     string
+	Triggers []string          // any of these
+	Labels   map[string]string // all of these
+	Since    time.Time         // as in [RunQuery]
+	Until    time.Time
+	All      bool // required when only State is set, or nothing
+	DryRun   bool // only count
+
+	// Progress is called after each call to the server. Default: none.
+	Progress func(Bulked)
+}
+
+// BulkRuns applies one action to many runs. Runs that refuse the action are in
+// [Bulked.Failures], not in the error. With an error BulkRuns also returns the results of
+// the runs before it. Repeating a BulkRuns is harmless: within ten minutes a run gets one
+// retry from it.
+func (c *Client) BulkRuns(ctx context.Context, b RunBulk) (Bulked, error) {
+	var done Bulked
+	request := &apiv1.BulkRunsRequest{
+		App: appOf(b.App), Action: b.Action, Job: b.Job, State: b.State, Host: b.Host, Triggers: b.Triggers, Labels: b.Labels,
+		Since: timestampOf(b.Since), Until: timestampOf(b.Until), All: b.All, DryRun: b.DryRun,
+	}
+	for {
+		r, err := c.runs.BulkRuns(ctx, request)
+		if err != nil {
+			return done, c.callError(ctx, b.Action+" runs", err)
+		}
+		done.add(r)
+		if b.Progress != nil {
+			b.Progress(done)
+		}
+		if request.PageToken = r.GetNextPageToken(); request.PageToken == "" {
+			return done, nil
+		}
+	}
+}
+
+// timestampOf returns a time for a request; the zero time is no time.
+func timestampOf(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
 }
 
 // ExplainRun returns the reason for the current state of a run. While the run waits for a

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -529,7 +530,10 @@ type RunQuery struct {
 	// cursor is valid in one store only; stores written from one journal have the same
 	// order of runs.
 	After [16]byte
-	Limit int // rows on a page: default 50, at most 1000
+	// Since and Until leave out blocks whose runs all ended before Since or after Until,
+	// in Unix ms; 0: no bound. The page may still have runs of other times.
+	Since, Until int64
+	Limit        int // rows on a page: default 50, at most 1000
 	// Damaged, which may be nil, is called for each block that cannot be read and may
 	// have rows of the page. The page omits those rows.
 	Damaged func(error)
@@ -578,9 +582,13 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 	}
 	wanted := q.match()
 	read := 0
-	for b, err := range s.history.Find(q.keys(), from.before()) {
+	since, until := cmp.Or(q.Since, math.MinInt64), cmp.Or(q.Until, math.MaxInt64)
+	for b, err := range s.history.FindBetween(q.keys(), from.before(), since, until) {
 		if read++; read > pageBlocks && err == nil {
 			return values, cursor{b.Pos, math.MaxUint32}.String(), nil
+		}
+		if err == nil && (b.Max < since || b.Min > until) {
+			continue
 		}
 		runs, err := readRuns(b, err)
 		if isDamage(err) {

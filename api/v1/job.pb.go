@@ -1575,14 +1575,15 @@ type Run struct {
 	Part            int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // number of the part, from 0
 	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // number of parts, of a part and of a parent
 	PartsSucceeded  int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
-	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"` // ended in any other state
-	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this run retries or follows, or whose node it is
-	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // with the run of a workflow as cause: the node that this run is
-	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
-	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
-	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                 // name@alias, as in the job; module has the version that it pointed at
-	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                              // the run belongs to the share of a version on trial
+	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"`                                             // ended in any other state
+	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                                                             // the run that this run retries or follows, or whose node it is
+	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                                                               // with the run of a workflow as cause: the node that this run is
+	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                                                             // of a run of a workflow
+	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                                                                           // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                                                               // of a part of a run that maps: root, part or reduce
+	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                                                             // name@alias, as in the job; module has the version that it pointed at
+	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                                                                          // the run belongs to the share of a version on trial
+	Labels          map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1902,6 +1903,13 @@ func (x *Run) GetCanary() bool {
 		return x.Canary
 	}
 	return false
+}
+
+func (x *Run) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // Attempt is one try of a run on one host.
@@ -2398,7 +2406,8 @@ type ListJobsRequest struct {
 	Prefix    string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the name
 	// with_input includes input and input_bytes. Without them, a listed job that is applied
 	// again loses its input.
-	WithInput     bool `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
+	WithInput     bool              `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // jobs that have all of these
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2466,6 +2475,13 @@ func (x *ListJobsRequest) GetWithInput() bool {
 		return x.WithInput
 	}
 	return false
+}
+
+func (x *ListJobsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 type ListJobsResponse struct {
@@ -3631,9 +3647,14 @@ type ListRunsRequest struct {
 	PageSize  int32                  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
 	PageToken string                 `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// parent selects the parts of this run, or the runs of its nodes, by number or
-	// position; of a map those that were made so far. A page may have fewer runs than
-	// page_size, even none, and still have a next page.
-	Parent        string `protobuf:"bytes,7,opt,name=parent,proto3" json:"parent,omitempty"`
+	// position; of a map those that were made so far.
+	Parent   string            `protobuf:"bytes,7,opt,name=parent,proto3" json:"parent,omitempty"`
+	Triggers []string          `protobuf:"bytes,8,rep,name=triggers,proto3" json:"triggers,omitempty"`                                                                       // runs with one of these triggers; none: any
+	Labels   map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // runs whose job had all of these labels when they were accepted
+	// since and until select ended runs by their end, since included, until excluded. A
+	// live run has not ended: it is listed unless until has passed.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3715,6 +3736,34 @@ func (x *ListRunsRequest) GetParent() string {
 		return x.Parent
 	}
 	return ""
+}
+
+func (x *ListRunsRequest) GetTriggers() []string {
+	if x != nil {
+		return x.Triggers
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 type ListRunsResponse struct {
@@ -3884,6 +3933,207 @@ func (x *RetryRunRequest) GetId() string {
 	return ""
 }
 
+// BulkRunsRequest selects runs as ListRunsRequest does.
+type BulkRunsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"` // cancel: live runs; retry: ended runs
+	Job           string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // "": live for cancel, unsuccessful for retry
+	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	Triggers      []string               `protobuf:"bytes,6,rep,name=triggers,proto3" json:"triggers,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`
+	All           bool                   `protobuf:"varint,10,opt,name=all,proto3" json:"all,omitempty"` // required when no other condition is given; state does not count
+	DryRun        bool                   `protobuf:"varint,11,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	PageToken     string                 `protobuf:"bytes,12,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous call
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BulkRunsRequest) Reset() {
+	*x = BulkRunsRequest{}
+	mi := &file_v1_job_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BulkRunsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BulkRunsRequest) ProtoMessage() {}
+
+func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
+func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *BulkRunsRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *BulkRunsRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *BulkRunsRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *BulkRunsRequest) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *BulkRunsRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *BulkRunsRequest) GetTriggers() []string {
+	if x != nil {
+		return x.Triggers
+	}
+	return nil
+}
+
+func (x *BulkRunsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *BulkRunsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *BulkRunsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *BulkRunsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *BulkRunsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *BulkRunsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type BulkRunsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Matched       int32                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
+	Changed       int32                  `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	Failures      []string               `protobuf:"bytes,3,rep,name=failures,proto3" json:"failures,omitempty"`                                  // "id: reason", at most 100
+	NextPageToken string                 `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": all runs were handled
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BulkRunsResponse) Reset() {
+	*x = BulkRunsResponse{}
+	mi := &file_v1_job_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BulkRunsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BulkRunsResponse) ProtoMessage() {}
+
+func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
+func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *BulkRunsResponse) GetMatched() int32 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *BulkRunsResponse) GetChanged() int32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *BulkRunsResponse) GetFailures() []string {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *BulkRunsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type ExplainRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -3894,7 +4144,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4156,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4169,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -3947,7 +4197,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3959,7 +4209,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3972,7 +4222,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4008,7 +4258,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4270,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4283,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4074,7 +4324,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4336,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4349,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4128,7 +4378,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4390,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4403,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4333,8 +4583,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x9b\n" +
-	"\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x8d\v\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -4382,7 +4631,11 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06fanout\x182 \x01(\tR\x06fanout\x12\x12\n" +
 	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
 	"\x05alias\x18< \x01(\tR\x05alias\x12\x16\n" +
-	"\x06canary\x18= \x01(\bR\x06canary\"\xb2\x02\n" +
+	"\x06canary\x18= \x01(\bR\x06canary\x125\n" +
+	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +
@@ -4419,7 +4672,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x96\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x94\x02\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -4427,7 +4680,11 @@ const file_v1_job_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x1d\n" +
 	"\n" +
-	"with_input\x18\x05 \x01(\bR\twithInput\"a\n" +
+	"with_input\x18\x05 \x01(\bR\twithInput\x12A\n" +
+	"\x06labels\x18\x06 \x03(\v2).wheelwork.v1.ListJobsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +
 	"\x10ListJobsResponse\x12%\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n" +
@@ -4512,7 +4769,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xb3\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb1\x03\n" +
 	"\x0fListRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -4521,7 +4778,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x16\n" +
-	"\x06parent\x18\a \x01(\tR\x06parent\"\x8e\x01\n" +
+	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1a\n" +
+	"\btriggers\x18\b \x03(\tR\btriggers\x12A\n" +
+	"\x06labels\x18\t \x03(\v2).wheelwork.v1.ListRunsRequest.LabelsEntryR\x06labels\x120\n" +
+	"\x05since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
 	"\x10ListRunsResponse\x12%\n" +
 	"\x04runs\x18\x01 \x03(\v2\x11.wheelwork.v1.RunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
@@ -4531,7 +4796,30 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"3\n" +
 	"\x0fRetryRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"5\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xbf\x03\n" +
+	"\x0fBulkRunsRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x1a\n" +
+	"\btriggers\x18\x06 \x03(\tR\btriggers\x12A\n" +
+	"\x06labels\x18\a \x03(\v2).wheelwork.v1.BulkRunsRequest.LabelsEntryR\x06labels\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x10\n" +
+	"\x03all\x18\n" +
+	" \x01(\bR\x03all\x12\x17\n" +
+	"\adry_run\x18\v \x01(\bR\x06dryRun\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\f \x01(\tR\tpageToken\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
+	"\x10BulkRunsResponse\x12\x18\n" +
+	"\amatched\x18\x01 \x01(\x05R\amatched\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\x05R\achanged\x12\x1a\n" +
+	"\bfailures\x18\x03 \x03(\tR\bfailures\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"5\n" +
 	"\x11ExplainRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"m\n" +
@@ -4572,12 +4860,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"C\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x96\x01\n" +
 	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa1\x01\n" +
 	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"D\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xb8\a\n" +
+	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xcc\b\n" +
 	"\x04Runs\x12v\n" +
 	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"<\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12\x86\x01\n" +
 	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\";\xaa\xbb\x18\truns.read\xb0\xbb\x18\a\xb8\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12\x86\x01\n" +
 	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12\x83\x01\n" +
-	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x95\x01\n" +
+	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x91\x01\n" +
+	"\bBulkRuns\x12\x1d.wheelwork.v1.BulkRunsRequest\x1a\x1e.wheelwork.v1.BulkRunsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/runs:bulk\x12\x95\x01\n" +
 	"\n" +
 	"ExplainRun\x12\x1f.wheelwork.v1.ExplainRunRequest\x1a .wheelwork.v1.ExplainRunResponse\"D\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02&\x12$/api/v1/apps/{app}/runs/{id}:explain\x12\x82\x01\n" +
 	"\bWatchRun\x12\x1d.wheelwork.v1.WatchRunRequest\x1a\x11.wheelwork.v1.Run\"B\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/runs/{id}:watch0\x01\x12\x82\x01\n" +
@@ -4595,7 +4884,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -4645,113 +4934,129 @@ var file_v1_job_proto_goTypes = []any{
 	(*ListRunsResponse)(nil),       // 45: wheelwork.v1.ListRunsResponse
 	(*CancelRunRequest)(nil),       // 46: wheelwork.v1.CancelRunRequest
 	(*RetryRunRequest)(nil),        // 47: wheelwork.v1.RetryRunRequest
-	(*ExplainRunRequest)(nil),      // 48: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 49: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 50: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 51: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 52: wheelwork.v1.ReadLogRequest
-	nil,                            // 53: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 54: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 55: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 57: wheelwork.v1.HTTPCall
+	(*BulkRunsRequest)(nil),        // 48: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 49: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 50: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 51: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 52: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 53: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 54: wheelwork.v1.ReadLogRequest
+	nil,                            // 55: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 56: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 57: wheelwork.v1.Run.LabelsEntry
+	nil,                            // 58: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 59: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 60: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 61: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 63: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	53, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	55, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	56, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	56, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	56, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	62, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	62, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	62, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	54, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	57, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	56, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	63, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	56, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	56, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	56, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	56, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	56, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	56, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	56, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	62, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	62, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	62, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	62, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	62, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	62, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	62, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	56, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	62, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	56, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	56, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	56, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	56, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 35: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 36: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	0,  // 37: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	56, // 38: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	56, // 39: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	56, // 40: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	56, // 41: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	55, // 42: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	56, // 43: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	36, // 44: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	36, // 45: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	16, // 46: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	50, // 47: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	20, // 48: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	23, // 49: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	24, // 50: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	26, // 51: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	28, // 52: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	29, // 53: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	30, // 54: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	31, // 55: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	32, // 56: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	34, // 57: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	37, // 58: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	38, // 59: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	39, // 60: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	41, // 61: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	43, // 62: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	44, // 63: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	46, // 64: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	47, // 65: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	48, // 66: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	51, // 67: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	52, // 68: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	22, // 69: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 70: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	25, // 71: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	27, // 72: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 73: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 74: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 75: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 76: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	33, // 77: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	35, // 78: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	36, // 79: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	36, // 80: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	40, // 81: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	42, // 82: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 83: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	45, // 84: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 85: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 86: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	49, // 87: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 88: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 89: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	69, // [69:90] is the sub-list for method output_type
-	48, // [48:69] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	57, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	62, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	62, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	62, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	62, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 37: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	58, // 38: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 39: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	62, // 40: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	62, // 41: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	62, // 42: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	62, // 43: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	59, // 44: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	62, // 45: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 46: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	36, // 47: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	60, // 48: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	62, // 49: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	62, // 50: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	16, // 51: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	61, // 52: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	62, // 53: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	62, // 54: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	52, // 55: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	20, // 56: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	23, // 57: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	24, // 58: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	26, // 59: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	28, // 60: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	29, // 61: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	30, // 62: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	31, // 63: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	32, // 64: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	34, // 65: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	37, // 66: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	38, // 67: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	39, // 68: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	41, // 69: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	43, // 70: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	44, // 71: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	46, // 72: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	47, // 73: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	48, // 74: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	50, // 75: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	53, // 76: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	54, // 77: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	22, // 78: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 79: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	25, // 80: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	27, // 81: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 82: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 83: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 84: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 85: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	33, // 86: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	35, // 87: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	36, // 88: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	36, // 89: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	40, // 90: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	42, // 91: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 92: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	45, // 93: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 94: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 95: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	49, // 96: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	51, // 97: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 98: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 99: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	78, // [78:100] is the sub-list for method output_type
+	56, // [56:78] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -4769,7 +5074,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -41,7 +41,8 @@ type JobsClient interface {
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
-	// earlier at 3 MiB.
+	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
+	// next page.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
 	// other jobs depend on the job or have it as a node, the call fails with
@@ -179,7 +180,8 @@ type JobsServer interface {
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
-	// earlier at 3 MiB.
+	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
+	// next page.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
 	// other jobs depend on the job or have it as a node, the call fails with
@@ -721,6 +723,7 @@ const (
 	Runs_ListRuns_FullMethodName   = "/wheelwork.v1.Runs/ListRuns"
 	Runs_CancelRun_FullMethodName  = "/wheelwork.v1.Runs/CancelRun"
 	Runs_RetryRun_FullMethodName   = "/wheelwork.v1.Runs/RetryRun"
+	Runs_BulkRuns_FullMethodName   = "/wheelwork.v1.Runs/BulkRuns"
 	Runs_ExplainRun_FullMethodName = "/wheelwork.v1.Runs/ExplainRun"
 	Runs_WatchRun_FullMethodName   = "/wheelwork.v1.Runs/WatchRun"
 	Runs_ReadLog_FullMethodName    = "/wheelwork.v1.Runs/ReadLog"
@@ -734,7 +737,8 @@ const (
 type RunsClient interface {
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
-	// end, newest first.
+	// end, newest first. A page may have fewer runs than page_size, even none, and still
+	// have a next page.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
 	// one becomes stopped when the host has confirmed.
@@ -743,6 +747,9 @@ type RunsClient interface {
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error)
+	// BulkRuns cancels or retries the runs that match all conditions. It leaves parts and
+	// the runs of nodes to their parents.
+	BulkRuns(ctx context.Context, in *BulkRunsRequest, opts ...grpc.CallOption) (*BulkRunsResponse, error)
 	// ExplainRun explains the state of a run: for each host, why it may or may not take the
 	// run.
 	ExplainRun(ctx context.Context, in *ExplainRunRequest, opts ...grpc.CallOption) (*ExplainRunResponse, error)
@@ -795,6 +802,16 @@ func (c *runsClient) RetryRun(ctx context.Context, in *RetryRunRequest, opts ...
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Run)
 	err := c.cc.Invoke(ctx, Runs_RetryRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runsClient) BulkRuns(ctx context.Context, in *BulkRunsRequest, opts ...grpc.CallOption) (*BulkRunsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BulkRunsResponse)
+	err := c.cc.Invoke(ctx, Runs_BulkRuns_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -857,7 +874,8 @@ type Runs_ReadLogClient = grpc.ServerStreamingClient[LogLine]
 type RunsServer interface {
 	GetRun(context.Context, *GetRunRequest) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
-	// end, newest first.
+	// end, newest first. A page may have fewer runs than page_size, even none, and still
+	// have a next page.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
 	// one becomes stopped when the host has confirmed.
@@ -866,6 +884,9 @@ type RunsServer interface {
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(context.Context, *RetryRunRequest) (*Run, error)
+	// BulkRuns cancels or retries the runs that match all conditions. It leaves parts and
+	// the runs of nodes to their parents.
+	BulkRuns(context.Context, *BulkRunsRequest) (*BulkRunsResponse, error)
 	// ExplainRun explains the state of a run: for each host, why it may or may not take the
 	// run.
 	ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error)
@@ -895,6 +916,9 @@ func (UnimplementedRunsServer) CancelRun(context.Context, *CancelRunRequest) (*R
 }
 func (UnimplementedRunsServer) RetryRun(context.Context, *RetryRunRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryRun not implemented")
+}
+func (UnimplementedRunsServer) BulkRuns(context.Context, *BulkRunsRequest) (*BulkRunsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BulkRuns not implemented")
 }
 func (UnimplementedRunsServer) ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExplainRun not implemented")
@@ -998,6 +1022,24 @@ func _Runs_RetryRun_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Runs_BulkRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BulkRunsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunsServer).BulkRuns(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Runs_BulkRuns_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunsServer).BulkRuns(ctx, req.(*BulkRunsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Runs_ExplainRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRunRequest)
 	if err := dec(in); err != nil {
@@ -1060,6 +1102,10 @@ var Runs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetryRun",
 			Handler:    _Runs_RetryRun_Handler,
+		},
+		{
+			MethodName: "BulkRuns",
+			Handler:    _Runs_BulkRuns_Handler,
 		},
 		{
 			MethodName: "ExplainRun",

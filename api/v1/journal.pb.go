@@ -3063,7 +3063,8 @@ type RunRow struct {
 	Role   string `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps
 	Pin    *Pin   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`        // of a run whose job names an alias
 	// only_hosts are, for a retried broadcast before its fan-out, the hosts of only.
-	OnlyHosts     []string `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
+	OnlyHosts     []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3451,6 +3452,13 @@ func (x *RunRow) GetPin() *Pin {
 func (x *RunRow) GetOnlyHosts() []string {
 	if x != nil {
 		return x.OnlyHosts
+	}
+	return nil
+}
+
+func (x *RunRow) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -5127,7 +5135,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5139,7 +5147,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5198,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5202,7 +5210,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5504,8 +5512,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xf9\n" +
-	"\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xee\v\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -5567,7 +5574,11 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04role\x18K \x01(\tR\x04role\x12#\n" +
 	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12\x1d\n" +
 	"\n" +
-	"only_hosts\x18L \x03(\tR\tonlyHosts\"\xce\x01\n" +
+	"only_hosts\x18L \x03(\tR\tonlyHosts\x128\n" +
+	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
 	"\x06MapRow\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +
@@ -5691,7 +5702,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -5757,17 +5768,18 @@ var file_v1_journal_proto_goTypes = []any{
 	(*MapOutputs_Output)(nil), // 61: wheelwork.v1.MapOutputs.Output
 	(*Started_Run)(nil),       // 62: wheelwork.v1.Started.Run
 	(*Finished_End)(nil),      // 63: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 64: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 65: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 66: wheelwork.v1.Job
-	(*Module)(nil),            // 67: wheelwork.v1.Module
-	(*Alias)(nil),             // 68: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 69: wheelwork.v1.Calendar
-	(*App)(nil),               // 70: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 71: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 72: wheelwork.v1.Outcome
-	(*Command)(nil),           // 73: wheelwork.v1.Command
-	(*LogLine)(nil),           // 74: wheelwork.v1.LogLine
+	nil,                       // 64: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 65: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 66: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 67: wheelwork.v1.Job
+	(*Module)(nil),            // 68: wheelwork.v1.Module
+	(*Alias)(nil),             // 69: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 70: wheelwork.v1.Calendar
+	(*App)(nil),               // 71: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 72: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 73: wheelwork.v1.Outcome
+	(*Command)(nil),           // 74: wheelwork.v1.Command
+	(*LogLine)(nil),           // 75: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -5802,20 +5814,20 @@ var file_v1_journal_proto_depIdxs = []int32{
 	53, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
 	55, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
 	34, // 31: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	66, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	67, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
 	7,  // 33: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	67, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	68, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	68, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	69, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
 	58, // 36: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
 	59, // 37: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
 	60, // 38: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
 	14, // 39: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
 	14, // 40: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	69, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	70, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	70, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	71, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
 	30, // 43: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
 	32, // 44: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	71, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	72, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
 	26, // 46: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
 	27, // 47: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
 	26, // 48: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
@@ -5830,22 +5842,23 @@ var file_v1_journal_proto_depIdxs = []int32{
 	14, // 57: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
 	40, // 58: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
 	7,  // 59: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	72, // 60: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	45, // 61: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	73, // 62: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	64, // 63: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	39, // 64: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	65, // 65: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	74, // 66: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	54, // 67: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 68: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 69: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	72, // 70: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	64, // 60: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	73, // 61: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	45, // 62: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	74, // 63: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	65, // 64: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	39, // 65: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	66, // 66: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	75, // 67: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	54, // 68: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 69: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 70: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	73, // 71: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5898,7 +5911,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -36,9 +36,7 @@ func (r *Router) unite(ctx context.Context, app, method string, req proto.Messag
 			return r.uniteRuns(ctx, app, method, q)
 		}
 	case apiv1.Merge_MERGE_TURNS:
-		if q, ok := req.(*apiv1.BulkJobsRequest); ok {
-			return r.uniteBulk(ctx, app, method, q)
-		}
+		return r.uniteBulk(ctx, app, method, req)
 	}
 	return nil, status.Errorf(codes.Unimplemented, "%s is not merged from several partitions", method)
 }
@@ -372,33 +370,61 @@ func rank(r *apiv1.Run) int {
 	return 0
 }
 
-// uniteBulk processes a page of each partition.
-func (r *Router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
+// bulkResponse is the response of a method that is merged in turns.
+type bulkResponse interface {
+	proto.Message
+	GetMatched() int32
+	GetChanged() int32
+	GetFailures() []string
+	GetNextPageToken() string
+}
+
+// maxFailures bounds the failures in the response of a method that is merged in turns.
+const maxFailures = 100
+
+// uniteBulk processes a page of each partition. The request has a page_token, and the
+// response the fields of bulkResponse.
+func (r *Router) uniteBulk(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
 	partitions := r.View.PartitionsOfApp(app)
-	from, err := parsePartitionTokens(q.PageToken, partitions)
+	q := proto.Clone(req).ProtoReflect()
+	tokenField := q.Descriptor().Fields().ByName("page_token")
+	from, err := parsePartitionTokens(q.Get(tokenField).String(), partitions)
 	if err != nil {
 		return nil, err
 	}
-	all, next := &apiv1.BulkJobsResponse{}, partitionTokens{}
-	part := proto.CloneOf(q)
+	kind, err := replyOf(method)
+	if err != nil {
+		return nil, err
+	}
+	matched, changed, failures, next := int32(0), int32(0), []string(nil), partitionTokens{}
 	for _, partition := range partitions {
 		token, ok := from[partition]
 		if !ok {
 			continue
 		}
-		part.PageToken = token
-		resp := &apiv1.BulkJobsResponse{}
-		if err := r.callPartition(ctx, partition, app, method, part, resp); err != nil {
+		q.Set(tokenField, protoreflect.ValueOfString(token))
+		resp, ok := kind.New().Interface().(bulkResponse)
+		if !ok {
+			return nil, status.Errorf(codes.Internal, "the response of %s cannot be merged in turns", method)
+		}
+		if err := r.callPartition(ctx, partition, app, method, q.Interface(), resp); err != nil {
 			return nil, err
 		}
-		all.Matched += resp.Matched
-		all.Changed += resp.Changed
-		all.Failures = append(all.Failures, resp.Failures...)
-		if resp.NextPageToken != "" {
-			next[partition] = resp.NextPageToken
+		matched += resp.GetMatched()
+		changed += resp.GetChanged()
+		failures = append(failures, resp.GetFailures()...)
+		if resp.GetNextPageToken() != "" {
+			next[partition] = resp.GetNextPageToken()
 		}
 	}
-	all.Failures = all.Failures[:min(len(all.Failures), 100)]
-	all.NextPageToken = next.String()
-	return all, nil
+	all := kind.New()
+	set := func(name protoreflect.Name, v protoreflect.Value) { all.Set(all.Descriptor().Fields().ByName(name), v) }
+	set("matched", protoreflect.ValueOfInt32(matched))
+	set("changed", protoreflect.ValueOfInt32(changed))
+	set("next_page_token", protoreflect.ValueOfString(next.String()))
+	list := all.Mutable(all.Descriptor().Fields().ByName("failures")).List()
+	for _, f := range failures[:min(len(failures), maxFailures)] {
+		list.Append(protoreflect.ValueOfString(f))
+	}
+	return all.Interface(), nil
 }

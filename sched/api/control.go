@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -19,7 +21,7 @@ import (
 )
 
 // This file has calls for operators: to skip planned times, to fill in past ones, to change
-// many jobs, and to explain and retry runs.
+// many jobs or runs, and to explain and retry runs.
 
 func (a *jobsAPI) SkipNext(ctx context.Context, req *apiv1.SkipNextRequest) (*apiv1.Job, error) {
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Job, error) { return l.Commands.SkipNext(core.AppOf(req.App), req.Name) })
@@ -298,6 +300,126 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	})
 }
 
+// bulkAction is an action of BulkRuns.
+type bulkAction struct {
+	state string // the default of the request's state
+	live  bool   // it acts on live runs, otherwise on ended ones
+	act   func(a *runsAPI, ctx context.Context, app string, runs []*apiv1.Run, done *bulkResult) error
+}
+
+var bulkRunActions = map[string]bulkAction{
+	"cancel": {"live", true, (*runsAPI).cancelAll},
+	"retry":  {"unsuccessful", false, (*runsAPI).retryAll},
+}
+
+func (a *runsAPI) BulkRuns(ctx context.Context, req *apiv1.BulkRunsRequest) (*apiv1.BulkRunsResponse, error) {
+	action, ok := bulkRunActions[req.Action]
+	if !ok {
+		return nil, status.Errorf(codes.InvalidArgument, "action: %q is neither cancel nor retry", req.Action)
+	}
+	if req.Job == "" && req.Host == "" && len(req.Triggers) == 0 && len(req.Labels) == 0 && req.Since == nil && req.Until == nil && !req.All {
+		return nil, status.Error(codes.InvalidArgument, "say which runs: by job, host, triggers, labels, since or until, or all of them with all")
+	}
+	list := &apiv1.ListRunsRequest{
+		App: req.App, Job: req.Job, State: cmp.Or(req.State, action.state), Host: req.Host,
+		Triggers: req.Triggers, Labels: req.Labels, Since: req.Since, Until: req.Until, PageToken: req.PageToken,
+	}
+	live, ended, err := statesOf(list.State)
+	switch {
+	case err != nil:
+		return nil, err
+	case action.live && len(ended) > 0:
+		return nil, status.Errorf(codes.InvalidArgument, "state %q: cancel acts on live runs: leave the state out, or use a live one", req.State)
+	case !action.live && len(live) > 0:
+		return nil, status.Errorf(codes.InvalidArgument, "state %q: retry acts on runs that have ended: leave the state out, or use unsuccessful or an ended one", req.State)
+	}
+	page, err := a.listRuns(ctx, list, bulkPage)
+	if err != nil {
+		return nil, err
+	}
+	runs := slices.DeleteFunc(page.Runs, func(r *apiv1.Run) bool { return r.Parent != "" || r.Node != "" })
+	resp := &apiv1.BulkRunsResponse{Matched: int32(len(runs)), NextPageToken: page.NextPageToken}
+	if req.DryRun {
+		return resp, nil
+	}
+	var done bulkResult
+	if err := action.act(a, ctx, core.AppOf(req.App), runs, &done); err != nil {
+		return nil, err
+	}
+	resp.Changed, resp.Failures = done.changed, done.failures
+	return resp, nil
+}
+
+// bulkResult counts the runs of a BulkRuns call. It is safe for concurrent use.
+type bulkResult struct {
+	mu       sync.Mutex
+	changed  int32
+	failures []string // at most 100
+}
+
+// add counts a run; err is the reason for which it was refused.
+func (b *bulkResult) add(id string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case err == nil:
+		b.changed++
+	case len(b.failures) < 100:
+		b.failures = append(b.failures, id+": "+status.Convert(err).Message())
+	}
+}
+
+// cancelAll cancels live runs. A run that has ended since it was listed is not counted.
+func (a *runsAPI) cancelAll(ctx context.Context, app string, runs []*apiv1.Run, done *bulkResult) error {
+	for chunk := range slices.Chunk(runs, core.MaxCommands) {
+		_, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (struct{}, error) {
+			for _, r := range chunk {
+				id, err := parseRun(r.Id)
+				if err == nil {
+					err = l.Moves.ErrIfJobMoving(app, r.Job)
+				}
+				live := true
+				if err == nil {
+					live, err = l.Commands.CancelRun(app, id)
+				}
+				if live {
+					done.add(r.Id, err)
+				}
+			}
+			return struct{}{}, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retriesAtOnce bounds the concurrent retries of a call. Most of their time is that of a
+// sync of the journal, which they share.
+const retriesAtOnce = 64
+
+// retryAll retries ended runs. The idempotency key is derived from the run, so that a
+// repeated call within [job.KeyWindow] makes no second retry.
+func (a *runsAPI) retryAll(ctx context.Context, app string, runs []*apiv1.Run, done *bulkResult) error {
+	var g errgroup.Group
+	g.SetLimit(retriesAtOnce)
+	for _, r := range runs {
+		g.Go(func() error {
+			id, err := parseRun(r.Id)
+			if err == nil && ctx.Err() == nil {
+				_, err = a.retry(ctx, app, id, func(t *core.Trigger) { t.SetKey("bulk retry of " + r.Id) })
+			}
+			if ctx.Err() != nil {
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			done.add(r.Id, err)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
 func (a *runsAPI) ExplainRun(ctx context.Context, req *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
 	id, err := parseRun(req.Id)
 	if err != nil {
@@ -329,7 +451,12 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
-	app := core.AppOf(req.App)
+	once := onceOf(ctx)
+	return a.retry(ctx, core.AppOf(req.App), id, func(t *core.Trigger) { once.fix(t, once.try()) })
+}
+
+// retry makes a new run of an ended one. identify sets the key or the id of the new run.
+func (a *runsAPI) retry(ctx context.Context, app string, id job.RunID, identify func(*core.Trigger)) (*apiv1.Run, error) {
 	r, err := a.s.run(ctx, app, id)
 	switch {
 	case err != nil:
@@ -376,8 +503,7 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 			return nil, err
 		}
 	}
-	once := onceOf(ctx)
-	once.fix(t, once.try())
+	identify(t)
 	return a.s.trigger(ctx, t)
 }
 

@@ -17,18 +17,6 @@ import (
 // The gRPC services turn messages into commands, and results into messages. They check what
 // needs no state; the decisions are in decide.go.
 
-const (
-	defaultPage = 50
-	maxPage     = 1000
-)
-
-func pageSize(n int32) int {
-	if n <= 0 {
-		return defaultPage
-	}
-	return int(min(n, maxPage))
-}
-
 type jobsAPI struct {
 	apiv1.UnimplementedJobsServer
 	s *Services
@@ -66,7 +54,11 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
 	}
-	names, more, err := a.s.cfg.Store.Jobs(core.AppOf(req.App), req.Prefix, string(after), pageSize(req.PageSize))
+	size, examined := pageSize(req.PageSize), pageSize(req.PageSize)
+	if len(req.Labels) > 0 {
+		examined = maxPage
+	}
+	names, more, err := a.s.cfg.Store.Jobs(core.AppOf(req.App), req.Prefix, string(after), examined)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +66,12 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		resp := &apiv1.ListJobsResponse{}
 		page, last := Page{}, ""
 		for _, name := range names {
-			if j := l.State.Job(core.AppOf(req.App), name); j != nil { // otherwise it was deleted meanwhile
+			if j := l.State.Job(core.AppOf(req.App), name); j != nil && job.HasLabels(j.Labels(), req.Labels) { // nil: it was deleted meanwhile
 				m := l.JobMessage(j)
 				if !req.WithInput {
 					m.Input, m.InputBytes = "", nil
 				}
-				if !page.Fits(m) {
+				if len(resp.Jobs) == size || !page.Fits(m) {
 					more = true
 					break
 				}

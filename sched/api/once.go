@@ -53,7 +53,7 @@ func RunsOnce(ctx context.Context) bool { return onceOf(ctx) != nil }
 // fix sets the id of a trigger that has no key. again says that the run may exist
 // already. A nil receiver does nothing.
 func (o *Once) fix(t *core.Trigger, again bool) {
-	if o != nil && t.Key == "" {
+	if o != nil && !t.HasKey() {
 		t.Run, t.Again = o.ID(t.App, t.Name), again
 	}
 }

@@ -70,7 +70,7 @@ func (s *Services) under(ctx context.Context, app string, parent job.RunID) (*un
 }
 
 // runsUnder is ListRuns for the child runs of req.Parent.
-func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, live []job.State, ended []string, limit int) (*apiv1.ListRunsResponse, error) {
+func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, f *runFilter, limit int) (*apiv1.ListRunsResponse, error) {
 	id, err := parseRun(req.Parent)
 	if err != nil {
 		return nil, err
@@ -99,8 +99,7 @@ func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, liv
 				continue
 			}
 			m := job.RunMessage(row, time.Now())
-			wanted := req.State == "" || slices.Contains(live, job.State(m.State)) || slices.Contains(ended, m.State)
-			if !wanted || req.Job != "" && m.Job != req.Job || req.Host != "" && m.Host != req.Host {
+			if !f.keeps(row, m.State) {
 				continue
 			}
 			if len(resp.Runs) == limit {

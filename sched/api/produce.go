@@ -136,7 +136,7 @@ func (s *Services) Apply(ctx context.Context, accepted []*apiv1.Ingress, again b
 			continue
 		}
 		t.TraceParent = accepted[i].TraceParent
-		if id := accepted[i].Run; len(id) == len(t.Run) && t.Key == "" {
+		if id := accepted[i].Run; len(id) == len(t.Run) && !t.HasKey() {
 			t.Run, t.Again = job.RunID(id), again
 			if !again {
 				continue

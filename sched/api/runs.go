@@ -189,14 +189,12 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 }
 
 func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limit int) (*apiv1.ListRunsResponse, error) {
-	app := core.AppOf(req.App)
-	live, ended, err := statesOf(req.State)
-	allEnded := req.State == "" // no filter: any state of the history
+	f, err := newRunFilter(req, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if req.Parent != "" {
-		return a.runsUnder(ctx, req, live, ended, limit)
+		return a.runsUnder(ctx, req, f, limit)
 	}
 	resp := &apiv1.ListRunsResponse{}
 	from, err := a.parseRunsToken(req.PageToken)
@@ -211,7 +209,7 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 		// Read the live runs before the store. A run that ends in between is then found twice
 		// and not missed; the second entry is dropped below.
 		var more uint64
-		if resp.Runs, more, err = a.liveRuns(ctx, app, req, live, before, limit); err != nil {
+		if resp.Runs, more, err = a.liveRuns(ctx, f.live, before, limit); err != nil {
 			return nil, err
 		}
 		if more > 0 {
@@ -219,7 +217,7 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 			return resp, nil
 		}
 	}
-	if len(ended) == 0 && !allEnded {
+	if !f.wantsEnded() {
 		return resp, nil
 	}
 	if len(resp.Runs) == limit {
@@ -229,54 +227,82 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
 	}
-	q := store.RunQuery{
-		App: app, Job: req.Job, Host: req.Host, States: ended, Limit: limit - len(resp.Runs),
-		Damaged: func(error) { resp.UnreadableBlocks++ },
-	}
-	if from.mine {
+	return resp, a.endedRuns(f, from, limit, resp)
+}
+
+// maxReads bounds the pages of the store that one page of a list reads, each of up to
+// 65 536 runs. A list with rare runs continues on the next page.
+const maxReads = 4
+
+// endedRuns adds ended runs to a page until it has limit runs. It continues where the token
+// from says, and sets the token of the next page.
+func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1.ListRunsResponse) error {
+	q := f.ended
+	q.Damaged = func(error) { resp.UnreadableBlocks++ }
+	if from.mine && from.cursor != "" {
 		q.Cursor = from.cursor
 	} else {
 		q.After = from.shown
-	}
-	values, next, err := a.s.cfg.Store.Runs(q)
-	if errors.Is(err, store.ErrCursor) {
-		return nil, badToken()
-	}
-	if err != nil {
-		return nil, err
 	}
 	seen := map[string]bool{}
 	for _, r := range resp.Runs {
 		seen[r.Id] = true
 	}
-	for _, value := range values {
-		row := &apiv1.RunRow{}
-		if err := proto.Unmarshal(value, row); err != nil {
-			return nil, err
-		}
-		if len(row.Id) == len(from.shown) {
-			from.shown = job.RunID(row.Id)
-		}
-		if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
-			resp.Runs = append(resp.Runs, m)
-		}
-	}
-	if next != "" {
+	token := func(cursor string) string {
 		shown := ""
 		if from.shown != (job.RunID{}) {
 			shown = from.shown.String()
 		}
-		resp.NextPageToken = fmt.Sprintf("%s%d.%s.%s", historyToken, a.s.cfg.Epoch, shown, next)
+		return fmt.Sprintf("%s%d.%s.%s", historyToken, a.s.cfg.Epoch, shown, cursor)
 	}
-	return resp, nil
+	for reads := 1; ; reads++ {
+		q.Limit = limit - len(resp.Runs)
+		if f.readsRows() {
+			q.Limit = maxPage
+		}
+		values, next, err := a.s.cfg.Store.Runs(q)
+		if errors.Is(err, store.ErrCursor) {
+			return badToken()
+		}
+		if err != nil {
+			return err
+		}
+		for i, value := range values {
+			row := &apiv1.RunRow{}
+			if err := proto.Unmarshal(value, row); err != nil {
+				return err
+			}
+			if len(row.Id) == len(from.shown) {
+				from.shown = job.RunID(row.Id)
+			}
+			if f.readsRows() && !f.keepsEnded(row) {
+				continue
+			}
+			if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
+				resp.Runs = append(resp.Runs, m)
+			}
+			if len(resp.Runs) == limit && (i < len(values)-1 || next != "") {
+				cursor := next
+				if i < len(values)-1 {
+					cursor = "" // the next page continues after the run that was shown last
+				}
+				resp.NextPageToken = token(cursor)
+				return nil
+			}
+		}
+		switch {
+		case next == "":
+			return nil
+		case !f.readsRows() || reads == maxReads:
+			resp.NextPageToken = token(next)
+			return nil
+		}
+		q.Cursor, q.After = next, job.RunID{}
+	}
 }
 
-func badToken() error {
-	return status.Error(codes.InvalidArgument, "page_token is not one that this list returned")
-}
-
-func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsRequest, states []job.State, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
-	if len(states) == 0 {
+func (a *runsAPI) liveRuns(ctx context.Context, f core.RunFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
+	if len(f.States) == 0 {
 		return nil, 0, nil
 	}
 	type page struct {
@@ -284,46 +310,11 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 		more uint64
 	}
 	p, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (p page, err error) {
-		p.runs, p.more = l.Newest(core.RunFilter{App: app, Job: req.Job, Host: req.Host, States: states}, before, limit)
+		p.runs, p.more = l.Newest(f, before, limit)
 		return p, nil
 	})
 	for _, r := range p.runs {
 		brief(r)
 	}
 	return p.runs, p.more, err
-}
-
-// brief clears the fields that a list does not show, and returns r.
-func brief(r *apiv1.Run) *apiv1.Run {
-	r.Input, r.InputBytes, r.Output, r.OutputBytes, r.Trace, r.Nodes = "", nil, "", nil, "", nil
-	return r
-}
-
-// statesOf returns the live and the ended states that the filter of a list selects. For the
-// filter "" it returns all live states, and no ended ones: the caller then reads all of them.
-func statesOf(filter string) (live []job.State, ended []string, err error) {
-	for _, s := range job.States() {
-		var match bool
-		switch filter {
-		case "", string(s):
-			match = true
-		case "live":
-			match = !s.Terminal()
-		case "unsuccessful":
-			match = s.Terminal() && s != job.Succeeded && s != job.Skipped
-		}
-		switch {
-		case match && s.Terminal():
-			ended = append(ended, string(s))
-		case match:
-			live = append(live, s)
-		}
-	}
-	if live == nil && ended == nil {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "state %q is none: use live, unsuccessful, or one of %q", filter, job.States())
-	}
-	if filter == "" {
-		return live, nil, nil
-	}
-	return live, ended, nil
 }

@@ -28,7 +28,7 @@ func Definition(d *apiv1.Job) (*apiv1.Job, error) {
 
 // NewTrigger validates a request and sets t to its trigger.
 func NewTrigger(t *Trigger, req *apiv1.TriggerJobRequest, traceParent string) error {
-	*t = Trigger{App: AppOf(req.App), Name: req.Name, Key: req.IdempotencyKey, TraceParent: traceParent}
+	*t = Trigger{App: AppOf(req.App), Name: req.Name, TraceParent: traceParent}
 	switch {
 	case req.Input != nil && req.InputBytes != nil:
 		return status.Error(codes.InvalidArgument, "input and input_bytes are both set: use one")
@@ -40,14 +40,20 @@ func NewTrigger(t *Trigger, req *apiv1.TriggerJobRequest, traceParent string) er
 	if err := job.CheckInput(len(t.Input)); err != nil {
 		return Invalid(err)
 	}
-	if len(t.Key) > maxKey {
-		return status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(t.Key), maxKey)
+	if len(req.IdempotencyKey) > maxKey {
+		return status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(req.IdempotencyKey), maxKey)
 	}
-	if t.Key != "" {
-		t.hash = keyHash(t.Name, t.Key)
+	if req.IdempotencyKey != "" {
+		t.SetKey(req.IdempotencyKey)
 	}
 	return nil
 }
+
+// SetKey sets the idempotency key of a trigger that has a name.
+func (t *Trigger) SetKey(key string) { t.key, t.hash = key, keyHash(t.Name, key) }
+
+// HasKey reports whether the trigger has an idempotency key.
+func (t *Trigger) HasKey() bool { return t.key != "" }
 
 // Redo says which parts a retry of a run with parts runs again.
 type Redo struct {
@@ -222,7 +228,7 @@ type Trigger struct {
 	App, Name   string
 	Input       []byte
 	HasInput    bool
-	Key         string
+	key         string    // the idempotency key; "": none
 	hash        [16]byte  // of the key
 	Run         job.RunID // the fixed id of the run, if there is no key (ADR 32); zero: the loop chooses one
 	Again       bool      // an earlier try may have been accepted, with the id run
@@ -241,7 +247,7 @@ func (t *Trigger) RunID() job.RunID {
 	if t.Run != (job.RunID{}) {
 		return t.Run
 	}
-	return job.OccurrenceID(t.App, t.Name, t.At, t.Key)
+	return job.OccurrenceID(t.App, t.Name, t.At, t.key)
 }
 
 // TriggerJob accepts a run. duplicate reports that there was already a run with the
@@ -264,10 +270,10 @@ func (cm *Commands) TriggerJob(t *Trigger) (id job.RunID, duplicate bool, err er
 	if t.Cause != (job.RunID{}) {
 		acc.Cause = t.Cause[:]
 	}
-	if t.Key != "" {
+	if t.key != "" {
 		if id, same, ok := j.Slot().RunOfKey(t.hash, job.InputSum(t.HasInput, t.Input)); ok {
 			if !same {
-				return id, true, reusedKey(t.Key, id)
+				return id, true, reusedKey(t.key, id)
 			}
 			return id, true, nil
 		}

@@ -155,6 +155,8 @@ type RunFilter struct {
 	App       string
 	Job, Host string // "": any
 	States    []job.State
+	Triggers  []job.Trigger     // any of these; none: any trigger
+	Labels    map[string]string // all of these
 }
 
 // Newest returns up to limit live runs, the newest first. If before is not 0, it returns
@@ -171,7 +173,8 @@ func (l *Loop) Newest(f RunFilter, before uint64, limit int) (runs []*apiv1.Run,
 			state = job.Queued
 		}
 		return l.State.LiveRun(f.App, r.ID) == r && slices.Contains(f.States, state) &&
-			(f.Job == "" || r.Job == f.Job) && (f.Host == "" || r.Host == f.Host)
+			(f.Job == "" || r.Job == f.Job) && (f.Host == "" || r.Host == f.Host) &&
+			(len(f.Triggers) == 0 || slices.Contains(f.Triggers, r.Trigger)) && job.HasLabels(r.Shape().Labels, f.Labels)
 	})
 	for _, r := range found {
 		m := job.RunMessage(l.Sessions.row(r), l.clock.now)

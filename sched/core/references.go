@@ -44,10 +44,5 @@ func Selects(req *apiv1.BulkJobsRequest, name string, labels map[string]string) 
 	if len(req.Names) > 0 && !slices.Contains(req.Names, name) {
 		return false
 	}
-	for k, v := range req.Labels {
-		if got, ok := labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return strings.HasPrefix(name, req.Prefix)
+	return job.HasLabels(labels, req.Labels) && strings.HasPrefix(name, req.Prefix)
 }

@@ -17,11 +17,17 @@ import (
 //
 // Find skips a segment that [Log.Retain] removes meanwhile.
 func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
+	return l.FindBetween(all, before, math.MinInt64, math.MaxInt64)
+}
+
+// FindBetween is [Log.Find] without the segments whose rows are all of times before from
+// or after to (Unix ms). Blocks of the other segments may still be of such times.
+func (l *Log) FindBetween(all [][]uint64, before, from, to int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		s := newSearch(all)
 		defer s.free()
 		for _, f := range slices.Backward(*l.files.Load()) {
-			if f.base < before && !s.in(f, before, yield) {
+			if f.base < before && f.max >= from && f.min <= to && !s.in(f, before, yield) {
 				return
 			}
 		}

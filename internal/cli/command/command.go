@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -77,4 +78,19 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(fmt.Sprintf("complete --%s of %s: %v", flag, cmd.Name(), err)) // the flag is misspelt in this program
 	}
+}
+
+// Moment parses an instant of the command line: RFC 3339, a date in UTC, or how long
+// before now. flag is the flag's name for the error.
+func Moment(cmd *cobra.Command, flag, text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, Usage(cmd, "--%s %q: want a time as 2026-03-08T12:00:00Z, a date as 2026-03-08, or how long ago, as 6h", flag, text)
 }

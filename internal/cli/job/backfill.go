@@ -40,12 +40,12 @@ and the first 100 of their times.`,
 		if from == "" {
 			return command.Usage(cmd, "--from is missing")
 		}
-		if b.From, err = momentFlag(cmd, "from", from, now); err != nil {
+		if b.From, err = command.Moment(cmd, "from", from, now); err != nil {
 			return err
 		}
 		b.Until = now
 		if until != "" {
-			if b.Until, err = momentFlag(cmd, "until", until, now); err != nil {
+			if b.Until, err = command.Moment(cmd, "until", until, now); err != nil {
 				return err
 			}
 		}
@@ -61,20 +61,6 @@ and the first 100 of their times.`,
 		})(cmd, args)
 	}
 	return cmd
-}
-
-// momentFlag parses an instant of the command line.
-func momentFlag(cmd *cobra.Command, flag, text string, now time.Time) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, nil
-	}
-	if at, err := time.Parse(time.DateOnly, text); err == nil {
-		return at, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	return time.Time{}, command.Usage(cmd, "--%s %q: want a time as 2026-03-08T12:00:00Z, a date as 2026-03-08, or how long ago, as 6h", flag, text)
 }
 
 // backfilled is the output of a backfill.

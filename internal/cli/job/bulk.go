@@ -3,12 +3,11 @@ package job
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/wheelworkhq/wheelwork/internal/cli/bulk"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
-	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -22,7 +21,7 @@ func (c *commands) bulk() *cobra.Command {
 
 func (c *commands) bulkAction(action, short string) *cobra.Command {
 	b := sdk.Bulk{Action: action}
-	var yes bool
+	var a bulk.Action
 	cmd := &cobra.Command{
 		Use:   action + " [JOB...]",
 		Short: short + "; asks first",
@@ -38,8 +37,7 @@ asks, unless --yes is given.`,
 	flags.StringVar(&b.Prefix, "prefix", "", "only names with this prefix")
 	flags.StringToStringVar(&b.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	flags.BoolVar(&b.All, "all", false, "all jobs of the app")
-	flags.BoolVar(&b.DryRun, "dry-run", false, "only count")
-	flags.BoolVar(&yes, "yes", false, "do not ask")
+	a.Flags(cmd)
 	if action == sdk.BulkDelete {
 		flags.BoolVar(&b.Force, "force", false, "also jobs that jobs outside the selection name")
 	}
@@ -53,56 +51,23 @@ asks, unless --yes is given.`,
 			return command.Usage(cmd, "--all and a selection exclude each other: give one of them")
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			return c.doBulk(ctx, client, cmd, b, yes)
+			return c.doBulk(ctx, client, cmd, b, a)
 		})(cmd, args)
 	}
 	return cmd
 }
 
-// bulked is the output of a command on many jobs that the server selects.
-type bulked struct {
-	App      string   `json:"app"`
-	Action   string   `json:"action"`
-	DryRun   bool     `json:"dry_run"`
-	Matched  int64    `json:"matched"`
-	Changed  int64    `json:"changed"`
-	Failures []string `json:"failures"`
-}
-
-func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Command, b sdk.Bulk, yes bool) error {
-	counting := b
-	counting.DryRun = true
-	found, err := client.Bulk(ctx, counting)
-	if err != nil {
-		return err
+func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Command, b sdk.Bulk, a bulk.Action) error {
+	a.App, a.Name, a.Noun = b.App, b.Action, "jobs"
+	a.Call = func(dryRun bool, progress func(sdk.Bulked)) (sdk.Bulked, error) {
+		b.DryRun, b.Progress = dryRun, progress
+		return client.Bulk(ctx, b)
 	}
-	done := found
-	if !b.DryRun && found.Matched > 0 {
-		if !yes {
-			if err := command.Confirm(cmd, fmt.Sprintf("%s %d jobs of app %s", strings.ToUpper(b.Action[:1])+b.Action[1:], found.Matched, b.App)); err != nil {
-				return err
-			}
-		}
-		bar := c.Progress(found.Matched, "jobs", false)
-		b.Progress = func(so sdk.Bulked) { bar.Reached(min(so.Matched, found.Matched)) }
-		done, err = client.Bulk(ctx, b)
-		bar.End()
-	}
-	out := bulked{App: b.App, Action: b.Action, DryRun: b.DryRun, Matched: done.Matched, Changed: done.Changed, Failures: append([]string{}, done.Failures...)}
-	printed := c.PrintOne([]string{"action", "matched", "changed", "failures"}, output.Object(out, func() []output.Cell {
-		return []output.Cell{{Text: b.Action}, {Text: fmt.Sprint(done.Matched)}, {Text: fmt.Sprint(done.Changed)}, {Text: strings.Join(done.Failures, "\n"), Tint: output.Red}}
-	}))
-	switch {
-	case err != nil:
-		return err
-	case printed != nil:
-		return printed
-	case len(done.Failures) > 0:
-		return command.Fail("refused", "%d of %d jobs were refused: the list says why", done.Matched-done.Changed, done.Matched)
-	case len(b.Names) > 0 && b.Prefix == "" && len(b.Labels) == 0 && done.Matched < int64(len(distinct(b.Names))):
+	done, err := a.Do(c.Printer, cmd)
+	if err == nil && len(b.Names) > 0 && b.Prefix == "" && len(b.Labels) == 0 && done.Matched < int64(len(distinct(b.Names))) {
 		return command.Fail("not_found", "%d of the named jobs are not in app %s", int64(len(distinct(b.Names)))-done.Matched, b.App)
 	}
-	return nil
+	return err
 }
 
 func distinct(names []string) map[string]bool {

@@ -121,6 +121,7 @@ func (c *commands) list() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
+	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
 }

@@ -25,22 +25,27 @@ type commands struct {
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
 	return command.Group("run", "Show runs, read their logs, cancel and retry them",
-		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.retry(), c.explain())
+		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.retry(), c.bulk(), c.explain())
 }
 
 func (c *commands) list() *cobra.Command {
 	q := sdk.RunQuery{}
+	var f filter
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List runs, newest first",
 		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
+  wheelwork run list --since 1h --label team=billing --trigger schedule
   wheelwork run list --parent 01K9… --state unsuccessful`,
 		Args: command.Arguments(),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
 			if q.Limit < 0 {
 				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
 			}
-			q.App = c.App
+			if err := f.parse(cmd); err != nil {
+				return err
+			}
+			q.App, q.Job, q.State, q.Host, q.Triggers, q.Labels, q.Since, q.Until = c.App, f.job, f.state, f.host, f.triggers, f.labels, f.since, f.until
 			unreadable := 0
 			q.Unreadable = func(blocks int) { unreadable += blocks }
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
@@ -53,9 +58,7 @@ func (c *commands) list() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")
-	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this state, or live, or unsuccessful")
-	cmd.Flags().StringVar(&q.Host, "host", "", "only runs on this host")
+	f.flags(cmd, "only runs in this state, or live, or unsuccessful")
 	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
 	return cmd

@@ -155,6 +155,7 @@ const (
 	RunRowFanout          = 74
 	RunRowRole            = 75
 	RunRowOnlyHosts       = 76
+	RunRowLabels          = 77
 )
 
 // The fields of apiv1.AttemptRow.
