@@ -147,7 +147,7 @@ func (m *memberParts) openPartitions(ctx context.Context, d *datadir.Dir, cfg Se
 			}
 		}
 		r, err := partition.Open(ctx, partition.Config{
-			Name: name, Dir: dir, View: m.View, Sched: conf, Meter: tel.partitionMeter,
+			Name: name, Dir: dir, Retain: cfg.Retain.ofStore(), View: m.View, Sched: conf, Meter: tel.partitionMeter,
 			MaxHosts: cmp.Or(cfg.Etcd.MaxHosts, cluster.DefaultMaxHosts), Router: m.Router, Logger: m.Logger,
 		})
 		if err != nil {

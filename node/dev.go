@@ -29,6 +29,7 @@ type DevConfig struct {
 	MaxSleeping  int               // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
+	Retain                                 Retention       // see ServerConfig
 	Sample                                 bool            // push the sample module and apply its job, if there is no job yet
 	Verifier                               verifier.Config // see ServerConfig
 	Limits                                 transport.Limits
@@ -41,7 +42,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

@@ -135,8 +135,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	}
 	q, err := queue.Open(queue.Config{
 		Dir: d.Join("ingress"), Log: mq.Config{SegmentBytes: datadir.IngressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
-		OnDead: alarm,
-		Logger: log,
+		RetainDead: cfg.Retain.DeadLetters,
+		OnDead:     alarm,
+		Logger:     log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the ingress: %w", err)
@@ -183,7 +184,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if names, err := datadir.Partitions(d.Path); err != nil || len(names) > 0 {
 		return nil, errors.Join(err, errHasPartitions)
 	}
-	if conf.Store, err = datadir.OpenStore(d, l, log); err != nil {
+	if conf.Store, err = datadir.OpenStore(d, l, cfg.Retain.ofStore(), log); err != nil {
 		return nil, err
 	}
 	p.add(conf.Store)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // ServerConfig configures a process that is a server.
@@ -55,6 +57,8 @@ type ServerConfig struct {
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
 
+	Retain Retention
+
 	Verifier verifier.Config // the upload verifier; its zero value works in this process
 
 	Limits transport.Limits // on what callers may take
@@ -63,6 +67,24 @@ type ServerConfig struct {
 	Ready  func(Ready) // called when ready; may be nil
 
 	fail context.CancelCauseFunc // ends the server
+}
+
+// Retention is how long a server keeps what has ended.
+type Retention struct {
+	Runs        time.Duration // ended runs after their end; default 7 days
+	Logs        time.Duration // lines of runs after they were stored; default 7 days
+	DeadLetters time.Duration // dead letters after they became that; default for ever
+}
+
+// DefaultRetention is the default of Retention.Runs and Retention.Logs, and MinRetention
+// the shortest one.
+const (
+	DefaultRetention = 7 * 24 * time.Hour
+	MinRetention     = time.Minute
+)
+
+func (r Retention) ofStore() store.Retention {
+	return store.Retention{Runs: cmp.Or(r.Runs, DefaultRetention), Logs: cmp.Or(r.Logs, DefaultRetention)}
 }
 
 // Server runs a server until ctx ends.

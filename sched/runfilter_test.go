@@ -210,3 +210,35 @@ func TestBulkRuns(t *testing.T) {
 		}
 	})
 }
+
+// TestRetentionOfAnApp checks that an app's own retention counts, also after a restart.
+func TestRetentionOfAnApp(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		ctx, apps := t.Context(), apiv1.NewAppsClient(c.conn)
+		c.apply(&apiv1.Job{Name: "once"})
+		id := c.trigger("once", "")
+		c.wait(id)
+		if _, err := apps.PutApp(ctx, &apiv1.PutAppRequest{App: &apiv1.App{Name: "default", RetainRuns: "2h"}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if len(c.all("once", "")) != 1 {
+			t.Error("the run is gone before its retention")
+		}
+		time.Sleep(2 * time.Hour)
+		for range 2 {
+			if _, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: id}); status.Code(err) != codes.NotFound || len(c.all("once", "")) != 0 {
+				t.Errorf("past its retention: %v, %d runs listed", err, len(c.all("once", "")))
+			}
+			w.stopServer()
+			w.start()
+			c.reconnect(w)
+			apps = apiv1.NewAppsClient(c.conn)
+		}
+		for _, bad := range []*apiv1.App{{Name: "default", RetainRuns: "1d"}, {Name: "default", RetainLogs: "5s"}, {Name: "default", RetainLogs: "-1h"}} {
+			if _, err := apps.PutApp(ctx, &apiv1.PutAppRequest{App: bad}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "retain_") {
+				t.Errorf("%v: %v", bad, err)
+			}
+		}
+	})
+}

@@ -120,7 +120,7 @@ func entriesOf(b segment.Block, key uint64) ([]LogEntry, error) {
 // its blocks, not for its lines.
 func (s *Store) Log(app string, run [16]byte, from int64, fn func(LogEntry) error) error {
 	key := logKey(app, run)
-	err := s.walkLog(key, from, func(e LogEntry) error {
+	err := s.walkLog(key, from, before(s.retention.of(app).Logs), func(e LogEntry) error {
 		e.App, e.Run = app, run
 		return fn(e)
 	})
@@ -130,8 +130,9 @@ func (s *Store) Log(app string, run [16]byte, from int64, fn func(LogEntry) erro
 	return nil
 }
 
-func (s *Store) walkLog(key uint64, from int64, fn func(LogEntry) error) error {
-	positions, err := s.logPositions(key, from)
+// walkLog is Log without the lines of blocks that are all from before a time (Unix ms).
+func (s *Store) walkLog(key uint64, from, gone int64, fn func(LogEntry) error) error {
+	positions, err := s.logPositions(key, from, gone)
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func (s *Store) walkLog(key uint64, from int64, fn func(LogEntry) error) error {
 }
 
 // logPositions returns the positions of the blocks that hold lines of the run from the
-// line from on, newest first.
-func (s *Store) logPositions(key uint64, from int64) (positions []int64, err error) {
+// line from on, newest first. Blocks that are all from before gone are left out.
+func (s *Store) logPositions(key uint64, from, gone int64) (positions []int64, err error) {
 	for b, err := range s.logs.Find([][]uint64{{key}}, segment.End) {
 		if isDamage(err) {
 			s.cfg.Logger.Warn("store: lines of a run cannot be read", "error", err)
@@ -162,6 +163,9 @@ func (s *Store) logPositions(key uint64, from int64) (positions []int64, err err
 		}
 		if err != nil {
 			return nil, err
+		}
+		if b.Max < gone {
+			break
 		}
 		entries, err := entriesOf(b, key)
 		if err != nil {

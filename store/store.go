@@ -25,10 +25,9 @@ type Config struct {
 	// SegmentBytes is the size of a segment of history or logs, in bytes; default 64 MiB,
 	// less than 1 GiB. Retention removes whole segments.
 	SegmentBytes int64
-	// RetainRuns is the time for which finished runs stay after their end, and RetainLogs
-	// that for the lines of runs; default 7 days each. The last ones stay up to twice as
-	// long, because retention removes whole segments.
-	RetainRuns, RetainLogs time.Duration
+	// Retain is the retention of apps without one of their own; default for ever. A store
+	// that is opened to look at it removes nothing.
+	Retain Retention
 	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
 	// [ErrFull]. The default is the space that badger might write in the background,
 	// which grows with the data from 64 to 760 MiB (guard.go has the sum). With a smaller
@@ -51,12 +50,10 @@ func (c *Config) setDefaults() error {
 		return errors.New("no directory given")
 	}
 	c.SegmentBytes = cmp.Or(c.SegmentBytes, 64<<20)
-	c.RetainRuns = cmp.Or(c.RetainRuns, 7*24*time.Hour)
-	c.RetainLogs = cmp.Or(c.RetainLogs, 7*24*time.Hour)
 	if c.SegmentBytes < 4<<10 || c.SegmentBytes >= 1<<30 {
 		return fmt.Errorf("a segment of %d bytes: want 4 KiB to 1 GiB", c.SegmentBytes)
 	}
-	if c.RetainRuns < 0 || c.RetainLogs < 0 || c.MinFreeBytes < 0 {
+	if c.Retain.Runs < 0 || c.Retain.Logs < 0 || c.MinFreeBytes < 0 {
 		return errors.New("retention and free space must not be negative")
 	}
 	if c.Logger == nil {
@@ -85,12 +82,13 @@ const (
 // A Store is an open store. Its methods may be called concurrently, except that only one
 // goroutine at a time may call Commit.
 type Store struct {
-	cfg     Config
-	lock    *os.File
-	db      *badger.DB
-	history *segment.Log
-	logs    *segment.Log
-	guard   *guard
+	cfg       Config
+	lock      *os.File
+	db        *badger.DB
+	history   *segment.Log
+	logs      *segment.Log
+	guard     *guard
+	retention retention
 
 	remembered *segment.Log // idempotency keys
 	forgotten  atomic.Int64 // position before which no key is needed
@@ -136,7 +134,7 @@ func open(cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, lock: lock}
+	s := &Store{cfg: cfg, lock: lock, retention: retention{all: cfg.Retain}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -159,7 +157,7 @@ func open(cfg Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s.tellMissing()
-	return s, s.retain()
+	return s, nil
 }
 
 // tellMissing logs a warning about files that were removed.
@@ -478,20 +476,6 @@ func (s *Store) Stats() Stats {
 		Total:     total,
 		Reserve:   s.reserve(),
 	}
-}
-
-// retain unlinks segments that are past their retention.
-func (s *Store) retain() error {
-	now := time.Now()
-	runs, err := s.history.Retain(now.Add(-s.cfg.RetainRuns).UnixMilli())
-	if err != nil {
-		return err
-	}
-	logs, err := s.logs.Retain(now.Add(-s.cfg.RetainLogs).UnixMilli())
-	if runs+logs > 0 {
-		s.cfg.Logger.Info("store: removed old segments", "history_bytes", runs, "log_bytes", logs)
-	}
-	return err
 }
 
 func isTemporary(name string) bool { return strings.HasSuffix(name, temporary) }

@@ -631,7 +631,7 @@ func TestGuardLooks(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
-	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 8 << 10, RetainRuns: time.Hour})
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 8 << 10, Retain: Retention{Runs: time.Hour}})
 	old := finishedRange(0, 400)
 	for i := range old {
 		old[i].FinishedMs = recent - 2*time.Hour.Milliseconds()
@@ -654,6 +654,77 @@ func TestRetention(t *testing.T) {
 	if got := pages(t, s, RunQuery{}); len(got) != 100 {
 		t.Errorf("%d runs after reopen, want 100", len(got))
 	}
+}
+
+// TestRetentionOfApps checks that an app sees its runs and lines as long as its own
+// retention says, that segments stay as long as an app needs them, and that opening a
+// store removes nothing.
+func TestRetentionOfApps(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 8 << 10, Retain: Retention{Runs: 24 * time.Hour, Logs: 24 * time.Hour}})
+	apps := []string{"brief", "plain", "long"}
+	ages := []time.Duration{time.Minute, 2 * time.Hour, 48 * time.Hour, 96 * time.Hour}
+	for n, age := range slices.Backward(ages) {
+		for i, app := range apps {
+			runs := finishedRange(100*(len(apps)*n+i), 100*(len(apps)*n+i)+100)
+			for k := range runs {
+				runs[k].App, runs[k].FinishedMs = app, time.Now().Add(-age).UnixMilli()
+			}
+			commit(t, s, &Batch{Applied: s.Applied() + 1, Finished: runs})
+		}
+	}
+	lines, err := logBlocks([]LogEntry{{App: "brief", Run: id(1), Count: 1, Value: []byte("line")}}, time.Now().Add(-2*time.Hour).UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.logs.Append(lines...); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(app string) int { return len(pages(t, s, RunQuery{App: app})) }
+	check := func(want ...int) {
+		t.Helper()
+		for i, app := range apps {
+			if got := seen(app); got != want[i] {
+				t.Errorf("%d runs of %s, want %d", got, app, want[i])
+			}
+		}
+	}
+	check(200, 200, 200) // 24 hours
+	s.SetRetention("brief", Retention{Runs: time.Hour})
+	s.SetRetention("long", Retention{Runs: 72 * time.Hour})
+	check(100, 200, 300)
+	old := 100 * (len(apps)*1 + 0) // a run of brief of two hours ago
+	if _, ok, err := s.Run("brief", id(old)); ok || err != nil {
+		t.Errorf("a run past its retention: %v, %v", ok, err)
+	}
+	whole := s.Stats().History
+	snapshot(t, s)
+	kept := s.Stats().History
+	if kept >= whole*9/10 || kept <= whole/2 {
+		t.Errorf("the history has %d of %d bytes, want those of 72 hours: about three quarters", kept, whole)
+	}
+	check(100, 200, 300)
+	s.cfg.Retain = Retention{} // as a tool opens it
+	s = reopen(t, s)
+	snapshot(t, s)
+	check(300, 300, 300)
+	if got := s.Stats().History; got < kept {
+		t.Errorf("a store without a retention removed %d bytes", kept-got)
+	}
+	count := func() (n int) {
+		if err := s.Log("brief", id(1), 0, func(LogEntry) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if count() != 1 {
+		t.Error("the line is not there")
+	}
+	s.SetRetention("brief", Retention{Logs: time.Hour})
+	if count() != 0 {
+		t.Error("the line past its retention is there")
+	}
+	s.SetRetention("brief", Retention{})
+	check(300, 300, 300)
 }
 
 func mustGlob(t testing.TB, pattern string) []string {

@@ -32,7 +32,12 @@ type App struct {
 	EnqueueFrom   []string               `protobuf:"bytes,51,rep,name=enqueue_from,json=enqueueFrom,proto3" json:"enqueue_from,omitempty"`        // apps whose handlers may enqueue jobs here if they have the grant for it
 	RequireSigned bool                   `protobuf:"varint,40,opt,name=require_signed,json=requireSigned,proto3" json:"require_signed,omitempty"` // accept and run only modules with a signature of a trusted key
 	Weight        int32                  `protobuf:"varint,52,opt,name=weight,proto3" json:"weight,omitempty"`                                    // its share of the hosts' time beside other apps that need hosts; 0: 1, at most 1000
-	TrustedKeys   []string               `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`        // "ed25519:" and base64; at most 64
+	// retain_runs and retain_logs are how long ended runs of the app stay after their end,
+	// and lines of runs after they were stored, as "720h": at least "1m". "": as the server
+	// says.
+	RetainRuns  string   `protobuf:"bytes,53,opt,name=retain_runs,json=retainRuns,proto3" json:"retain_runs,omitempty"`
+	RetainLogs  string   `protobuf:"bytes,54,opt,name=retain_logs,json=retainLogs,proto3" json:"retain_logs,omitempty"`
+	TrustedKeys []string `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"` // "ed25519:" and base64; at most 64
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
@@ -118,6 +123,20 @@ func (x *App) GetWeight() int32 {
 		return x.Weight
 	}
 	return 0
+}
+
+func (x *App) GetRetainRuns() string {
+	if x != nil {
+		return x.RetainRuns
+	}
+	return ""
+}
+
+func (x *App) GetRetainLogs() string {
+	if x != nil {
+		return x.RetainLogs
+	}
+	return ""
 }
 
 func (x *App) GetTrustedKeys() []string {
@@ -320,7 +339,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xf2\x02\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xb4\x03\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -328,7 +347,11 @@ const file_v1_app_proto_rawDesc = "" +
 	"\bkv_bytes\x182 \x01(\x03R\akvBytes\x12!\n" +
 	"\fenqueue_from\x183 \x03(\tR\venqueueFrom\x12%\n" +
 	"\x0erequire_signed\x18( \x01(\bR\rrequireSigned\x12\x16\n" +
-	"\x06weight\x184 \x01(\x05R\x06weight\x12!\n" +
+	"\x06weight\x184 \x01(\x05R\x06weight\x12\x1f\n" +
+	"\vretain_runs\x185 \x01(\tR\n" +
+	"retainRuns\x12\x1f\n" +
+	"\vretain_logs\x186 \x01(\tR\n" +
+	"retainLogs\x12!\n" +
 	"\ftrusted_keys\x18) \x03(\tR\vtrustedKeys\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +

@@ -40,10 +40,11 @@ const (
 
 // Config configures a [Replica].
 type Config struct {
-	Name  string                      // of the partition
-	Dir   func(path ...string) string // where its files are
-	View  *cluster.View
-	Sched sched.Config // what the partitions of a server share
+	Name   string                      // of the partition
+	Dir    func(path ...string) string // where its files are
+	Retain store.Retention
+	View   *cluster.View
+	Sched  sched.Config // what the partitions of a server share
 	// Meter returns the meter of the partition. unregister ends the metrics of that meter.
 	Meter func(partition string) (_ metric.Meter, unregister func(), err error)
 	// MaxHosts is the number of hosts up to which the partition reports nothing of them,
@@ -62,6 +63,7 @@ type Replica struct {
 	name     string
 	maxHosts int
 	dir      func(...string) string
+	retain   store.Retention
 	view     *cluster.View
 	conf     sched.Config // without Journal, Epoch and Meter
 	meter    func(string) (metric.Meter, func(), error)
@@ -84,7 +86,7 @@ type Replica struct {
 // Open opens the files of a partition. Run must be called afterwards, and closes them.
 func Open(ctx context.Context, cfg Config) (_ *Replica, err error) {
 	r := &Replica{
-		name: cfg.Name, maxHosts: cfg.MaxHosts, dir: cfg.Dir, view: cfg.View, conf: cfg.Sched, meter: cfg.Meter, router: cfg.Router, log: cfg.Logger,
+		name: cfg.Name, maxHosts: cfg.MaxHosts, dir: cfg.Dir, retain: cfg.Retain, view: cfg.View, conf: cfg.Sched, meter: cfg.Meter, router: cfg.Router, log: cfg.Logger,
 	}
 	if r.conf.Modules, err = modules.Open(r.dir("modules")); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 	if err := r.rebuildAsked(ctx); err != nil {
 		return fmt.Errorf("rebuild the store of the partition %s: %w", r.name, err)
 	}
-	cfg := store.Config{Dir: r.dir("store"), Logger: r.log, Journal: func() (store.Journal, error) { return r.span(ctx) }}
+	cfg := store.Config{Dir: r.dir("store"), Retain: r.retain, Logger: r.log, Journal: func() (store.Journal, error) { return r.span(ctx) }}
 	st, err := store.Open(cfg)
 	if short := (*store.ShortJournalError)(nil); errors.As(err, &short) {
 		if err := r.setAside(short); err != nil {

@@ -73,15 +73,21 @@ func JournalElsewhere() (store.Journal, error) {
 	return store.Journal{}, errors.New("its journal is in the etcd of the cluster: start the server there, which makes it again or takes the state from another server")
 }
 
-// OpenStore opens the store of a data directory, whose journal is open.
-func OpenStore(d *Dir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
-	return OpenStoreBeside(d, func() (store.Journal, error) { return SpanOf(l), nil }, log)
+// OpenStore opens the store of a data directory, whose journal is open. keep is its
+// retention.
+func OpenStore(d *Dir, l *mq.Log, keep store.Retention, log *slog.Logger) (*store.Store, error) {
+	return openStore(d, store.Config{Journal: func() (store.Journal, error) { return SpanOf(l), nil }, Retain: keep, Logger: log})
 }
 
-// OpenStoreBeside opens the store of a data directory. journal returns the range of
-// records in its journal.
+// OpenStoreBeside opens the store of a data directory to look at it or to repair it.
+// journal returns the range of records in its journal. Nothing is removed for its age.
 func OpenStoreBeside(d *Dir, journal func() (store.Journal, error), log *slog.Logger) (*store.Store, error) {
-	st, err := store.Open(store.Config{Dir: d.Join("store"), Journal: journal, Logger: log})
+	return openStore(d, store.Config{Journal: journal, Logger: log})
+}
+
+func openStore(d *Dir, cfg store.Config) (*store.Store, error) {
+	cfg.Dir = d.Join("store")
+	st, err := store.Open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", Explain(d.Path, err))
 	}

@@ -14,9 +14,12 @@ import (
 
 // graveyard returns a queue with six dead letters, a second apart: a/g 1k 2 3k!, b/g 4k
 // 5! and b/h 4k, where k is a key and ! permanent.
-func graveyard(t *testing.T) (*Queue, []Dead) {
+func graveyard(t *testing.T) (*Queue, []Dead) { return retaining(t, 0) }
+
+// retaining is graveyard with a retention.
+func retaining(t *testing.T, dead time.Duration) (*Queue, []Dead) {
 	cfg := small(t.TempDir())
-	cfg.MaxAttempts = 1
+	cfg.MaxAttempts, cfg.RetainDead = 1, dead
 	q := open(t, cfg)
 	publish(t, q, msg("a", "k", "1"), msg("a", "", "2"), msg("a", "k", "3"), msg("b", "k", "4"), msg("b", "", "5"))
 	kill := func(c *Consumer, permanent bool) {
@@ -204,4 +207,27 @@ func TestReplayCut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestRetainDead checks that dead letters go when their retention has passed, and not
+// before.
+func TestRetainDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := retaining(t, time.Hour)
+		left := func() int {
+			ds, _, err := q.Dead(Filter{}, "", 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(ds)
+		}
+		time.Sleep(59 * time.Minute)
+		if n := left(); n != 6 {
+			t.Errorf("%d dead letters after 59 minutes, want 6", n)
+		}
+		time.Sleep(3 * time.Minute)
+		if n := left(); n != 0 {
+			t.Errorf("%d dead letters after their retention, want none", n)
+		}
+	})
 }

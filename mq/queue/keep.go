@@ -35,6 +35,7 @@ func (q *Queue) tend() {
 	if err := q.retain(); err != nil && !errors.Is(err, mq.ErrReadOnly) {
 		q.cfg.Logger.Error("old messages were not removed", "error", err)
 	}
+	q.dropOld()
 	q.mu.Lock()
 	changed := q.applied != q.keptAt && q.err == nil
 	q.mu.Unlock()
@@ -44,6 +45,24 @@ func (q *Queue) tend() {
 	if err := q.snapshot(); err != nil {
 		q.kept = time.Now() // not every second
 		q.cfg.Logger.Warn("the next start will take longer", "error", err)
+	}
+}
+
+// dropEvery is how often dead letters past their retention are removed.
+const dropEvery = time.Minute
+
+// dropOld removes dead letters past their retention.
+func (q *Queue) dropOld() {
+	if q.cfg.RetainDead == 0 || time.Since(q.dropped) < dropEvery {
+		return
+	}
+	q.dropped = time.Now()
+	n, err := q.Drop(Filter{To: q.dropped.Add(-q.cfg.RetainDead)})
+	if err != nil && !errors.Is(err, mq.ErrReadOnly) {
+		q.cfg.Logger.Error("old dead letters were not removed", "error", err)
+	}
+	if n > 0 {
+		q.cfg.Logger.Info("dead letters past their retention were removed", "count", n, "retention", q.cfg.RetainDead)
 	}
 }
 

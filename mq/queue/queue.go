@@ -47,6 +47,9 @@ type Config struct {
 	// the bound a message that should become dead is retried at the last of the Levels
 	// instead; none is lost. The default is 1 048 576.
 	MaxDead int
+	// RetainDead is the time after which dead letters are removed; default 0: they stay
+	// until [Queue.Drop]. They are looked through once a minute.
+	RetainDead time.Duration
 	// CacheBytes bounds the memory for the most recent messages, from which consumers
 	// that are fast enough are served. The default is 32 MiB.
 	CacheBytes int
@@ -147,7 +150,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.Dir == "":
 		return fmt.Errorf("%w: Config.Dir is empty", ErrInvalid)
-	case c.MaxAttempts < 0 || c.DedupWindow < 0 || c.DedupKeys < 0 || c.MaxPending < 0 || c.MaxDead < 0 || c.CacheBytes < 0 ||
+	case c.MaxAttempts < 0 || c.DedupWindow < 0 || c.DedupKeys < 0 || c.MaxPending < 0 || c.MaxDead < 0 || c.RetainDead < 0 || c.CacheBytes < 0 ||
 		c.Visibility < 0 || r.MaxAge < 0 || r.MaxBytes < 0 || r.KeepConsumed < 0:
 		return fmt.Errorf("%w: Config has a negative limit; 0 takes the default", ErrInvalid)
 	case m.Warn < 0 || m.Warn > m.Early || m.Early > m.Refuse || m.Refuse > 100:
@@ -222,6 +225,7 @@ type Queue struct {
 	checkpointBytes int64     // size of the last checkpoint
 	patience        int64     // number of trims that freed nothing since the last one that did
 	restUntil       time.Time // retention pauses until then
+	dropped         time.Time // time of the last look for dead letters past their retention
 	spaceless       bool      // the free space could not be read
 }
 

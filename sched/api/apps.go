@@ -43,7 +43,7 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 	if req.App == nil {
 		return nil, status.Error(codes.InvalidArgument, "the app is missing")
 	}
-	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom), Weight: req.App.Weight, RequireSigned: req.App.RequireSigned, TrustedKeys: req.App.TrustedKeys}
+	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom), Weight: req.App.Weight, RequireSigned: req.App.RequireSigned, TrustedKeys: req.App.TrustedKeys, RetainRuns: req.App.RetainRuns, RetainLogs: req.App.RetainLogs}
 	if err := naming.Check("name", m.Name); err != nil {
 		return nil, core.Invalid(err)
 	}

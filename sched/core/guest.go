@@ -252,6 +252,9 @@ func CheckAppLimits(m *apiv1.App) error {
 	if m.Weight < 0 || m.Weight > 1000 {
 		return errors.New("weight must be 1 to 1000, or 0 for 1")
 	}
+	if _, err := job.RetentionOf(m); err != nil {
+		return err
+	}
 	if len(m.EnqueueFrom) > 100 {
 		return errors.New("enqueue_from has more than 100 apps")
 	}

@@ -89,6 +89,7 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 		c.batch.Modules = append(c.batch.Modules, store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version, Value: marshal(m)})
 	}
 	for _, a := range v.settings {
+		v.retain(a)
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: settingsRow(a.Name), Value: marshal(a)})
 	}
 	for key, value := range v.small {

@@ -38,6 +38,15 @@ func parseRow(key string) (kind, app, rest string, err error) {
 	return kind, app, rest, nil
 }
 
+// retain gives the retention of an app to the store. Settings were checked when they were
+// put; if a newer version wrote them and they are not understood, the store keeps its own
+// retention.
+func (v *View) retain(m *apiv1.App) {
+	if r, err := job.RetentionOf(m); err == nil && v.cfg.Store != nil {
+		v.cfg.Store.SetRetention(m.Name, store.Retention{Runs: r.Runs, Logs: r.Logs})
+	}
+}
+
 // row restores what a small row of the store has.
 func (ld *loading) row(key string, value []byte) error {
 	kind, name, rest, err := parseRow(key)
@@ -62,7 +71,11 @@ func (ld *loading) row(key string, value []byte) error {
 	case "settings":
 		m := &apiv1.App{}
 		a.Slots[job.ModuleSlot].Settings = m
-		return proto.Unmarshal(value, m)
+		if err := proto.Unmarshal(value, m); err != nil {
+			return err
+		}
+		ld.v.retain(m)
+		return nil
 	case "calendar":
 		m := &apiv1.Calendar{}
 		a.Slots[job.ModuleSlot].Calendars[rest] = m

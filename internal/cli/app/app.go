@@ -33,7 +33,7 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 	}
 }
 
-var appColumns = []string{"name", "jobs", "live runs", "rate", "weight", "kv quota", "enqueue from", "description", "signed by"}
+var appColumns = []string{"name", "jobs", "live runs", "rate", "weight", "kv quota", "retention", "enqueue from", "description", "signed by"}
 
 func appRecord(app *sdk.App) output.Record {
 	return output.Message(app, func() []output.Cell {
@@ -44,6 +44,7 @@ func appRecord(app *sdk.App) output.Record {
 			{Text: output.Rate(app.GetRate().GetMax(), app.GetRate().GetPer())},
 			{Text: weightText(app.GetWeight())},
 			{Text: quotaText(app.GetKvBytes())},
+			{Text: retentionText(app)},
 			{Text: strings.Join(app.GetEnqueueFrom(), ", ")},
 			{Text: app.GetDescription()},
 			{Text: signedBy(app)},
@@ -65,6 +66,18 @@ func quotaText(bytes int64) string {
 		return ""
 	}
 	return output.Bytes(bytes)
+}
+
+// retentionText describes the retention of an app; empty for that of the server.
+func retentionText(app *sdk.App) string {
+	var parts []string
+	if r := app.GetRetainRuns(); r != "" {
+		parts = append(parts, "runs "+r)
+	}
+	if r := app.GetRetainLogs(); r != "" {
+		parts = append(parts, "logs "+r)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // signedBy describes the signatures that an app requires.
@@ -109,7 +122,7 @@ func (c *commands) getApp() *cobra.Command {
 }
 
 func (c *commands) setApp() *cobra.Command {
-	var rate, description, quota string
+	var rate, description, quota, runs, logs string
 	var from, trust, untrust []string
 	var signed bool
 	var weight int32
@@ -117,11 +130,11 @@ func (c *commands) setApp() *cobra.Command {
 		Use:   "set APP",
 		Short: "Set the limits of an app, or describe it",
 		Long: `Set the limits of an app: how often all its jobs together start, and how much its
-handlers may store. Give it a larger share of the hosts, name the other apps that
+handlers may store, and how long its runs stay. Give it a larger share of the hosts, name the other apps that
 may enqueue its jobs, require signed modules, or describe it. Settings without a
 flag do not change.`,
 		Example: `  wheelwork app set shop --rate 100/1s
-  wheelwork app set shop --weight 3
+  wheelwork app set shop --weight 3 --retain-runs 2160h
   wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: command.Arguments("APP"),
@@ -129,14 +142,16 @@ flag do not change.`,
 	cmd.Flags().StringVar(&rate, "rate", "", "most starts in a period, as `N/TIME`: 100/1s, 5/1m; none: no limit")
 	cmd.Flags().Int32Var(&weight, "weight", 0, "share of the hosts' time beside other apps that want it, 1 to 1000 (default 1)")
 	cmd.Flags().StringVar(&quota, "kv-quota", "", "most bytes of the keys and values of the app, as `SIZE`: 512KiB, 64MiB, 1GiB")
+	cmd.Flags().StringVar(&runs, "retain-runs", "", "`time` for which ended runs stay, as 720h; none: as the server says")
+	cmd.Flags().StringVar(&logs, "retain-logs", "", "`time` for which lines of runs stay, as 24h; none: as the server says")
 	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if a grant allows it; none: no other app")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
 	cmd.Flags().BoolVar(&signed, "require-signed", false, "accept and run only modules that a trusted key has signed")
 	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
 	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to remove from the trusted ones; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
-			return command.Usage(cmd, "say what to set: --rate, --weight, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")
+		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "retain-runs", "retain-logs", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return command.Usage(cmd, "say what to set: --rate, --weight, --kv-quota, --retain-runs, --retain-logs, --enqueue-from, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -176,6 +191,13 @@ flag do not change.`,
 			}
 			if cmd.Flags().Changed("kv-quota") {
 				app.KvBytes = bytes
+			}
+			for flag, field := range map[string]*string{"retain-runs": &app.RetainRuns, "retain-logs": &app.RetainLogs} {
+				if text, _ := cmd.Flags().GetString(flag); text == "none" {
+					*field = ""
+				} else if text != "" {
+					*field = text
+				}
 			}
 			if cmd.Flags().Changed("enqueue-from") {
 				app.EnqueueFrom = from

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -36,6 +37,7 @@ directory.`,
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
+	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
 	log := process.AddLog(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +57,7 @@ directory.`,
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		if err := limits(cmd); err != nil {
+		if err := errors.Join(retention(cmd), limits(cmd)); err != nil {
 			return err
 		}
 		conf.Verifier, conf.Ready = verifierConfig(), c.printReady(conf.Data)

@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,5 +94,22 @@ func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
 			defer func() { err = errors.Join(err, stop()) }()
 		}
 		return run(cmd, args)
+	}
+}
+
+// addRetention adds the flags for how long a server keeps what has ended. The returned
+// function checks them.
+func addRetention(cmd *cobra.Command, keep *node.Retention) func(*cobra.Command) error {
+	flags := cmd.Flags()
+	flags.DurationVar(&keep.Runs, "retain-runs", node.DefaultRetention, "`time` for which ended runs stay; an app may set its own")
+	flags.DurationVar(&keep.Logs, "retain-logs", node.DefaultRetention, "`time` for which lines of runs stay; an app may set its own")
+	flags.DurationVar(&keep.DeadLetters, "retain-dead-letters", 0, "`time` after which dead letters are removed (default they stay)")
+	return func(cmd *cobra.Command) error {
+		for flag, d := range map[string]time.Duration{"retain-runs": keep.Runs, "retain-logs": keep.Logs, "retain-dead-letters": keep.DeadLetters} {
+			if d < node.MinRetention && cmd.Flags().Changed(flag) || d < 0 {
+				return command.Usage(cmd, "--%s %s: want at least %s, for example 720h", flag, d, node.MinRetention)
+			}
+		}
+		return nil
 	}
 }

@@ -62,6 +62,7 @@ func (c *commands) server() *cobra.Command {
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
+	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
 	log := process.AddLog(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +70,7 @@ func (c *commands) server() *cobra.Command {
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), limits(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
