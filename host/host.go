@@ -57,6 +57,10 @@ type Config struct {
 	Units       func(ctx context.Context) ([]string, error)
 	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
 
+	// Cordoned and Cordon are as in [session.Config].
+	Cordoned bool
+	Cordon   func(on bool) error
+
 	Engine Engine
 	// Others execute the handlers that are in no module. The key of an executor is what
 	// its handlers need, as job.Executor reports it: "plugin:NAME", "builtin:http". The
@@ -124,7 +128,7 @@ func New(cfg Config) (*Host, error) {
 	var err error
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
-		Slots: cfg.Slots, Credits: cfg.Credits, MaxSleeping: cfg.MaxSleeping, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
+		Slots: cfg.Slots, Credits: cfg.Credits, MaxSleeping: cfg.MaxSleeping, Cordoned: cfg.Cordoned, Cordon: cfg.Cordon, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
 		Free: codec.FreeTask, FreeResults: codec.FreeResults, Prefetch: h.prefetch, Unload: h.unload, Modules: h.modules.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})

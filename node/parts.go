@@ -281,9 +281,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, err
 	}
 	p.add(&open)
+	cordon := dir(cordonFile)
+	off, err := cordoned(cordon)
+	if err != nil {
+		return nil, err
+	}
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping,
+		Cordoned: off, Cordon: func(on bool) error { return storeCordon(cordon, on) },
 		Connect: c.server, Units: c.partitions, ConnectUnit: c.partition, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {

@@ -12,6 +12,21 @@ func (c *Client) Hosts(ctx context.Context) ([]*Host, error) {
 	return r.GetHosts(), c.callError(ctx, "list hosts", err)
 }
 
+// CordonHost keeps new tasks from a host until [Client.UncordonHost], also after a restart
+// of the host. With drain the host also gives back the tasks that have not started. The
+// host is named by its id, or by its name if no other host has it. It fails with
+// [ErrNotFound] if no such host is connected.
+func (c *Client) CordonHost(ctx context.Context, host string, drain bool) (*Host, error) {
+	h, err := c.cluster.CordonHost(ctx, &apiv1.CordonHostRequest{Host: host, Drain: drain})
+	return h, c.callError(ctx, "cordon host "+host, err)
+}
+
+// UncordonHost lets a host have tasks again.
+func (c *Client) UncordonHost(ctx context.Context, host string) (*Host, error) {
+	h, err := c.cluster.UncordonHost(ctx, &apiv1.UncordonHostRequest{Host: host})
+	return h, c.callError(ctx, "uncordon host "+host, err)
+}
+
 // Overview returns the counters of an app.
 func (c *Client) Overview(ctx context.Context, app string) (*Overview, error) {
 	o, err := c.cluster.GetOverview(ctx, &apiv1.GetOverviewRequest{App: appOf(app)})

@@ -103,11 +103,107 @@ func (x *ListHostsResponse) GetHosts() []*Host {
 	return nil
 }
 
+type CordonHostRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`    // its id, or its name if no other host has it
+	Drain         bool                   `protobuf:"varint,2,opt,name=drain,proto3" json:"drain,omitempty"` // take back the tasks that have not started
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CordonHostRequest) Reset() {
+	*x = CordonHostRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CordonHostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CordonHostRequest) ProtoMessage() {}
+
+func (x *CordonHostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CordonHostRequest.ProtoReflect.Descriptor instead.
+func (*CordonHostRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CordonHostRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *CordonHostRequest) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
+type UncordonHostRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"` // as in CordonHostRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UncordonHostRequest) Reset() {
+	*x = UncordonHostRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UncordonHostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UncordonHostRequest) ProtoMessage() {}
+
+func (x *UncordonHostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UncordonHostRequest.ProtoReflect.Descriptor instead.
+func (*UncordonHostRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UncordonHostRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
 type Host struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up draining lost
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up cordoned draining lost
 	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
@@ -128,7 +224,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_v1_cluster_proto_msgTypes[2]
+	mi := &file_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +236,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[2]
+	mi := &file_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +249,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Host) GetId() string {
@@ -284,7 +380,7 @@ type GetOverviewRequest struct {
 
 func (x *GetOverviewRequest) Reset() {
 	*x = GetOverviewRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[3]
+	mi := &file_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +392,7 @@ func (x *GetOverviewRequest) String() string {
 func (*GetOverviewRequest) ProtoMessage() {}
 
 func (x *GetOverviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[3]
+	mi := &file_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +405,7 @@ func (x *GetOverviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverviewRequest.ProtoReflect.Descriptor instead.
 func (*GetOverviewRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetOverviewRequest) GetApp() string {
@@ -348,7 +444,7 @@ type Overview struct {
 
 func (x *Overview) Reset() {
 	*x = Overview{}
-	mi := &file_v1_cluster_proto_msgTypes[4]
+	mi := &file_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +456,7 @@ func (x *Overview) String() string {
 func (*Overview) ProtoMessage() {}
 
 func (x *Overview) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[4]
+	mi := &file_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +469,7 @@ func (x *Overview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overview.ProtoReflect.Descriptor instead.
 func (*Overview) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Overview) GetJobs() int64 {
@@ -514,7 +610,7 @@ type Minute struct {
 
 func (x *Minute) Reset() {
 	*x = Minute{}
-	mi := &file_v1_cluster_proto_msgTypes[5]
+	mi := &file_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +622,7 @@ func (x *Minute) String() string {
 func (*Minute) ProtoMessage() {}
 
 func (x *Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[5]
+	mi := &file_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +635,7 @@ func (x *Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Minute.ProtoReflect.Descriptor instead.
 func (*Minute) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Minute) GetStart() *timestamppb.Timestamp {
@@ -582,7 +678,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_v1_cluster_proto_msgTypes[6]
+	mi := &file_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +690,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[6]
+	mi := &file_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +703,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Disk) GetTotalBytes() int64 {
@@ -646,7 +742,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[7]
+	mi := &file_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +754,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[7]
+	mi := &file_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +767,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 type Version struct {
@@ -685,7 +781,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_v1_cluster_proto_msgTypes[8]
+	mi := &file_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +793,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[8]
+	mi := &file_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +806,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Version) GetVersion() string {
@@ -755,7 +851,7 @@ type ServerReport struct {
 
 func (x *ServerReport) Reset() {
 	*x = ServerReport{}
-	mi := &file_v1_cluster_proto_msgTypes[9]
+	mi := &file_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +863,7 @@ func (x *ServerReport) String() string {
 func (*ServerReport) ProtoMessage() {}
 
 func (x *ServerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[9]
+	mi := &file_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +876,7 @@ func (x *ServerReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerReport.ProtoReflect.Descriptor instead.
 func (*ServerReport) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServerReport) GetServer() string {
@@ -862,7 +958,7 @@ type HostAssignment struct {
 
 func (x *HostAssignment) Reset() {
 	*x = HostAssignment{}
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +970,7 @@ func (x *HostAssignment) String() string {
 func (*HostAssignment) ProtoMessage() {}
 
 func (x *HostAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +983,7 @@ func (x *HostAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAssignment.ProtoReflect.Descriptor instead.
 func (*HostAssignment) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HostAssignment) GetNumber() uint64 {
@@ -932,7 +1028,7 @@ type DividedApp struct {
 
 func (x *DividedApp) Reset() {
 	*x = DividedApp{}
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1040,7 @@ func (x *DividedApp) String() string {
 func (*DividedApp) ProtoMessage() {}
 
 func (x *DividedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1053,7 @@ func (x *DividedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DividedApp.ProtoReflect.Descriptor instead.
 func (*DividedApp) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DividedApp) GetApp() string {
@@ -999,7 +1095,7 @@ type HostCall struct {
 
 func (x *HostCall) Reset() {
 	*x = HostCall{}
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1107,7 @@ func (x *HostCall) String() string {
 func (*HostCall) ProtoMessage() {}
 
 func (x *HostCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1120,7 @@ func (x *HostCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCall.ProtoReflect.Descriptor instead.
 func (*HostCall) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HostCall) GetUnit() string {
@@ -1055,7 +1151,7 @@ type UnitReport struct {
 
 func (x *UnitReport) Reset() {
 	*x = UnitReport{}
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1163,7 @@ func (x *UnitReport) String() string {
 func (*UnitReport) ProtoMessage() {}
 
 func (x *UnitReport) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1176,7 @@ func (x *UnitReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnitReport.ProtoReflect.Descriptor instead.
 func (*UnitReport) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UnitReport) GetUnit() string {
@@ -1127,7 +1223,7 @@ type ServerOrder struct {
 
 func (x *ServerOrder) Reset() {
 	*x = ServerOrder{}
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1235,7 @@ func (x *ServerOrder) String() string {
 func (*ServerOrder) ProtoMessage() {}
 
 func (x *ServerOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1248,7 @@ func (x *ServerOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerOrder.ProtoReflect.Descriptor instead.
 func (*ServerOrder) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ServerOrder) GetEpoch() uint64 {
@@ -1176,7 +1272,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1284,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1297,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetHost() string {
@@ -1241,7 +1337,7 @@ type RouteRequest struct {
 
 func (x *RouteRequest) Reset() {
 	*x = RouteRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1349,7 @@ func (x *RouteRequest) String() string {
 func (*RouteRequest) ProtoMessage() {}
 
 func (x *RouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1362,7 @@ func (x *RouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRequest.ProtoReflect.Descriptor instead.
 func (*RouteRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RouteRequest) GetApp() string {
@@ -1296,7 +1392,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_v1_cluster_proto_msgTypes[17]
+	mi := &file_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1404,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[17]
+	mi := &file_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1417,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Assignment) GetServer() string {
@@ -1374,7 +1470,7 @@ type ListServersRequest struct {
 
 func (x *ListServersRequest) Reset() {
 	*x = ListServersRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1482,7 @@ func (x *ListServersRequest) String() string {
 func (*ListServersRequest) ProtoMessage() {}
 
 func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1495,7 @@ func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersRequest.ProtoReflect.Descriptor instead.
 func (*ListServersRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 type ListServersResponse struct {
@@ -1411,7 +1507,7 @@ type ListServersResponse struct {
 
 func (x *ListServersResponse) Reset() {
 	*x = ListServersResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1519,7 @@ func (x *ListServersResponse) String() string {
 func (*ListServersResponse) ProtoMessage() {}
 
 func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1532,7 @@ func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersResponse.ProtoReflect.Descriptor instead.
 func (*ListServersResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListServersResponse) GetServers() []*Server {
@@ -1463,7 +1559,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1571,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1584,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Server) GetId() string {
@@ -1565,7 +1661,7 @@ type SplitAppRequest struct {
 
 func (x *SplitAppRequest) Reset() {
 	*x = SplitAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1673,7 @@ func (x *SplitAppRequest) String() string {
 func (*SplitAppRequest) ProtoMessage() {}
 
 func (x *SplitAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1686,7 @@ func (x *SplitAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitAppRequest.ProtoReflect.Descriptor instead.
 func (*SplitAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SplitAppRequest) GetApp() string {
@@ -1623,7 +1719,7 @@ type MergeAppRequest struct {
 
 func (x *MergeAppRequest) Reset() {
 	*x = MergeAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1731,7 @@ func (x *MergeAppRequest) String() string {
 func (*MergeAppRequest) ProtoMessage() {}
 
 func (x *MergeAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1744,7 @@ func (x *MergeAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAppRequest.ProtoReflect.Descriptor instead.
 func (*MergeAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MergeAppRequest) GetApp() string {
@@ -1668,7 +1764,7 @@ type TakeSlotRequest struct {
 
 func (x *TakeSlotRequest) Reset() {
 	*x = TakeSlotRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1776,7 @@ func (x *TakeSlotRequest) String() string {
 func (*TakeSlotRequest) ProtoMessage() {}
 
 func (x *TakeSlotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1789,7 @@ func (x *TakeSlotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSlotRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TakeSlotRequest) GetHead() *TakeSlotRequest_Head {
@@ -1718,7 +1814,7 @@ type TakeSlotResponse struct {
 
 func (x *TakeSlotResponse) Reset() {
 	*x = TakeSlotResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1826,7 @@ func (x *TakeSlotResponse) String() string {
 func (*TakeSlotResponse) ProtoMessage() {}
 
 func (x *TakeSlotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1839,7 @@ func (x *TakeSlotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSlotResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 type CopyAppRequest struct {
@@ -1756,7 +1852,7 @@ type CopyAppRequest struct {
 
 func (x *CopyAppRequest) Reset() {
 	*x = CopyAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1864,7 @@ func (x *CopyAppRequest) String() string {
 func (*CopyAppRequest) ProtoMessage() {}
 
 func (x *CopyAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1877,7 @@ func (x *CopyAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyAppRequest.ProtoReflect.Descriptor instead.
 func (*CopyAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CopyAppRequest) GetUnit() string {
@@ -1806,7 +1902,7 @@ type CopyAppResponse struct {
 
 func (x *CopyAppResponse) Reset() {
 	*x = CopyAppResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1914,7 @@ func (x *CopyAppResponse) String() string {
 func (*CopyAppResponse) ProtoMessage() {}
 
 func (x *CopyAppResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1927,7 @@ func (x *CopyAppResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyAppResponse.ProtoReflect.Descriptor instead.
 func (*CopyAppResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 type CopyOutRequest struct {
@@ -1844,7 +1940,7 @@ type CopyOutRequest struct {
 
 func (x *CopyOutRequest) Reset() {
 	*x = CopyOutRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1952,7 @@ func (x *CopyOutRequest) String() string {
 func (*CopyOutRequest) ProtoMessage() {}
 
 func (x *CopyOutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1965,7 @@ func (x *CopyOutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyOutRequest.ProtoReflect.Descriptor instead.
 func (*CopyOutRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CopyOutRequest) GetUnit() string {
@@ -1894,7 +1990,7 @@ type CopyOutResponse struct {
 
 func (x *CopyOutResponse) Reset() {
 	*x = CopyOutResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2002,7 @@ func (x *CopyOutResponse) String() string {
 func (*CopyOutResponse) ProtoMessage() {}
 
 func (x *CopyOutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2015,7 @@ func (x *CopyOutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyOutResponse.ProtoReflect.Descriptor instead.
 func (*CopyOutResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 // AppState is the app-wide state of an app: the part that exists once, not per slot.
@@ -1942,7 +2038,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2050,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2063,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AppState) GetApp() string {
@@ -2067,7 +2163,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2175,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2188,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AskRequest) GetUnit() string {
@@ -2228,7 +2324,7 @@ type AskedCall struct {
 
 func (x *AskedCall) Reset() {
 	*x = AskedCall{}
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2336,7 @@ func (x *AskedCall) String() string {
 func (*AskedCall) ProtoMessage() {}
 
 func (x *AskedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2349,7 @@ func (x *AskedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedCall.ProtoReflect.Descriptor instead.
 func (*AskedCall) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AskedCall) GetMethod() string {
@@ -2283,7 +2379,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2391,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2404,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AskResponse) GetGet() *GuestGetEntryResponse {
@@ -2361,7 +2457,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2469,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2482,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForwardRequest) GetCommands() []*Command {
@@ -2433,7 +2529,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2541,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2554,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ForwardResponse) GetResults() []*CommandResult {
@@ -2476,7 +2572,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2584,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2597,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 type DrainServerRequest struct {
@@ -2513,7 +2609,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2621,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2634,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -2557,7 +2653,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2665,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2678,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -2602,7 +2698,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2710,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2723,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -2664,7 +2760,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2772,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2785,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -2780,7 +2876,7 @@ type SplitApp struct {
 
 func (x *SplitApp) Reset() {
 	*x = SplitApp{}
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2888,7 @@ func (x *SplitApp) String() string {
 func (*SplitApp) ProtoMessage() {}
 
 func (x *SplitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2901,7 @@ func (x *SplitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitApp.ProtoReflect.Descriptor instead.
 func (*SplitApp) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SplitApp) GetApp() string {
@@ -2869,7 +2965,7 @@ type AppShare struct {
 
 func (x *AppShare) Reset() {
 	*x = AppShare{}
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +2977,7 @@ func (x *AppShare) String() string {
 func (*AppShare) ProtoMessage() {}
 
 func (x *AppShare) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +2990,7 @@ func (x *AppShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppShare.ProtoReflect.Descriptor instead.
 func (*AppShare) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AppShare) GetUnit() string {
@@ -2945,7 +3041,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[42]
+	mi := &file_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3053,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[42]
+	mi := &file_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3066,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Member) GetId() string {
@@ -3062,7 +3158,7 @@ type Unit struct {
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3170,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3183,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Unit) GetName() string {
@@ -3179,7 +3275,7 @@ type TakeSlotRequest_Head struct {
 
 func (x *TakeSlotRequest_Head) Reset() {
 	*x = TakeSlotRequest_Head{}
-	mi := &file_v1_cluster_proto_msgTypes[45]
+	mi := &file_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3287,7 @@ func (x *TakeSlotRequest_Head) String() string {
 func (*TakeSlotRequest_Head) ProtoMessage() {}
 
 func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[45]
+	mi := &file_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3300,7 @@ func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotRequest_Head.ProtoReflect.Descriptor instead.
 func (*TakeSlotRequest_Head) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *TakeSlotRequest_Head) GetApp() string {
@@ -3242,7 +3338,12 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\x0ev1/guest.proto\x1a\fv1/job.proto\x1a\x10v1/journal.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\xbd\x04\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"=\n" +
+	"\x11CordonHostRequest\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
+	"\x05drain\x18\x02 \x01(\bR\x05drain\")\n" +
+	"\x13UncordonHostRequest\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\"\xbd\x04\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3495,9 +3596,12 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04apps\x18\t \x01(\x05R\x04apps\x12\x1a\n" +
 	"\bstandbys\x18\n" +
 	" \x03(\tR\bstandbys\x12\x14\n" +
-	"\x05calls\x18\v \x03(\tR\x05calls2\x89\x03\n" +
+	"\x05calls\x18\v \x03(\tR\x05calls2\xa4\x05\n" +
 	"\aCluster\x12\x80\x01\n" +
-	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"2\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12\x88\x01\n" +
+	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"2\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12\x89\x01\n" +
+	"\n" +
+	"CordonHost\x12\x1f.wheelwork.v1.CordonHostRequest\x1a\x12.wheelwork.v1.Host\"F\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/api/v1/hosts/{host}:cordon\x12\x8c\x01\n" +
+	"\fUncordonHost\x12!.wheelwork.v1.UncordonHostRequest\x1a\x12.wheelwork.v1.Host\"E\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x1f\"\x1d/api/v1/hosts/{host}:uncordon\x12\x88\x01\n" +
 	"\vGetOverview\x12 .wheelwork.v1.GetOverviewRequest\x1a\x16.wheelwork.v1.Overview\"?\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x03app\x82\xd3\xe4\x93\x02\x1d\x12\x1b/api/v1/apps/{app}/overview\x12p\n" +
 	"\n" +
 	"GetVersion\x12\x1f.wheelwork.v1.GetVersionRequest\x1a\x15.wheelwork.v1.Version\"*\xaa\xbb\x18\x06public\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/version2\x97\x03\n" +
@@ -3535,152 +3639,158 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),        // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),       // 1: wheelwork.v1.ListHostsResponse
-	(*Host)(nil),                    // 2: wheelwork.v1.Host
-	(*GetOverviewRequest)(nil),      // 3: wheelwork.v1.GetOverviewRequest
-	(*Overview)(nil),                // 4: wheelwork.v1.Overview
-	(*Minute)(nil),                  // 5: wheelwork.v1.Minute
-	(*Disk)(nil),                    // 6: wheelwork.v1.Disk
-	(*GetVersionRequest)(nil),       // 7: wheelwork.v1.GetVersionRequest
-	(*Version)(nil),                 // 8: wheelwork.v1.Version
-	(*ServerReport)(nil),            // 9: wheelwork.v1.ServerReport
-	(*HostAssignment)(nil),          // 10: wheelwork.v1.HostAssignment
-	(*DividedApp)(nil),              // 11: wheelwork.v1.DividedApp
-	(*HostCall)(nil),                // 12: wheelwork.v1.HostCall
-	(*UnitReport)(nil),              // 13: wheelwork.v1.UnitReport
-	(*ServerOrder)(nil),             // 14: wheelwork.v1.ServerOrder
-	(*WatchRequest)(nil),            // 15: wheelwork.v1.WatchRequest
-	(*RouteRequest)(nil),            // 16: wheelwork.v1.RouteRequest
-	(*Assignment)(nil),              // 17: wheelwork.v1.Assignment
-	(*ListServersRequest)(nil),      // 18: wheelwork.v1.ListServersRequest
-	(*ListServersResponse)(nil),     // 19: wheelwork.v1.ListServersResponse
-	(*Server)(nil),                  // 20: wheelwork.v1.Server
-	(*SplitAppRequest)(nil),         // 21: wheelwork.v1.SplitAppRequest
-	(*MergeAppRequest)(nil),         // 22: wheelwork.v1.MergeAppRequest
-	(*TakeSlotRequest)(nil),         // 23: wheelwork.v1.TakeSlotRequest
-	(*TakeSlotResponse)(nil),        // 24: wheelwork.v1.TakeSlotResponse
-	(*CopyAppRequest)(nil),          // 25: wheelwork.v1.CopyAppRequest
-	(*CopyAppResponse)(nil),         // 26: wheelwork.v1.CopyAppResponse
-	(*CopyOutRequest)(nil),          // 27: wheelwork.v1.CopyOutRequest
-	(*CopyOutResponse)(nil),         // 28: wheelwork.v1.CopyOutResponse
-	(*AppState)(nil),                // 29: wheelwork.v1.AppState
-	(*AskRequest)(nil),              // 30: wheelwork.v1.AskRequest
-	(*AskedCall)(nil),               // 31: wheelwork.v1.AskedCall
-	(*AskResponse)(nil),             // 32: wheelwork.v1.AskResponse
-	(*ForwardRequest)(nil),          // 33: wheelwork.v1.ForwardRequest
-	(*ForwardResponse)(nil),         // 34: wheelwork.v1.ForwardResponse
-	(*GetClusterRequest)(nil),       // 35: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),      // 36: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),    // 37: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),         // 38: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),           // 39: wheelwork.v1.ClusterStatus
-	(*SplitApp)(nil),                // 40: wheelwork.v1.SplitApp
-	(*AppShare)(nil),                // 41: wheelwork.v1.AppShare
-	(*Member)(nil),                  // 42: wheelwork.v1.Member
-	(*Unit)(nil),                    // 43: wheelwork.v1.Unit
-	nil,                             // 44: wheelwork.v1.Host.LabelsEntry
-	(*TakeSlotRequest_Head)(nil),    // 45: wheelwork.v1.TakeSlotRequest.Head
-	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
-	(*SlotItem)(nil),                // 47: wheelwork.v1.SlotItem
-	(*App)(nil),                     // 48: wheelwork.v1.App
-	(*Module)(nil),                  // 49: wheelwork.v1.Module
-	(*Alias)(nil),                   // 50: wheelwork.v1.Alias
-	(*Calendar)(nil),                // 51: wheelwork.v1.Calendar
-	(*SecretRow)(nil),               // 52: wheelwork.v1.SecretRow
-	(*ModuleGrants)(nil),            // 53: wheelwork.v1.ModuleGrants
-	(*GuestGetEntryRequest)(nil),    // 54: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 55: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 56: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 57: wheelwork.v1.GuestEnqueueRequest
-	(*GuestGetEntryResponse)(nil),   // 58: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 59: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 60: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 61: wheelwork.v1.Run
-	(*Command)(nil),                 // 62: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 63: wheelwork.v1.CommandResult
+	(*CordonHostRequest)(nil),       // 2: wheelwork.v1.CordonHostRequest
+	(*UncordonHostRequest)(nil),     // 3: wheelwork.v1.UncordonHostRequest
+	(*Host)(nil),                    // 4: wheelwork.v1.Host
+	(*GetOverviewRequest)(nil),      // 5: wheelwork.v1.GetOverviewRequest
+	(*Overview)(nil),                // 6: wheelwork.v1.Overview
+	(*Minute)(nil),                  // 7: wheelwork.v1.Minute
+	(*Disk)(nil),                    // 8: wheelwork.v1.Disk
+	(*GetVersionRequest)(nil),       // 9: wheelwork.v1.GetVersionRequest
+	(*Version)(nil),                 // 10: wheelwork.v1.Version
+	(*ServerReport)(nil),            // 11: wheelwork.v1.ServerReport
+	(*HostAssignment)(nil),          // 12: wheelwork.v1.HostAssignment
+	(*DividedApp)(nil),              // 13: wheelwork.v1.DividedApp
+	(*HostCall)(nil),                // 14: wheelwork.v1.HostCall
+	(*UnitReport)(nil),              // 15: wheelwork.v1.UnitReport
+	(*ServerOrder)(nil),             // 16: wheelwork.v1.ServerOrder
+	(*WatchRequest)(nil),            // 17: wheelwork.v1.WatchRequest
+	(*RouteRequest)(nil),            // 18: wheelwork.v1.RouteRequest
+	(*Assignment)(nil),              // 19: wheelwork.v1.Assignment
+	(*ListServersRequest)(nil),      // 20: wheelwork.v1.ListServersRequest
+	(*ListServersResponse)(nil),     // 21: wheelwork.v1.ListServersResponse
+	(*Server)(nil),                  // 22: wheelwork.v1.Server
+	(*SplitAppRequest)(nil),         // 23: wheelwork.v1.SplitAppRequest
+	(*MergeAppRequest)(nil),         // 24: wheelwork.v1.MergeAppRequest
+	(*TakeSlotRequest)(nil),         // 25: wheelwork.v1.TakeSlotRequest
+	(*TakeSlotResponse)(nil),        // 26: wheelwork.v1.TakeSlotResponse
+	(*CopyAppRequest)(nil),          // 27: wheelwork.v1.CopyAppRequest
+	(*CopyAppResponse)(nil),         // 28: wheelwork.v1.CopyAppResponse
+	(*CopyOutRequest)(nil),          // 29: wheelwork.v1.CopyOutRequest
+	(*CopyOutResponse)(nil),         // 30: wheelwork.v1.CopyOutResponse
+	(*AppState)(nil),                // 31: wheelwork.v1.AppState
+	(*AskRequest)(nil),              // 32: wheelwork.v1.AskRequest
+	(*AskedCall)(nil),               // 33: wheelwork.v1.AskedCall
+	(*AskResponse)(nil),             // 34: wheelwork.v1.AskResponse
+	(*ForwardRequest)(nil),          // 35: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 36: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),       // 37: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),      // 38: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),    // 39: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),         // 40: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),           // 41: wheelwork.v1.ClusterStatus
+	(*SplitApp)(nil),                // 42: wheelwork.v1.SplitApp
+	(*AppShare)(nil),                // 43: wheelwork.v1.AppShare
+	(*Member)(nil),                  // 44: wheelwork.v1.Member
+	(*Unit)(nil),                    // 45: wheelwork.v1.Unit
+	nil,                             // 46: wheelwork.v1.Host.LabelsEntry
+	(*TakeSlotRequest_Head)(nil),    // 47: wheelwork.v1.TakeSlotRequest.Head
+	(*timestamppb.Timestamp)(nil),   // 48: google.protobuf.Timestamp
+	(*SlotItem)(nil),                // 49: wheelwork.v1.SlotItem
+	(*App)(nil),                     // 50: wheelwork.v1.App
+	(*Module)(nil),                  // 51: wheelwork.v1.Module
+	(*Alias)(nil),                   // 52: wheelwork.v1.Alias
+	(*Calendar)(nil),                // 53: wheelwork.v1.Calendar
+	(*SecretRow)(nil),               // 54: wheelwork.v1.SecretRow
+	(*ModuleGrants)(nil),            // 55: wheelwork.v1.ModuleGrants
+	(*GuestGetEntryRequest)(nil),    // 56: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 57: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 58: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 59: wheelwork.v1.GuestEnqueueRequest
+	(*GuestGetEntryResponse)(nil),   // 60: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 61: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 62: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 63: wheelwork.v1.Run
+	(*Command)(nil),                 // 64: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 65: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	44, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	46, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	46, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
-	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
-	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	46, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	46, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
-	13, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
-	10, // 9: wheelwork.v1.ServerReport.host_assignment:type_name -> wheelwork.v1.HostAssignment
-	11, // 10: wheelwork.v1.HostAssignment.apps:type_name -> wheelwork.v1.DividedApp
-	12, // 11: wheelwork.v1.HostAssignment.calls:type_name -> wheelwork.v1.HostCall
-	20, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	46, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	46, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	45, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
-	47, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
-	29, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
-	48, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
-	49, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
-	50, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
-	51, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
-	52, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
-	53, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
-	54, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	55, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	56, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	57, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	31, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	58, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	59, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	60, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	61, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	62, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	63, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	42, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	43, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	40, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	41, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	46, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	4,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
+	46, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	48, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	48, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	7,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
+	8,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
+	48, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	48, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	15, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
+	12, // 9: wheelwork.v1.ServerReport.host_assignment:type_name -> wheelwork.v1.HostAssignment
+	13, // 10: wheelwork.v1.HostAssignment.apps:type_name -> wheelwork.v1.DividedApp
+	14, // 11: wheelwork.v1.HostAssignment.calls:type_name -> wheelwork.v1.HostCall
+	22, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
+	48, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	48, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	47, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
+	49, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
+	31, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
+	50, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
+	51, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
+	52, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
+	53, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
+	54, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
+	55, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
+	56, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	57, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	58, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	59, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	33, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	60, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	61, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	62, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	63, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	64, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	65, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	44, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	45, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	42, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	43, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	48, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
 	0,  // 40: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	3,  // 41: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	7,  // 42: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	9,  // 43: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	15, // 44: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	16, // 45: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	18, // 46: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	35, // 47: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	36, // 48: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	37, // 49: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	38, // 50: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	21, // 51: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
-	22, // 52: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	33, // 53: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	23, // 54: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
-	25, // 55: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	27, // 56: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
-	30, // 57: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 58: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 59: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 60: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	14, // 61: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	17, // 62: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	17, // 63: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	19, // 64: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	39, // 65: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	39, // 66: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	39, // 67: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	39, // 68: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	39, // 69: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	39, // 70: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	34, // 71: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	24, // 72: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	26, // 73: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	28, // 74: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
-	32, // 75: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	58, // [58:76] is the sub-list for method output_type
-	40, // [40:58] is the sub-list for method input_type
+	2,  // 41: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
+	3,  // 42: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
+	5,  // 43: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	9,  // 44: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	11, // 45: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	17, // 46: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	18, // 47: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	20, // 48: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	37, // 49: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	38, // 50: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	39, // 51: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	40, // 52: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	23, // 53: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	24, // 54: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	35, // 55: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	25, // 56: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	27, // 57: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	29, // 58: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
+	32, // 59: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 60: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 61: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
+	4,  // 62: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
+	6,  // 63: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	10, // 64: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	16, // 65: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	19, // 66: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	19, // 67: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	21, // 68: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	41, // 69: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	41, // 70: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	41, // 71: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	41, // 72: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	41, // 73: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	41, // 74: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	36, // 75: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	26, // 76: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	28, // 77: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	30, // 78: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
+	34, // 79: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	60, // [60:80] is the sub-list for method output_type
+	40, // [40:60] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -3699,7 +3809,7 @@ func file_v1_cluster_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_produce_proto_init()
 	file_v1_resource_proto_init()
-	file_v1_cluster_proto_msgTypes[30].OneofWrappers = []any{
+	file_v1_cluster_proto_msgTypes[32].OneofWrappers = []any{
 		(*AskRequest_Get)(nil),
 		(*AskRequest_Put)(nil),
 		(*AskRequest_Delete)(nil),
@@ -3713,7 +3823,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

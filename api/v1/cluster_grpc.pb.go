@@ -19,9 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Cluster_ListHosts_FullMethodName   = "/wheelwork.v1.Cluster/ListHosts"
-	Cluster_GetOverview_FullMethodName = "/wheelwork.v1.Cluster/GetOverview"
-	Cluster_GetVersion_FullMethodName  = "/wheelwork.v1.Cluster/GetVersion"
+	Cluster_ListHosts_FullMethodName    = "/wheelwork.v1.Cluster/ListHosts"
+	Cluster_CordonHost_FullMethodName   = "/wheelwork.v1.Cluster/CordonHost"
+	Cluster_UncordonHost_FullMethodName = "/wheelwork.v1.Cluster/UncordonHost"
+	Cluster_GetOverview_FullMethodName  = "/wheelwork.v1.Cluster/GetOverview"
+	Cluster_GetVersion_FullMethodName   = "/wheelwork.v1.Cluster/GetVersion"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -31,6 +33,11 @@ const (
 // Cluster shows the hosts and the state of an app.
 type ClusterClient interface {
 	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
+	// CordonHost keeps new tasks from a host until UncordonHost, also after a restart of the
+	// host or of servers. Tasks that it has continue.
+	CordonHost(ctx context.Context, in *CordonHostRequest, opts ...grpc.CallOption) (*Host, error)
+	// UncordonHost ends a cordon.
+	UncordonHost(ctx context.Context, in *UncordonHostRequest, opts ...grpc.CallOption) (*Host, error)
 	// GetOverview reads counters; it scans no runs.
 	GetOverview(ctx context.Context, in *GetOverviewRequest, opts ...grpc.CallOption) (*Overview, error)
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*Version, error)
@@ -48,6 +55,26 @@ func (c *clusterClient) ListHosts(ctx context.Context, in *ListHostsRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListHostsResponse)
 	err := c.cc.Invoke(ctx, Cluster_ListHosts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) CordonHost(ctx context.Context, in *CordonHostRequest, opts ...grpc.CallOption) (*Host, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Host)
+	err := c.cc.Invoke(ctx, Cluster_CordonHost_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) UncordonHost(ctx context.Context, in *UncordonHostRequest, opts ...grpc.CallOption) (*Host, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Host)
+	err := c.cc.Invoke(ctx, Cluster_UncordonHost_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +108,11 @@ func (c *clusterClient) GetVersion(ctx context.Context, in *GetVersionRequest, o
 // Cluster shows the hosts and the state of an app.
 type ClusterServer interface {
 	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
+	// CordonHost keeps new tasks from a host until UncordonHost, also after a restart of the
+	// host or of servers. Tasks that it has continue.
+	CordonHost(context.Context, *CordonHostRequest) (*Host, error)
+	// UncordonHost ends a cordon.
+	UncordonHost(context.Context, *UncordonHostRequest) (*Host, error)
 	// GetOverview reads counters; it scans no runs.
 	GetOverview(context.Context, *GetOverviewRequest) (*Overview, error)
 	GetVersion(context.Context, *GetVersionRequest) (*Version, error)
@@ -96,6 +128,12 @@ type UnimplementedClusterServer struct{}
 
 func (UnimplementedClusterServer) ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListHosts not implemented")
+}
+func (UnimplementedClusterServer) CordonHost(context.Context, *CordonHostRequest) (*Host, error) {
+	return nil, status.Error(codes.Unimplemented, "method CordonHost not implemented")
+}
+func (UnimplementedClusterServer) UncordonHost(context.Context, *UncordonHostRequest) (*Host, error) {
+	return nil, status.Error(codes.Unimplemented, "method UncordonHost not implemented")
 }
 func (UnimplementedClusterServer) GetOverview(context.Context, *GetOverviewRequest) (*Overview, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetOverview not implemented")
@@ -138,6 +176,42 @@ func _Cluster_ListHosts_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ClusterServer).ListHosts(ctx, req.(*ListHostsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_CordonHost_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CordonHostRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).CordonHost(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_CordonHost_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).CordonHost(ctx, req.(*CordonHostRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_UncordonHost_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UncordonHostRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).UncordonHost(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_UncordonHost_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).UncordonHost(ctx, req.(*UncordonHostRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -188,6 +262,14 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListHosts",
 			Handler:    _Cluster_ListHosts_Handler,
+		},
+		{
+			MethodName: "CordonHost",
+			Handler:    _Cluster_CordonHost_Handler,
+		},
+		{
+			MethodName: "UncordonHost",
+			Handler:    _Cluster_UncordonHost_Handler,
 		},
 		{
 			MethodName: "GetOverview",

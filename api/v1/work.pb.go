@@ -155,7 +155,10 @@ type WorkUp struct {
 	Leaving bool `protobuf:"varint,42,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// states are those of tasks that have run for over 100 ms, sent when the state changes;
 	// on a new stream, of all such tasks.
-	States        []*TaskState `protobuf:"bytes,43,rep,name=states,proto3" json:"states,omitempty"`
+	States []*TaskState `protobuf:"bytes,43,rep,name=states,proto3" json:"states,omitempty"`
+	// cordoned is set when the host's cordon has changed since the hello: a cordoned host
+	// gets no tasks, and its credits stay.
+	Cordoned      *bool `protobuf:"varint,44,opt,name=cordoned,proto3,oneof" json:"cordoned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +275,13 @@ func (x *WorkUp) GetStates() []*TaskState {
 		return x.States
 	}
 	return nil
+}
+
+func (x *WorkUp) GetCordoned() bool {
+	if x != nil && x.Cordoned != nil {
+		return *x.Cordoned
+	}
+	return false
 }
 
 // TaskState reports that the handler of a task has started, sleeps, or continues. A
@@ -408,9 +418,10 @@ type Hello struct {
 	// handlers as "native:NAME", "plugin:NAME", "builtin:NAME". Empty: modules.
 	Abi           []string   `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`
 	Version       string     `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	Slots         uint32     `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`      // tasks that it runs at once
-	Running       []*Running `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"`   // attempts that it executes or holds an unacknowledged result for
-	Recalls       bool       `protobuf:"varint,42,opt,name=recalls,proto3" json:"recalls,omitempty"` // the host answers WorkDown.recalls and sends WorkUp.states
+	Slots         uint32     `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`        // tasks that it runs at once
+	Running       []*Running `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"`     // attempts that it executes or holds an unacknowledged result for
+	Cordoned      bool       `protobuf:"varint,43,opt,name=cordoned,proto3" json:"cordoned,omitempty"` // see WorkUp.cordoned
+	Recalls       bool       `protobuf:"varint,42,opt,name=recalls,proto3" json:"recalls,omitempty"`   // the host answers WorkDown.recalls and sends WorkUp.states
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -506,6 +517,13 @@ func (x *Hello) GetRunning() []*Running {
 		return x.Running
 	}
 	return nil
+}
+
+func (x *Hello) GetCordoned() bool {
+	if x != nil {
+		return x.Cordoned
+	}
+	return false
 }
 
 func (x *Hello) GetRecalls() bool {
@@ -1045,7 +1063,10 @@ type WorkDown struct {
 	Unload []string `protobuf:"bytes,41,rep,name=unload,proto3" json:"unload,omitempty"`
 	// recalls are tasks to give back unless their handlers have started. The host answers
 	// each unstarted one with a result STOPPED and code "recalled".
-	Recalls       []*TaskCancel `protobuf:"bytes,42,rep,name=recalls,proto3" json:"recalls,omitempty"`
+	Recalls []*TaskCancel `protobuf:"bytes,42,rep,name=recalls,proto3" json:"recalls,omitempty"`
+	// cordon sets the cordon of the host. The host stores it, tells it in the hello of every
+	// later stream, and on all other streams now.
+	Cordon        *bool `protobuf:"varint,43,opt,name=cordon,proto3,oneof" json:"cordon,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1127,6 +1148,13 @@ func (x *WorkDown) GetRecalls() []*TaskCancel {
 		return x.Recalls
 	}
 	return nil
+}
+
+func (x *WorkDown) GetCordon() bool {
+	if x != nil && x.Cordon != nil {
+		return *x.Cordon
+	}
+	return false
 }
 
 // ModuleState is the state of a module in a host.
@@ -1838,7 +1866,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xf9\x03\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xa7\x04\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1851,7 +1879,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\x125\n" +
 	"\tabilities\x18) \x01(\v2\x17.wheelwork.v1.AbilitiesR\tabilities\x12\x18\n" +
 	"\aleaving\x18* \x01(\bR\aleaving\x12/\n" +
-	"\x06states\x18+ \x03(\v2\x17.wheelwork.v1.TaskStateR\x06states\"\x82\x01\n" +
+	"\x06states\x18+ \x03(\v2\x17.wheelwork.v1.TaskStateR\x06states\x12\x1f\n" +
+	"\bcordoned\x18, \x01(\bH\x00R\bcordoned\x88\x01\x01B\v\n" +
+	"\t_cordoned\"\x82\x01\n" +
 	"\tTaskState\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
@@ -1859,7 +1889,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\twaited_us\x18\x04 \x01(\x03R\bwaitedUs\x12\x1a\n" +
 	"\bsleeping\x18\x05 \x01(\bR\bsleeping\"\x1d\n" +
 	"\tAbilities\x12\x10\n" +
-	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xde\x02\n" +
+	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xfa\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1869,7 +1899,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x03abi\x18\x06 \x03(\tR\x03abi\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12\x14\n" +
 	"\x05slots\x18\b \x01(\rR\x05slots\x12/\n" +
-	"\arunning\x18\t \x03(\v2\x15.wheelwork.v1.RunningR\arunning\x12\x18\n" +
+	"\arunning\x18\t \x03(\v2\x15.wheelwork.v1.RunningR\arunning\x12\x1a\n" +
+	"\bcordoned\x18+ \x01(\bR\bcordoned\x12\x18\n" +
 	"\arecalls\x18* \x01(\bR\arecalls\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1920,7 +1951,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vTaskLogLine\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\fR\x04text\"\xaf\x02\n" +
+	"\x04text\x18\x03 \x01(\fR\x04text\"\xd7\x02\n" +
 	"\bWorkDown\x12/\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.wheelwork.v1.WelcomeR\awelcome\x12(\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x12.wheelwork.v1.TaskR\x05tasks\x12\x14\n" +
@@ -1928,7 +1959,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\x122\n" +
 	"\bprefetch\x18( \x03(\v2\x16.wheelwork.v1.PrefetchR\bprefetch\x12\x16\n" +
 	"\x06unload\x18) \x03(\tR\x06unload\x122\n" +
-	"\arecalls\x18* \x03(\v2\x18.wheelwork.v1.TaskCancelR\arecalls\"j\n" +
+	"\arecalls\x18* \x03(\v2\x18.wheelwork.v1.TaskCancelR\arecalls\x12\x1b\n" +
+	"\x06cordon\x18+ \x01(\bH\x00R\x06cordon\x88\x01\x01B\t\n" +
+	"\a_cordon\"j\n" +
 	"\vModuleState\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -2096,6 +2129,8 @@ func file_v1_work_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
+	file_v1_work_proto_msgTypes[0].OneofWrappers = []any{}
+	file_v1_work_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

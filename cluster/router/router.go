@@ -122,6 +122,10 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 		return r.listApps(ctx, q)
 	case *apiv1.ListHostsRequest:
 		return r.listHosts(ctx, q)
+	case *apiv1.CordonHostRequest:
+		return changeHost(ctx, r, m.MethodName, q, apiv1.ClusterClient.CordonHost)
+	case *apiv1.UncordonHostRequest:
+		return changeHost(ctx, r, m.MethodName, q, apiv1.ClusterClient.UncordonHost)
 	case *apiv1.TriggerJobRequest, *apiv1.RetryRunRequest, *apiv1.BulkJobsRequest:
 		ctx, once := sched.WithOnce(ctx, time.Now())
 		resp, err := r.route(ctx, service, m, method, req)
@@ -499,9 +503,12 @@ func (r *Router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerSt
 // While a partition is moving it waits and begins again, because the result must not be
 // incomplete.
 func each[Q, A proto.Message](ctx context.Context, r *Router, service, method string, req Q, ask func(context.Context, grpc.ClientConnInterface) (A, error)) ([]A, error) {
-	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
-	var all []A
-	err := r.Repeat(ctx, isUnavailable, func(ctx context.Context) (err error) {
+	return (&gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}).gather(ctx)
+}
+
+// gather returns the answers of the partitions.
+func (g *gathering[Q, A]) gather(ctx context.Context) (all []A, err error) {
+	err = g.r.Repeat(ctx, isUnavailable, func(ctx context.Context) (err error) {
 		all, err = g.once(ctx)
 		return err
 	})
@@ -517,6 +524,9 @@ type gathering[Q, A proto.Message] struct {
 	desc    grpc.MethodDesc
 	req     Q
 	ask     func(context.Context, grpc.ClientConnInterface) (A, error)
+	// sparse leaves out the partitions that do not have what the request names, unless
+	// none has it. A refusal by a partition is then an answer.
+	sparse bool
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
@@ -525,6 +535,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked
 	}
+	var none error
 	elsewhere := map[string][]string{} // partitions by the address of their owner
 	var addresses []string
 	for _, name := range names {
@@ -535,10 +546,14 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 		if services := u.Serving(); services != nil && services.Enter() {
 			resp, err := answer(ctx, services, g.service, g.desc, g.req)
 			services.Leave()
-			if err != nil {
+			switch {
+			case g.sparse && status.Code(err) == codes.NotFound:
+				none = err
+			case err != nil:
 				return nil, err
+			default:
+				all = append(all, resp.(A))
 			}
-			all = append(all, resp.(A))
 			continue
 		}
 		a := g.r.View.Assignment(name)
@@ -552,10 +567,17 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	}
 	for _, address := range addresses {
 		resp, err := g.peer(ctx, address, elsewhere[address])
-		if err != nil {
+		switch {
+		case g.sparse && status.Code(err) == codes.NotFound:
+			none = err
+		case err != nil:
 			return nil, err
+		default:
+			all = append(all, resp)
 		}
-		all = append(all, resp)
+	}
+	if len(all) == 0 {
+		return nil, none
 	}
 	return all, nil
 }
@@ -570,7 +592,11 @@ func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions [
 	for _, name := range partitions {
 		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
 	}
-	if resp, err = g.ask(ctx, conn); err != nil {
+	resp, err = g.ask(ctx, conn)
+	if code := status.Code(err); g.sparse && (code == codes.NotFound || code == codes.FailedPrecondition) {
+		return resp, err
+	}
+	if err != nil {
 		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the partitions %s, does not answer: %s", address, strings.Join(partitions, ", "), status.Convert(err).Message())
 	}
 	return resp, nil
@@ -629,9 +655,30 @@ func (r *Router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*a
 	return all, nil
 }
 
+// changeHost makes a change to a host at the owners of all partitions with which it has
+// sessions.
+func changeHost[Q proto.Message](ctx context.Context, r *Router, method string, req Q, call func(apiv1.ClusterClient, context.Context, Q, ...grpc.CallOption) (*apiv1.Host, error)) (*apiv1.Host, error) {
+	service := apiv1.Cluster_ServiceDesc.ServiceName
+	g := gathering[Q, *apiv1.Host]{
+		r: r, service: service, desc: descOf(service, method), req: req, sparse: true,
+		ask: func(ctx context.Context, c grpc.ClientConnInterface) (*apiv1.Host, error) {
+			return call(apiv1.NewClusterClient(c), ctx, req)
+		},
+	}
+	parts, err := g.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := parts[0]
+	for _, h := range parts[1:] {
+		all = joinHosts(all, h)
+	}
+	return all, nil
+}
+
 // joinHosts merges two partitions' reports of a host: the better state is the newer one.
 func joinHosts(a, b *apiv1.Host) *apiv1.Host {
-	if rank := []string{"lost", "draining", "up"}; slices.Index(rank, b.State) > slices.Index(rank, a.State) {
+	if rank := []string{"lost", "draining", "cordoned", "up"}; slices.Index(rank, b.State) > slices.Index(rank, a.State) {
 		a, b = b, a
 	}
 	a = proto.CloneOf(a)

@@ -36,6 +36,7 @@ type outgoing struct {
 	states    map[key]*apiv1.TaskState
 	modules   map[string]*apiv1.ModuleState // by digest
 	abi       *apiv1.Abilities              // nil: unchanged since the hello or the last message
+	cordoned  *bool                         // likewise
 	logs      []*apiv1.TaskLog
 	logBytes  int
 	dropped   map[key]int // lines that were dropped
@@ -64,7 +65,7 @@ func (o *outgoing) signal(ch chan struct{}) {
 func (o *outgoing) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.results, o.unacked, o.batch, o.drainSaid, o.abi = nil, nil, 0, false, nil
+	o.results, o.unacked, o.batch, o.drainSaid, o.abi, o.cordoned = nil, nil, 0, false, nil, nil
 	clear(o.states)
 }
 
@@ -74,6 +75,13 @@ func (o *outgoing) result(t *task) {
 	if len(o.states) > 0 {
 		delete(o.states, t.key)
 	}
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+func (o *outgoing) cordon(on bool) {
+	o.mu.Lock()
+	o.cordoned = &on
 	o.mu.Unlock()
 	o.signal(o.kick)
 }
@@ -122,7 +130,7 @@ func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
 func (o *outgoing) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules)+len(o.states) > 0 || o.abi != nil
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules)+len(o.states) > 0 || o.abi != nil || o.cordoned != nil
 }
 
 // next returns the next message; nil: there is nothing to send. more reports that not
@@ -130,11 +138,11 @@ func (o *outgoing) pending() bool {
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules)+len(o.states) == 0 && o.abi == nil {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules)+len(o.states) == 0 && o.abi == nil && o.cordoned == nil {
 		return nil, false
 	}
-	m = &apiv1.WorkUp{Credits: credits, Draining: draining, Abilities: o.abi}
-	o.drainSaid, o.abi = draining, nil
+	m = &apiv1.WorkUp{Credits: credits, Draining: draining, Abilities: o.abi, Cordoned: o.cordoned}
+	o.drainSaid, o.abi, o.cordoned = draining, nil, nil
 	o.takeLogsLocked(m)
 	for _, p := range o.latest {
 		m.Progress = append(m.Progress, p)

@@ -53,6 +53,12 @@ type Config struct {
 	// until the host has joined its first session. Default: no error is final.
 	Final func(error) bool
 
+	// Cordoned is the cordon of the host at first: servers send a cordoned host no tasks.
+	Cordoned bool
+	// Cordon, when set, stores a change of the cordon that a server requests, for the
+	// Cordoned of the next process. Default: a restart ends the cordon.
+	Cordon func(on bool) error
+
 	// Run executes an attempt and returns its result; the Worker fills in the run and the
 	// attempt of the result. Run must return soon after ctx ends; the cause of ctx is
 	// [ErrCancelled] or [ErrDrained] if the attempt was stopped. As many goroutines as
@@ -138,6 +144,7 @@ type Worker struct {
 	links     []*link          // the first exists from the start; links are only added
 	joined    bool             // there has been a session
 	abi       []string         // what the host can run now: see Abilities
+	cordoned  bool             // see Config.Cordoned
 	mean      time.Duration    // decaying mean of the run time of handlers
 }
 
@@ -227,7 +234,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, born: time.Now(), session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
-		homes: map[string]*link{}, abi: cfg.ABI, slots: slots{all: cfg.Slots, limit: cfg.MaxSleeping},
+		homes: map[string]*link{}, abi: cfg.ABI, cordoned: cfg.Cordoned, slots: slots{all: cfg.Slots, limit: cfg.MaxSleeping},
 	}
 	w.watch.init(w)
 	w.links = []*link{newLink(w, "")}

@@ -86,7 +86,7 @@ func (l *link) hello() *apiv1.WorkUp {
 	l.granted = 0
 	m := &apiv1.Hello{
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
-		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots), Recalls: true,
+		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots), Recalls: true, Cordoned: w.cordoned,
 	}
 	for t := range w.held.all() {
 		if t.link != l {
@@ -100,6 +100,26 @@ func (l *link) hello() *apiv1.WorkUp {
 	}
 	l.saidABI = w.abi
 	return &apiv1.WorkUp{Hello: m}
+}
+
+// cordon changes the cordon of the host at the request of a server, and tells all
+// servers.
+func (w *Worker) cordon(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cordoned == on {
+		return
+	}
+	if w.cfg.Cordon != nil {
+		if err := w.cfg.Cordon(on); err != nil {
+			w.cfg.Logger.Error("the cordon of this host was not stored: a restart ends it", "cordoned", on, "error", err)
+		}
+	}
+	w.cordoned = on
+	w.cfg.Logger.Info("a server changed the cordon of this host", "cordoned", on)
+	for _, l := range w.links {
+		l.out.cordon(on)
+	}
 }
 
 // Abilities sets what the host can run from now on, in the format of Hello.abi. It keeps
@@ -166,6 +186,9 @@ func (l *link) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 		}
 		if len(m.Recalls) > 0 {
 			w.recall(m.Recalls)
+		}
+		if m.Cordon != nil {
+			w.cordon(*m.Cordon)
 		}
 		if len(m.Unload) > 0 && w.cfg.Unload != nil {
 			w.cfg.Unload(m.Unload)

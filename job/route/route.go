@@ -32,6 +32,7 @@ type Candidate struct {
 	Labels    map[string]string // read only
 	Connected bool
 	Draining  bool
+	Cordoned  bool    // an operator keeps tasks from it
 	Serves    bool    // it serves the app of the job
 	Credits   int64   // tasks that it can take now, including its queue
 	Slots     int32   // tasks that it can execute at once
@@ -198,6 +199,7 @@ const (
 	unbarred bar = iota
 	isOffline
 	isDraining
+	isCordoned
 	isForeign
 	isUnfit
 	isUndesignated
@@ -217,6 +219,8 @@ func (r *Route) lasting(c *Candidate) (b bar, label int) {
 		return isOffline, 0
 	case c.Draining:
 		return isDraining, 0
+	case c.Cordoned:
+		return isCordoned, 0
 	case !c.Serves:
 		return isForeign, 0
 	case c.Lacks != "":
@@ -284,6 +288,8 @@ func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) string {
 		return "is not connected"
 	case isDraining:
 		return "is draining"
+	case isCordoned:
+		return "is cordoned: `wheelwork host uncordon " + c.Name + "` ends that"
 	case isForeign:
 		return "does not serve app " + app
 	case isUnfit:

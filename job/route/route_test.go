@@ -188,6 +188,7 @@ func TestAbleAndWhy(t *testing.T) {
 		{nil, func(*Candidate) {}, 9, ""},
 		{nil, func(c *Candidate) { c.Connected = false }, 0, "is not connected"},
 		{nil, func(c *Candidate) { c.Draining = true }, 0, "is draining"},
+		{nil, func(c *Candidate) { c.Cordoned, c.Name = true, "h1" }, 0, "is cordoned: `wheelwork host uncordon h1` ends that"},
 		{nil, func(c *Candidate) { c.Serves = false }, 0, "does not serve app shop"},
 		{nil, func(c *Candidate) { c.Credits, c.Running = 0, 8 }, 0, "has no free slot (8 of 8 busy) and its queue is full"},
 		{nil, func(c *Candidate) { c.Credits, c.Running = 0, 80 }, 0, "has no free slot (8 of 8 busy) and its queue is full"},

@@ -33,6 +33,24 @@ func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (
 	})
 }
 
+func (a *clusterAPI) CordonHost(ctx context.Context, req *apiv1.CordonHostRequest) (*apiv1.Host, error) {
+	return a.cordon(ctx, req.Host, true, req.Drain)
+}
+
+func (a *clusterAPI) UncordonHost(ctx context.Context, req *apiv1.UncordonHostRequest) (*apiv1.Host, error) {
+	return a.cordon(ctx, req.Host, false, false)
+}
+
+func (a *clusterAPI) cordon(ctx context.Context, host string, on, drain bool) (*apiv1.Host, error) {
+	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Host, error) {
+		h, err := l.Sessions.Cordon(host, on, drain)
+		if err != nil {
+			return nil, err
+		}
+		return h.Message(a.s.cfg.ID), nil
+	})
+}
+
 func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
 	o, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Overview, error) { return l.Overview(core.AppOf(req.App)), nil })
 	if err != nil {

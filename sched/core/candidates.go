@@ -31,7 +31,7 @@ func (di *dispatcher) candidatesOf(app string) *candidates {
 	for _, h := range cs.hosts {
 		c := route.Candidate{
 			ID: h.Hello.Host, Name: h.Hello.Name, Labels: h.Hello.Labels,
-			Connected: h.Connected, Draining: h.Draining, Serves: h.Serves(app),
+			Connected: h.Connected, Draining: h.Draining, Cordoned: h.Cordoned, Serves: h.Serves(app),
 			Credits: h.Credits, Slots: int32(h.Hello.Slots), Running: int32(h.Held.Busy()),
 		}
 		c.Lacks = h.Lacks(cs.needs)

@@ -25,7 +25,7 @@ func (se *Sessions) prefetch(a *app, m *apiv1.Module) {
 		return
 	}
 	for _, h := range se.hosts {
-		if h.Connected && !h.Draining && h.Serves(a.name) && h.RunsModules() {
+		if h.Takes() && h.Serves(a.name) && h.RunsModules() {
 			h.Out.Prefetch(&apiv1.Prefetch{App: a.name, Digest: m.Digest, Trust: a.trustID()})
 		}
 	}
@@ -122,7 +122,7 @@ const (
 func (se *Sessions) rollout(a *app, m *apiv1.Module) *apiv1.Rollout {
 	r := &apiv1.Rollout{App: m.App, Name: m.Name, Version: m.Version, Digest: m.Digest}
 	for _, h := range se.hosts {
-		if !h.Connected || h.Draining || !h.Serves(a.name) || !h.RunsModules() {
+		if !h.Takes() || !h.Serves(a.name) || !h.RunsModules() {
 			continue
 		}
 		state := h.Modules[m.Digest]

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -61,7 +64,7 @@ func (se *Sessions) Attach(hello *apiv1.Hello, out *hosts.Outbox) (Session, erro
 	for r := range h.Held.Reports { // the host reports their states again
 		h.Held.Record(fairOf(r), r, hosts.Report{StartedMs: h.Held.Reports[r].StartedMs})
 	}
-	h.Leaving = false
+	h.Leaving, h.Cordoned = false, hello.Cordoned
 	h.Abilities = job.NewAbilities(hello.Abi)
 	h.Modules = nil // the host reports its modules again
 	se.prefetchAliases(h)
@@ -186,6 +189,10 @@ func (se *Sessions) HandleHostMessage(x Session, up *apiv1.WorkUp) {
 	h.SeenAt = se.l.clock.now
 	h.Credits += int64(up.Credits)
 	h.Draining = h.Draining || up.Draining
+	if up.Cordoned != nil {
+		h.Cordoned = *up.Cordoned
+		se.l.Dispatcher.hostFreed()
+	}
 	if up.Load != nil {
 		h.Load = up.Load
 		h.Held.Tidy(se.l.clock.nowMs)
@@ -235,6 +242,48 @@ func (se *Sessions) HandleHostMessage(x Session, up *apiv1.WorkUp) {
 	se.leaveHost(h, up)
 	codec.FreeResults(up.Results)
 	up.Results = nil
+}
+
+// Cordon keeps new tasks from a connected host, or ends that. name is the id of the host,
+// or its name if only one has it. With drain it also asks for the tasks that have not
+// started.
+func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
+	h, err := se.connectedHost(name)
+	if err != nil {
+		return nil, err
+	}
+	h.Cordoned = on
+	h.Out.Cordon(on)
+	if drain && h.Hello.Recalls {
+		for _, r := range h.Held.Runs {
+			se.recall(h, r)
+		}
+	}
+	se.l.Dispatcher.hostFreed()
+	return h, nil
+}
+
+// connectedHost returns the host with an id, or the only one with a name.
+func (se *Sessions) connectedHost(name string) (*hosts.Host, error) {
+	h := se.hosts[name]
+	if h == nil {
+		for _, other := range se.hosts {
+			switch {
+			case other.Hello.Name != name:
+			case h != nil:
+				return nil, status.Errorf(codes.FailedPrecondition, "several hosts have the name %q: use the id that `wheelwork host list` shows", name)
+			default:
+				h = other
+			}
+		}
+	}
+	switch {
+	case h == nil:
+		return nil, status.Errorf(codes.NotFound, "there is no host %q: `wheelwork host list` shows the hosts", name)
+	case !h.Connected:
+		return nil, status.Errorf(codes.NotFound, "host %s is not connected: try again when it is back", name)
+	}
+	return h, nil
 }
 
 // leaveHost ends the stream of a host that was assigned to other partitions, once it

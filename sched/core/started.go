@@ -103,10 +103,15 @@ func (se *Sessions) recallCaught(h *hosts.Host) {
 			continue
 		}
 		excess -= fair.Times[r.Pace]
-		if r.Mark&(isRecalled|isInResultBatch) == 0 {
-			r.Mark |= isRecalled
-			h.Out.Recall(r.ID, r.Attempt)
-		}
+		se.recall(h, r)
+	}
+}
+
+// recall asks a host to give back a run unless its handler has started.
+func (se *Sessions) recall(h *hosts.Host, r *job.Run) {
+	if _, isTold := h.Held.Reports[r]; !isTold && r.Mark&(isRecalled|isInResultBatch) == 0 {
+		r.Mark |= isRecalled
+		h.Out.Recall(r.ID, r.Attempt)
 	}
 }
 

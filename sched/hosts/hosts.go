@@ -24,6 +24,7 @@ type Host struct {
 	Load       *apiv1.HostLoad
 	Connected  bool
 	Draining   bool
+	Cordoned   bool   // an operator keeps tasks from it
 	Leaving    bool   // it was assigned to other partitions: its stream ends when it has no runs
 	Generation uint64 // counts its streams, so that late events of an old stream are recognized
 	Out        *Outbox
@@ -35,6 +36,9 @@ type Host struct {
 	Modules    map[string]*apiv1.ModuleState // what it has reported of modules, by digest
 	LostAt     time.Time                     // end of its lease, if it is not connected: its runs are lost then
 }
+
+// Takes reports whether the host takes tasks at all.
+func (h *Host) Takes() bool { return h.Connected && !h.Draining && !h.Cordoned }
 
 // Serves reports whether the host takes runs of an app.
 func (h *Host) Serves(app string) bool {
@@ -108,6 +112,8 @@ func (h *Host) Message(server string) *apiv1.Host {
 		m.State = "lost"
 	case h.Draining:
 		m.State = "draining"
+	case h.Cordoned:
+		m.State = "cordoned"
 	}
 	if !h.JoinedAt.IsZero() {
 		m.ConnectedAt = timestamppb.New(h.JoinedAt)

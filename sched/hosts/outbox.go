@@ -22,6 +22,7 @@ type Outbox struct {
 	unload  []string // digests. Invariant: none is in fetch
 	acked   uint64   // the last batch to acknowledge; 0: none
 	ackDue  bool     // acked has waited for ackDelay
+	cordon  *bool    // nil: no request
 	closed  bool
 	Kick    chan struct{} // capacity 1
 
@@ -95,6 +96,9 @@ func (o *Outbox) Cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
+// Cordon asks the host to store its cordon.
+func (o *Outbox) Cordon(on bool) { o.change(func() { o.cordon = &on }) }
+
 // Recall asks the host to give back a task if its handler has not started.
 func (o *Outbox) Recall(id job.RunID, attempt int32) {
 	o.change(func() { o.recalls = append(o.recalls, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
@@ -115,11 +119,11 @@ func (o *Outbox) Take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	acks := o.acked > 0 && (o.ackDue || o.closed)
-	if len(o.tasks) == 0 && len(o.cancels)+len(o.recalls) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && !acks {
+	if len(o.tasks) == 0 && len(o.cancels)+len(o.recalls) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && o.cordon == nil && !acks {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Recalls: o.recalls, Prefetch: o.fetch, Unload: o.unload}
-	o.acked, o.ackDue, o.cancels, o.recalls, o.fetch, o.unload = 0, false, nil, nil, nil, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Recalls: o.recalls, Prefetch: o.fetch, Unload: o.unload, Cordon: o.cordon}
+	o.acked, o.ackDue, o.cancels, o.recalls, o.fetch, o.unload, o.cordon = 0, false, nil, nil, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < MaxTasks && size < maxTaskBytes {
 		size += sizeOf(o.tasks[n])

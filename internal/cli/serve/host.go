@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,7 @@ import (
 // host runs a host, and contains the commands about hosts.
 func (c *commands) host() *cobra.Command {
 	var conf node.HostConfig
-	cmd := command.Group("host", "Run a host: it executes jobs; or list the hosts", c.listHosts())
+	cmd := command.Group("host", "Run a host: it executes jobs; or list and drain the hosts", c.listHosts(), c.cordonHost(), c.drainHost(), c.uncordonHost())
 	cmd.Example = `  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
   wheelwork host list`
 	flags := cmd.Flags()
@@ -85,10 +86,107 @@ func (c *commands) listHosts() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"name", "state", "running", "sleeping", "waiting", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
-			return c.PrintAll(columns, output.Each(hosts, func(h *sdk.Host) output.Record { return output.Message(h, func() []output.Cell { return hostRow(h) }) }))
+			return c.PrintAll(hostColumns, output.Each(hosts, func(h *sdk.Host) output.Record { return output.Message(h, func() []output.Cell { return hostRow(h) }) }))
 		}),
 	}
+}
+
+var hostColumns = []string{"name", "state", "running", "sleeping", "waiting", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
+
+func (c *commands) printHost(h *sdk.Host) error {
+	return c.PrintOne(hostColumns, output.Message(h, func() []output.Cell { return hostRow(h) }))
+}
+
+func (c *commands) cordonHost() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cordon HOST",
+		Short: "Keep new tasks from a host until it is uncordoned",
+		Long: `Keep new tasks from a host until it is uncordoned, also after a restart. Tasks that it
+has continue. HOST is the id or the name of a host.`,
+		Example: `  wheelwork host cordon worker-3`,
+		Args:    command.Arguments("HOST"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			h, err := client.CordonHost(ctx, args[0], false)
+			if err != nil {
+				return err
+			}
+			return c.printHost(h)
+		}),
+	}
+}
+
+func (c *commands) uncordonHost() *cobra.Command {
+	return &cobra.Command{
+		Use:     "uncordon HOST",
+		Aliases: []string{"undrain"},
+		Short:   "Let a host that was cordoned or drained have tasks again",
+		Args:    command.Arguments("HOST"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			h, err := client.UncordonHost(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printHost(h)
+		}),
+	}
+}
+
+func (c *commands) drainHost() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "drain HOST",
+		Short: "Cordon a host, and take back the tasks that it has not started",
+		Long: `Cordon a host, and take back the tasks that it has not started: other hosts run them.
+With --wait the command ends when the host has no task.`,
+		Example: `  wheelwork host drain worker-3 --wait --timeout 10m`,
+		Args:    command.Arguments("HOST"),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the host has no task")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		connected := c.Call
+		if wait {
+			connected = c.Wait
+		}
+		return connected(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			h, err := client.CordonHost(ctx, args[0], true)
+			if err == nil && wait {
+				h, err = c.awaitIdle(ctx, client, h)
+			}
+			if err != nil {
+				return err
+			}
+			return c.printHost(h)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// drainEvery is how often awaitIdle looks at a host.
+const drainEvery = 500 * time.Millisecond
+
+// awaitIdle waits until a host has no task, or is gone.
+func (c *commands) awaitIdle(ctx context.Context, client *sdk.Client, h *sdk.Host) (*sdk.Host, error) {
+	ticker := time.NewTicker(drainEvery)
+	defer ticker.Stop()
+	for h.GetRunning()+h.GetSleeping()+h.GetWaiting() > 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, command.Fail("timeout", "host %s still has %d tasks and gets no new ones: wait again with \"wheelwork host drain %s --wait\"", h.GetName(), h.GetRunning()+h.GetSleeping()+h.GetWaiting(), h.GetId())
+		}
+		all, err := client.Hosts(ctx)
+		if err != nil && ctx.Err() == nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(all, func(other *sdk.Host) bool { return other.GetId() == h.GetId() })
+		if err == nil && i < 0 {
+			return h, nil
+		}
+		if i >= 0 {
+			h = all[i]
+		}
+	}
+	return h, nil
 }
 
 func hostRow(h *sdk.Host) []output.Cell {

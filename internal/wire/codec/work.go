@@ -10,7 +10,7 @@ import (
 // The messages of hosts.
 
 func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
-	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules)+len(m.States) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving {
+	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules)+len(m.States) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving || m.Cordoned != nil {
 		return b, false
 	}
 	b = wire.Int(b, fields.WorkUpCredits, int64(m.Credits))
@@ -102,7 +102,7 @@ func readResult(r *wire.Reader, t *apiv1.TaskResult) bool {
 }
 
 func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
-	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload)+len(m.Recalls) > 0 {
+	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload)+len(m.Recalls) > 0 || m.Cordon != nil {
 		return b, false
 	}
 	for _, t := range prefetch.Each(m.Tasks, readTasks) {

@@ -321,6 +321,7 @@ const (
 	WorkUpAbilities = 41
 	WorkUpLeaving   = 42
 	WorkUpStates    = 43
+	WorkUpCordoned  = 44
 )
 
 // The fields of apiv1.TaskResult.
@@ -351,6 +352,7 @@ const (
 	WorkDownPrefetch = 40
 	WorkDownUnload   = 41
 	WorkDownRecalls  = 42
+	WorkDownCordon   = 43
 )
 
 // The fields of apiv1.Task.
