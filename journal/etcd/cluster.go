@@ -136,7 +136,12 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := c.measure(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.closeClients())
 	}
-	if err := c.checkForm(ctx); err != nil {
+	err = c.checkForm(ctx)
+	for start := time.Now(); passing(err) && ctx.Err() == nil && time.Since(start) < c.patience(); { // etcd elects another leader
+		c.pause(maxPause)
+		err = c.checkForm(ctx)
+	}
+	if err != nil {
 		c.cancel()
 		return nil, errors.Join(err, c.closeClients())
 	}
