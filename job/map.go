@@ -331,6 +331,14 @@ func (f *Fan) leave(part *Run) {
 	f.parts = f.parts[:last]
 }
 
+// LiveParts returns the live parts of a run, sorted by their number.
+func (r *Run) LiveParts() []*Run {
+	if r.Fan == nil {
+		return nil
+	}
+	return r.Fan.inOrder()
+}
+
 // inOrder returns the live parts, sorted by their number.
 func (f *Fan) inOrder() []*Run {
 	parts := slices.Clone(f.parts)

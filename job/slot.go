@@ -692,6 +692,10 @@ const (
 	CodeStartDeadline = "start_deadline" // the handler could not start within the time in the task
 )
 
+// CodeTerminated is the code of an attempt that was ended without the confirmation of its
+// host.
+const CodeTerminated = "terminated"
+
 func givenBack(e *apiv1.Finished_End) bool {
 	return e.Outcome == apiv1.Outcome_OUTCOME_STOPPED && e.StartedMs == 0 && (e.Code == CodeRecalled || e.Code == CodeStartDeadline)
 }

@@ -69,6 +69,18 @@ func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
 	return run, c.callError(ctx, "cancel run "+id, err)
 }
 
+// Terminate cancels a run, waits for its end for a grace period, and then ends it although
+// its host has not confirmed. The handler may still be running. A negative grace is the
+// default of 10 s. Terminate returns the run when it has ended.
+func (c *Client) Terminate(ctx context.Context, app, id string, grace time.Duration) (*Run, error) {
+	req := &apiv1.TerminateRunRequest{App: appOf(app), Id: id}
+	if grace >= 0 {
+		req.Grace = grace.String()
+	}
+	run, err := c.runs.TerminateRun(ctx, req)
+	return run, c.callError(ctx, "terminate run "+id, err)
+}
+
 // RetryRun creates a new run with the input of an ended run, and returns the new one. For
 // a run with parts it creates only the parts that did not succeed. It fails with
 // [ErrPrecondition] if the run has not ended or is itself a part. Each call creates

@@ -3881,6 +3881,66 @@ func (x *CancelRunRequest) GetId() string {
 	return ""
 }
 
+type TerminateRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Grace         string                 `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"` // as "30s", at most "10m"; "": "10s"; "0s": at once
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminateRunRequest) Reset() {
+	*x = TerminateRunRequest{}
+	mi := &file_v1_job_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminateRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminateRunRequest) ProtoMessage() {}
+
+func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
+func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *TerminateRunRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *TerminateRunRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TerminateRunRequest) GetGrace() string {
+	if x != nil {
+		return x.Grace
+	}
+	return ""
+}
+
 type RetryRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -3891,7 +3951,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +3963,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +3976,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -3954,7 +4014,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4026,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4039,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4078,7 +4138,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4150,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4163,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4144,7 +4204,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4216,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4229,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4197,7 +4257,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4209,7 +4269,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4222,7 +4282,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4258,7 +4318,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4270,7 +4330,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4283,7 +4343,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4324,7 +4384,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4396,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4409,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4378,7 +4438,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4450,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4463,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4793,7 +4853,11 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\"4\n" +
 	"\x10CancelRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"3\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"M\n" +
+	"\x13TerminateRunRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
+	"\x05grace\x18\x03 \x01(\tR\x05grace\"3\n" +
 	"\x0fRetryRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xbf\x03\n" +
@@ -4860,11 +4924,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"C\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x96\x01\n" +
 	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa1\x01\n" +
 	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"D\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xcc\b\n" +
+	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe1\t\n" +
 	"\x04Runs\x12v\n" +
 	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"<\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12\x86\x01\n" +
 	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\";\xaa\xbb\x18\truns.read\xb0\xbb\x18\a\xb8\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12\x86\x01\n" +
-	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12\x83\x01\n" +
+	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12\x92\x01\n" +
+	"\fTerminateRun\x12!.wheelwork.v1.TerminateRunRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/runs/{id}:terminate\x12\x83\x01\n" +
 	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x91\x01\n" +
 	"\bBulkRuns\x12\x1d.wheelwork.v1.BulkRunsRequest\x1a\x1e.wheelwork.v1.BulkRunsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/runs:bulk\x12\x95\x01\n" +
 	"\n" +
@@ -4884,7 +4949,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -4933,81 +4998,82 @@ var file_v1_job_proto_goTypes = []any{
 	(*ListRunsRequest)(nil),        // 44: wheelwork.v1.ListRunsRequest
 	(*ListRunsResponse)(nil),       // 45: wheelwork.v1.ListRunsResponse
 	(*CancelRunRequest)(nil),       // 46: wheelwork.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),        // 47: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 48: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 49: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 50: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 51: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 52: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 53: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 54: wheelwork.v1.ReadLogRequest
-	nil,                            // 55: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 56: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 57: wheelwork.v1.Run.LabelsEntry
-	nil,                            // 58: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 59: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 60: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 61: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 63: wheelwork.v1.HTTPCall
+	(*TerminateRunRequest)(nil),    // 47: wheelwork.v1.TerminateRunRequest
+	(*RetryRunRequest)(nil),        // 48: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 49: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 50: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 51: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 52: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 53: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 54: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 55: wheelwork.v1.ReadLogRequest
+	nil,                            // 56: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 57: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 58: wheelwork.v1.Run.LabelsEntry
+	nil,                            // 59: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 60: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 61: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 62: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 63: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 64: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	55, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	56, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	62, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	62, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	62, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	63, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	63, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	63, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	56, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	63, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	57, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	64, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	62, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	62, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	62, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	62, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	62, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	62, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	62, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	63, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	63, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	63, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	63, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	63, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	63, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	63, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	62, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	63, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	57, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	62, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	62, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	62, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	62, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	58, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	63, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	63, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	63, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	63, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 37: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	58, // 38: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	59, // 38: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
 	0,  // 39: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	62, // 40: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	62, // 41: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	62, // 42: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	62, // 43: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	59, // 44: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	62, // 45: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	63, // 40: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	63, // 41: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	63, // 42: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	63, // 43: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	60, // 44: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	63, // 45: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
 	36, // 46: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
 	36, // 47: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	60, // 48: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	62, // 49: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	62, // 50: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	61, // 48: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	63, // 49: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	63, // 50: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
 	16, // 51: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	61, // 52: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	62, // 53: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	62, // 54: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	52, // 55: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	62, // 52: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	63, // 53: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	63, // 54: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	53, // 55: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
 	20, // 56: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
 	23, // 57: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
 	24, // 58: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
@@ -5025,35 +5091,37 @@ var file_v1_job_proto_depIdxs = []int32{
 	43, // 70: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
 	44, // 71: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
 	46, // 72: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	47, // 73: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	48, // 74: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	50, // 75: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	53, // 76: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	54, // 77: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	22, // 78: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 79: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	25, // 80: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	27, // 81: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 82: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 83: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 84: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 85: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	33, // 86: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	35, // 87: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	36, // 88: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	36, // 89: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	40, // 90: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	42, // 91: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 92: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	45, // 93: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 94: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 95: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	49, // 96: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	51, // 97: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 98: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 99: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	78, // [78:100] is the sub-list for method output_type
-	56, // [56:78] is the sub-list for method input_type
+	47, // 73: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	48, // 74: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	49, // 75: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	51, // 76: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	54, // 77: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	55, // 78: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	22, // 79: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 80: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	25, // 81: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	27, // 82: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 83: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 84: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 85: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 86: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	33, // 87: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	35, // 88: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	36, // 89: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	36, // 90: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	40, // 91: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	42, // 92: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 93: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	45, // 94: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 95: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 96: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	16, // 97: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	50, // 98: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	52, // 99: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 100: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 101: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	79, // [79:102] is the sub-list for method output_type
+	56, // [56:79] is the sub-list for method input_type
 	56, // [56:56] is the sub-list for extension type_name
 	56, // [56:56] is the sub-list for extension extendee
 	0,  // [0:56] is the sub-list for field type_name
@@ -5074,7 +5142,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

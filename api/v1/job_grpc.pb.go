@@ -719,14 +719,15 @@ var Calendars_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Runs_GetRun_FullMethodName     = "/wheelwork.v1.Runs/GetRun"
-	Runs_ListRuns_FullMethodName   = "/wheelwork.v1.Runs/ListRuns"
-	Runs_CancelRun_FullMethodName  = "/wheelwork.v1.Runs/CancelRun"
-	Runs_RetryRun_FullMethodName   = "/wheelwork.v1.Runs/RetryRun"
-	Runs_BulkRuns_FullMethodName   = "/wheelwork.v1.Runs/BulkRuns"
-	Runs_ExplainRun_FullMethodName = "/wheelwork.v1.Runs/ExplainRun"
-	Runs_WatchRun_FullMethodName   = "/wheelwork.v1.Runs/WatchRun"
-	Runs_ReadLog_FullMethodName    = "/wheelwork.v1.Runs/ReadLog"
+	Runs_GetRun_FullMethodName       = "/wheelwork.v1.Runs/GetRun"
+	Runs_ListRuns_FullMethodName     = "/wheelwork.v1.Runs/ListRuns"
+	Runs_CancelRun_FullMethodName    = "/wheelwork.v1.Runs/CancelRun"
+	Runs_TerminateRun_FullMethodName = "/wheelwork.v1.Runs/TerminateRun"
+	Runs_RetryRun_FullMethodName     = "/wheelwork.v1.Runs/RetryRun"
+	Runs_BulkRuns_FullMethodName     = "/wheelwork.v1.Runs/BulkRuns"
+	Runs_ExplainRun_FullMethodName   = "/wheelwork.v1.Runs/ExplainRun"
+	Runs_WatchRun_FullMethodName     = "/wheelwork.v1.Runs/WatchRun"
+	Runs_ReadLog_FullMethodName      = "/wheelwork.v1.Runs/ReadLog"
 )
 
 // RunsClient is the client API for Runs service.
@@ -743,6 +744,11 @@ type RunsClient interface {
 	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
 	// one becomes stopped when the host has confirmed.
 	CancelRun(ctx context.Context, in *CancelRunRequest, opts ...grpc.CallOption) (*Run, error)
+	// TerminateRun cancels a run, waits for its end for a grace period, and then ends it
+	// although a host has not confirmed: the run becomes stopped, and a later result of the
+	// attempt is ignored. The handler may still be running. It answers when the run has
+	// ended. A node whose run is in another partition is cancelled and not terminated.
+	TerminateRun(ctx context.Context, in *TerminateRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// RetryRun makes a new run of an ended one, of the same job and with the same input.
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
@@ -792,6 +798,16 @@ func (c *runsClient) CancelRun(ctx context.Context, in *CancelRunRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Run)
 	err := c.cc.Invoke(ctx, Runs_CancelRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runsClient) TerminateRun(ctx context.Context, in *TerminateRunRequest, opts ...grpc.CallOption) (*Run, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Run)
+	err := c.cc.Invoke(ctx, Runs_TerminateRun_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -880,6 +896,11 @@ type RunsServer interface {
 	// CancelRun ends a run. A run that has not started becomes cancelled at once; a running
 	// one becomes stopped when the host has confirmed.
 	CancelRun(context.Context, *CancelRunRequest) (*Run, error)
+	// TerminateRun cancels a run, waits for its end for a grace period, and then ends it
+	// although a host has not confirmed: the run becomes stopped, and a later result of the
+	// attempt is ignored. The handler may still be running. It answers when the run has
+	// ended. A node whose run is in another partition is cancelled and not terminated.
+	TerminateRun(context.Context, *TerminateRunRequest) (*Run, error)
 	// RetryRun makes a new run of an ended one, of the same job and with the same input.
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
@@ -913,6 +934,9 @@ func (UnimplementedRunsServer) ListRuns(context.Context, *ListRunsRequest) (*Lis
 }
 func (UnimplementedRunsServer) CancelRun(context.Context, *CancelRunRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelRun not implemented")
+}
+func (UnimplementedRunsServer) TerminateRun(context.Context, *TerminateRunRequest) (*Run, error) {
+	return nil, status.Error(codes.Unimplemented, "method TerminateRun not implemented")
 }
 func (UnimplementedRunsServer) RetryRun(context.Context, *RetryRunRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryRun not implemented")
@@ -1000,6 +1024,24 @@ func _Runs_CancelRun_Handler(srv interface{}, ctx context.Context, dec func(inte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RunsServer).CancelRun(ctx, req.(*CancelRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Runs_TerminateRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TerminateRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunsServer).TerminateRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Runs_TerminateRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunsServer).TerminateRun(ctx, req.(*TerminateRunRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1098,6 +1140,10 @@ var Runs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelRun",
 			Handler:    _Runs_CancelRun_Handler,
+		},
+		{
+			MethodName: "TerminateRun",
+			Handler:    _Runs_TerminateRun_Handler,
 		},
 		{
 			MethodName: "RetryRun",

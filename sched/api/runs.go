@@ -59,6 +59,63 @@ func (a *runsAPI) CancelRun(ctx context.Context, req *apiv1.CancelRunRequest) (*
 	return r, nil
 }
 
+// The grace of TerminateRun by default and at most, and the time that an end takes after it.
+const (
+	defaultGrace = 10 * time.Second
+	maxGrace     = 10 * time.Minute
+	endingTime   = 5 * time.Second
+)
+
+func (a *runsAPI) TerminateRun(ctx context.Context, req *apiv1.TerminateRunRequest) (*apiv1.Run, error) {
+	grace := defaultGrace
+	if req.Grace != "" {
+		var err error
+		if grace, err = time.ParseDuration(req.Grace); err != nil || grace < 0 || grace > maxGrace {
+			return nil, status.Errorf(codes.InvalidArgument, `grace: %q is not a time from 0 to %v: write "30s"`, req.Grace, maxGrace)
+		}
+	}
+	r, err := a.CancelRun(ctx, &apiv1.CancelRunRequest{App: req.App, Id: req.Id})
+	if err != nil || job.State(r.State).Terminal() {
+		return r, err
+	}
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	app := core.AppOf(req.App)
+	if r, err = a.awaitEnd(ctx, app, id, grace); err != nil || job.State(r.State).Terminal() {
+		return r, err
+	}
+	why := fmt.Sprintf("terminated: no host confirmed the end within %s", grace)
+	if _, err := core.Change(ctx, a.s.loop, func(l *core.Loop) (bool, error) { return l.Commands.TerminateRun(app, id, why) }); err != nil {
+		return nil, err
+	}
+	return a.awaitEnd(ctx, app, id, endingTime)
+}
+
+// awaitEnd returns a run when it has ended, or after d.
+func (a *runsAPI) awaitEnd(ctx context.Context, app string, id job.RunID, d time.Duration) (*apiv1.Run, error) {
+	changed, stop := a.s.hub.Watch(id)
+	defer stop()
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for late := d == 0; ; {
+		r, err := a.s.run(ctx, app, id)
+		if err != nil || late || job.State(r.State).Terminal() {
+			return r, err
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			late = true
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-a.s.loop.Mail.Done:
+			return nil, core.ErrEnded
+		}
+	}
+}
+
 func (a *runsAPI) WatchRun(req *apiv1.WatchRunRequest, stream apiv1.Runs_WatchRunServer) error {
 	id, err := parseRun(req.Id)
 	if err != nil {

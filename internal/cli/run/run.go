@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ type commands struct {
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
 	return command.Group("run", "Show runs, read their logs, cancel and retry them",
-		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.retry(), c.bulk(), c.explain())
+		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.terminate(), c.retry(), c.bulk(), c.explain())
 }
 
 func (c *commands) list() *cobra.Command {
@@ -155,6 +156,31 @@ func (c *commands) cancel() *cobra.Command {
 			return c.runs.Print(run)
 		}),
 	}
+}
+
+func (c *commands) terminate() *cobra.Command {
+	var grace time.Duration
+	cmd := &cobra.Command{
+		Use:   "terminate ID",
+		Short: "End a run even if its host does not confirm",
+		Long: `Cancel a run, wait for its end for --grace, and then end it although its host has not
+confirmed. The run is stopped, and what the host reports of it later is ignored. The
+handler may still be running: use this for a host that does not react.`,
+		Example: `  wheelwork run terminate 01K9… --grace 1m`,
+		Args:    command.Arguments("ID"),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
+			if grace < 0 {
+				return command.Usage(cmd, "--grace %s: want a time of at least 0s", grace)
+			}
+			run, err := client.Terminate(ctx, c.App, args[0], grace)
+			if err != nil {
+				return err
+			}
+			return c.runs.Print(run)
+		}),
+	}
+	cmd.Flags().DurationVar(&grace, "grace", 10*time.Second, "`time` in which the host may end the run itself, at most 10m")
+	return cmd
 }
 
 func (c *commands) retry() *cobra.Command {
