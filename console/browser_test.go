@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +102,12 @@ func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	if err := chromedp.Do(b.ctx, steps...); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// signIn fills in the form of the login page.
+func (b *browser) signIn() {
+	b.t.Helper()
+	b.do(chromedp.SendKeys("#token", goodToken), chromedp.Click("button.primary"))
 }
 
 func (b *browser) visit(path string) {
@@ -199,7 +206,7 @@ func TestBrowser(t *testing.T) {
 		b.accessible()
 		b.shot("login-" + scheme)
 	}
-	b.do(chromedp.SendKeys("#token", goodToken), chromedp.Click("button.primary"))
+	b.signIn()
 	b.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
 
 	for _, scheme := range []string{"light", "dark"} {
@@ -217,6 +224,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("long log", testLongLog)
 	b.sub("refresh", testRefresh)
 	b.sub("a refresh keeps the place", testRefreshKeepsPlace)
+	b.sub("a refresh keeps typed text", testRefreshKeepsText)
 	b.sub("keyboard", testKeyboard)
 	b.sub("narrow and Chinese", testNarrow)
 	b.sub("refused upload", testRefusedUpload)
@@ -337,15 +345,46 @@ func testRefreshKeepsPlace(t *testing.T, b *browser) {
 	defer b.do(chromedp.EmulateViewport(1440, 1000))
 	b.visit("/apps/default/jobs")
 	evaluate[bool](b, `document.querySelector('#fresh a[href$="/jobs/totals"]').focus(), document.querySelector("#fresh .scroll").scrollTo(120, 0), true`)
+	evaluate[bool](b, `window.kept = document.activeElement, true`)
 	b.site.fake.change(func() {
 		early := newFake().populate().jobs[2]
 		early.Name = "early-bird"
 		b.site.fake.jobs = append([]*apiv1.Job{early}, b.site.fake.jobs...)
 	})
 	b.until(`document.querySelector("#fresh table")?.textContent.includes("early-bird")`)
-	b.until(`document.activeElement.textContent === "totals"`)
+	if !evaluate[bool](b, `document.activeElement === window.kept && window.kept.isConnected && window.kept.textContent === "totals"`) {
+		t.Errorf("the focus is at %q", evaluate[string](b, `document.activeElement.textContent`))
+	}
 	if left := evaluate[int](b, `document.querySelector("#fresh .scroll").scrollLeft`); left != 120 {
 		t.Errorf("the table is scrolled to %d, want 120", left)
+	}
+}
+
+// testRefreshKeepsText checks what a refresh could overwrite on a page: the scroll position
+// inside a box, typed text, and an opened box.
+func testRefreshKeepsText(t *testing.T, b *browser) {
+	run := b.site.fake.runs[slices.IndexFunc(b.site.fake.runs, func(r *apiv1.Run) bool { return r.Id == liveRun })]
+	b.site.fake.change(func() { run.Input = strings.Repeat("a line of the input\n", 200) })
+	b.visit("/apps/default/runs/" + liveRun)
+	evaluate[bool](b, `document.querySelector("#fresh section[aria-labelledby=h-input] .code").scrollTo(0, 77), true`)
+	b.site.fake.change(func() { run.Progress.Message = "reading further" })
+	b.until(`document.getElementById("fresh").textContent.includes("reading further")`)
+	if top := evaluate[int](b, `document.querySelector("#fresh section[aria-labelledby=h-input] .code").scrollTop`); top != 77 {
+		t.Errorf("the input is scrolled to %d, want 77", top)
+	}
+	got := evaluate[string](b, `(() => {
+		const page = (n) => '<div id="morphed">' + n + '<input name="a" value=""><select><option>x<option>y</select><details><summary>s</summary>d</details></div>';
+		const parse = (html) => new DOMParser().parseFromString(html, "text/html").getElementById("morphed");
+		document.getElementById("main").append(parse(page(1)));
+		const box = document.getElementById("morphed");
+		box.querySelector("input").value = "typed";
+		box.querySelector("select").selectedIndex = 1;
+		box.querySelector("details").open = true;
+		Idiomorph.morph(box, parse(page(2)), {morphStyle: "outerHTML"});
+		return [box.firstChild.textContent, box.querySelector("input").value, box.querySelector("select").value, box.querySelector("details").open].join();
+	})()`)
+	if got != "2,typed,y,true" {
+		t.Errorf("after a morph: %s", got)
 	}
 }
 

@@ -42,35 +42,22 @@ function refresh() {
 }
 setInterval(() => { if (stale) refresh(); }, 1000);
 
-// A refresh replaces #fresh. The visitor's place in it stays: the element with the
-// focus, and how far each table and text is scrolled.
-const SCROLLED = "#fresh .scroll, #fresh .code";
-let place = null; // in the #fresh that is being replaced
+// A refresh morphs #fresh: elements stay, and with them the focus, the scroll positions
+// and typed text. These hold what the visitor or this script changed.
+const DIRTY = new Set(["open", "data-sent", "aria-disabled"]);
+const typed = (e) => e.matches("input, textarea") && (e.value !== e.defaultValue || e.checked !== e.defaultChecked)
+  || e.matches("select") && [...e.options].some((o) => o.selected !== o.defaultSelected);
+Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) => !DIRTY.has(name);
+Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && typed(old));
 
-// identity names an element in a way that outlives a refresh: by its address or its
-// label and, in a table or a list, by the first link of its row.
-function identity(e) {
-  const row = e.closest("tr, li")?.querySelector("a")?.getAttribute("href");
-  return [e.tagName, e.getAttribute("href") ?? e.getAttribute("aria-label") ?? e.id, row].join(" ");
-}
+// The focus of a row that disappears goes to its table instead of the start of the page.
+let region = null;
 document.addEventListener("htmx:beforeSwap", (e) => {
-  const fresh = e.detail.target;
-  if (fresh.id !== "fresh") return;
-  const focused = fresh.contains(document.activeElement) ? document.activeElement : null;
-  place = {
-    focused: focused && identity(focused),
-    scrolled: [...document.querySelectorAll(SCROLLED)].map((s) => [s.scrollLeft, s.scrollTop]),
-  };
+  const inside = e.detail.target.id === "fresh" && e.detail.target.contains(document.activeElement);
+  region = inside ? document.activeElement.closest("[role=region]") : null;
 });
 document.addEventListener("htmx:afterSwap", () => {
-  if (!place) return;
-  const { focused, scrolled } = place;
-  place = null;
-  const areas = document.querySelectorAll(SCROLLED);
-  if (areas.length === scrolled.length) areas.forEach((s, i) => s.scrollTo(...scrolled[i]));
-  if (!focused || document.activeElement !== document.body) return;
-  const candidates = document.querySelectorAll("#fresh :is(a, button, summary, [tabindex])");
-  [...candidates].find((e) => identity(e) === focused)?.focus({ preventScroll: true });
+  if (region?.isConnected && document.activeElement === document.body) region.focus({ preventScroll: true });
 });
 
 if (live) {
