@@ -428,18 +428,54 @@ func TestEventsOfNoRun(t *testing.T) {
 	}
 }
 
+// TestEventsOfSeveralRuns reads two logs in one stream, each from its own line, and the end
+// of a run that does not exist.
+func TestEventsOfSeveralRuns(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	want := map[string]bool{"log default/" + liveRun + " 2": true, "log default/" + failedRun + " 0": true, "end default/" + failedRun + " ": true, "end default/none ": true}
+	s.listen(t, "/events?run=default/"+liveRun+"@2&run=default/"+failedRun+"@0&run=default/none@0", func(e sse) bool {
+		var fact struct {
+			Run    string
+			Offset *int64
+		}
+		if err := json.Unmarshal([]byte(e.data), &fact); err != nil {
+			t.Fatal(err)
+		}
+		got := e.name + " " + fact.Run + " "
+		if fact.Offset != nil {
+			got += fmt.Sprint(*fact.Offset)
+		}
+		if e.name != "run" && !want[got] || e.id != "" {
+			t.Errorf("unexpected event %q, id %q", got, e.id)
+		}
+		delete(want, got)
+		return len(want) > 0
+	})
+	if len(want) > 0 {
+		t.Errorf("missing events: %v", want)
+	}
+	for _, bad := range []string{"", "?run=default", "?run=default/x", "?run=default/x@-1", "?run=/x@1", "?run=default/x@y"} {
+		if resp, _ := s.do(t, "GET", "/events"+bad, nil); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("/events%s: %s", bad, resp.Status)
+		}
+	}
+	if resp, _ := s.do(t, "GET", "/events?run=a/b@0"+strings.Repeat("&run=a/b@0", maxStreams), nil); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("more runs than a session may follow: %s", resp.Status)
+	}
+}
+
 func TestEventsAreBoundedPerSession(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	var held *session
 	for _, held = range s.c.sessions.byID {
-		for held.acquire() {
+		for held.acquire(1) {
 		}
 	}
 	path := "/apps/default/runs/" + liveRun + "/events"
 	if resp, body := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "close some") {
 		t.Errorf("%s %s", resp.Status, body)
 	}
-	held.release()
+	held.release(1)
 	s.listen(t, path, func(sse) bool { return false })
 }
 

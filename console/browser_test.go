@@ -50,6 +50,19 @@ func newBrowser(t *testing.T, s *site) *browser {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
+	return openTab(t, s, ctx)
+}
+
+// tab opens another tab of the same browser.
+func (b *browser) tab() *browser {
+	b.t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	b.t.Cleanup(cancel)
+	return openTab(b.t, b.site, ctx)
+}
+
+func openTab(t *testing.T, s *site, ctx context.Context) *browser {
+	t.Helper()
 	b := &browser{t: t, ctx: ctx, site: s}
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("start the browser: %v", err)
@@ -385,6 +398,71 @@ func testRefreshKeepsText(t *testing.T, b *browser) {
 	})()`)
 	if got != "2,typed,y,true" {
 		t.Errorf("after a morph: %s", got)
+	}
+}
+
+// TestTabsShareOneStream opens more run pages than a browser opens connections. All of them
+// load and show new lines. A hidden tab gives its stream to another one, and shows the lines
+// that came meanwhile when it is visible again.
+func TestTabsShareOneStream(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	b := newBrowser(t, s)
+	b.visit("/apps/default/runs/" + liveRun)
+	b.signIn()
+	const ready = `location.pathname.startsWith("/apps/default/runs/") && document.readyState === "complete"`
+	b.until(ready)
+	tabs := []*browser{b}
+	for range 7 {
+		other := b.tab()
+		other.visit("/apps/default/runs/" + liveRun)
+		other.until(ready)
+		tabs = append(tabs, other)
+	}
+	// Another page loads, although eight tabs follow a run.
+	list := b.tab()
+	list.visit("/apps/default/jobs")
+	list.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
+
+	lines := 3
+	appendLine := func() string {
+		s.fake.appendLog(liveRun, "info", fmt.Sprintf("line %d", lines))
+		lines++
+		return fmt.Sprintf(`document.querySelectorAll("#log p").length === %d && document.querySelector("#log p:last-child span:last-child").textContent === "line %d"`, lines, lines-1)
+	}
+	shown := appendLine()
+	for _, tab := range tabs {
+		tab.until(shown)
+	}
+	s.fake.untilFollowed(t, 1)
+
+	const show = `(hidden => { Object.defineProperty(document, "hidden", {value: hidden, configurable: true}); document.dispatchEvent(new Event("visibilitychange")); return true; })`
+	for _, tab := range tabs[:4] { // among them the first tab, which has the stream
+		evaluate[bool](tab, show+`(true)`)
+	}
+	shown = appendLine()
+	for _, tab := range tabs[4:] {
+		tab.until(shown)
+	}
+	if n := evaluate[int](b, `document.querySelectorAll("#log p").length`); n != lines-1 {
+		t.Errorf("a hidden tab has %d lines, want %d", n, lines-1)
+	}
+	shown = appendLine()
+	for _, tab := range tabs[4:] {
+		evaluate[bool](tab, show+`(true)`)
+	}
+	s.fake.untilFollowed(t, 0)
+	for _, tab := range tabs {
+		evaluate[bool](tab, show+`(false)`)
+	}
+	for _, tab := range tabs {
+		tab.until(shown)
+	}
+	s.fake.finish(liveRun, "succeeded")
+	for _, tab := range tabs {
+		tab.until(`document.querySelector("#runstate .s-succeeded") !== null`)
+		if got := evaluate[string](tab, `[...document.querySelectorAll("#log p")].map((p) => p.id).join()`); got != "L0,L1,L2,L3,L4,L5" {
+			t.Errorf("a tab shows the lines %s", got)
+		}
 	}
 }
 

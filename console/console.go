@@ -167,6 +167,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /calendars", page: c.toApp("calendars")},
 		{pattern: "GET /calendars/{name}", page: c.toApp("calendars", "name")},
 		{pattern: "GET /modules", page: c.toApp("modules")},
+		{pattern: "GET /events", page: c.events},
 		{pattern: "GET /hosts", page: c.hostsPage},
 		{pattern: "GET /cluster", page: c.clusterPage},
 

@@ -65,6 +65,7 @@ type fakeAPI struct {
 	changed   chan struct{}   // closed and replaced at each change
 	revoked   bool            // the good token is revoked
 
+	followers           int    // open streams that follow a log
 	skipped, backfilled int    // number of skips, number of runs
 	denied              string // a permission that the good token lacks
 	unreadable          int32  // damaged blocks of the history that each list of runs passes over
@@ -287,6 +288,25 @@ func (f *fakeAPI) change(apply func()) {
 	f.changed = make(chan struct{})
 }
 
+// untilFollowed waits until n streams follow the log of a run.
+func (f *fakeAPI) untilFollowed(t testing.TB, n int) {
+	t.Helper()
+	limit := time.After(15 * time.Second)
+	for {
+		f.mu.Lock()
+		got, changed := f.followers, f.changed
+		f.mu.Unlock()
+		if got == n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("%d streams follow a log, want %d", got, n)
+		}
+	}
+}
+
 // appendLog adds a line to a run's log.
 func (f *fakeAPI) appendLog(run, level, text string) {
 	f.change(func() {
@@ -493,6 +513,10 @@ func (f *fakeAPI) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServe
 }
 
 func (f *fakeAPI) ReadLog(r *apiv1.ReadLogRequest, s grpc.ServerStreamingServer[apiv1.LogLine]) error {
+	if r.Follow {
+		f.change(func() { f.followers++ })
+		defer f.change(func() { f.followers-- })
+	}
 	for next := r.From; ; {
 		f.mu.Lock()
 		run, changed, lines := f.run(r.Id), f.changed, f.logs[r.Id]

@@ -15,8 +15,8 @@ const (
 	// maxPerToken bounds the sessions of one token, so that repeated logins with one
 	// token evict only its own sessions.
 	maxPerToken = 16
-	// maxStreams bounds the live pages of one session: each holds a connection and two
-	// streams of the API.
+	// maxStreams bounds the runs that one session follows: each holds two streams of the
+	// API.
 	maxStreams = 32
 )
 
@@ -25,19 +25,19 @@ type session struct {
 	id      string // opaque, random, the value of the cookie
 	token   string
 	expires time.Time
-	streams atomic.Int32 // number of open live pages
+	streams atomic.Int32 // number of followed runs
 }
 
-// acquire takes one of the session's live streams; release returns it.
-func (s *session) acquire() bool {
-	if s.streams.Add(1) > maxStreams {
-		s.streams.Add(-1)
+// acquire takes n of the runs that a session may follow; release returns them.
+func (s *session) acquire(n int) bool {
+	if s.streams.Add(int32(n)) > maxStreams {
+		s.release(n)
 		return false
 	}
 	return true
 }
 
-func (s *session) release() { s.streams.Add(-1) }
+func (s *session) release(n int) { s.streams.Add(-int32(n)) }
 
 // sessions holds the signed-in browsers in memory only: a restart signs out all of them.
 type sessions struct {

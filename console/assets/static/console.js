@@ -1,7 +1,10 @@
 // The one script of the console: keeps pages fresh, and shows the live log of a
 // run. Everything else works without it.
 //
+// The event stream is in stream.js, because all tabs share it.
 // Text from the server reaches the page through textContent only.
+
+import { follow } from "./stream.js";
 
 const REFRESH_MS = 3000;    // of pages that have no event stream
 const SETTLE_MS = 250;      // at most four refreshes a second while a run changes
@@ -100,7 +103,7 @@ const log = document.getElementById("log");
 if (log) followRun(log);
 else if (document.getElementById("fresh")) setInterval(refresh, REFRESH_MS);
 
-// followRun opens the page's one event stream: the log and the changes of the run.
+// followRun shows the log and the changes of the run as they come.
 function followRun(log) {
   const button = document.getElementById("follow");
   const announce = document.getElementById("announce");
@@ -171,36 +174,32 @@ function followRun(log) {
   }
 
   const tick = setInterval(refresh, REFRESH_MS); // the timeline grows while the run lasts
-  const events = new EventSource(log.dataset.events);
-  events.addEventListener("open", () => showLive(false));
-  events.addEventListener("error", () => showLive(true));
-  events.addEventListener("log", (e) => {
-    const line = JSON.parse(e.data);
-    if (line.offset <= last) return;
-    last = line.offset;
-    if (waiting.push(line) === 1) requestAnimationFrame(frame);
-    if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
+  follow(log.dataset.run, {
+    status(s) { showLive(s === "lost"); },
+    shown() { refresh(); },
+    log(line) {
+      if (line.offset <= last) return;
+      last = line.offset;
+      if (waiting.push(line) === 1) requestAnimationFrame(frame);
+      if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
+    },
+    run(run) {
+      const changed = run.state !== state;
+      state = run.state;
+      if (settle) return;
+      settle = setTimeout(() => {
+        settle = 0;
+        refresh();
+        if (changed) setTimeout(() => { announce.textContent = document.getElementById("runstate")?.textContent.trim() ?? ""; }, 2 * SETTLE_MS);
+      }, SETTLE_MS);
+    },
+    end({ error }) {
+      clearInterval(tick);
+      button.hidden = following; // no further line comes
+      if (error) log.append(note(error));
+      else if (last < 0) log.append(note(log.dataset.empty));
+      setTimeout(refresh, 2 * SETTLE_MS);
+    },
   });
-  events.addEventListener("run", (e) => {
-    const run = JSON.parse(e.data);
-    const changed = run.state !== state;
-    state = run.state;
-    if (settle) return;
-    settle = setTimeout(() => {
-      settle = 0;
-      refresh();
-      if (changed) setTimeout(() => { announce.textContent = document.getElementById("runstate")?.textContent.trim() ?? ""; }, 2 * SETTLE_MS);
-    }, SETTLE_MS);
-  });
-  events.addEventListener("end", (e) => {
-    events.close();
-    clearInterval(tick);
-    button.hidden = following; // nothing comes any more
-    const { error } = JSON.parse(e.data);
-    if (error) log.append(note(error));
-    else if (last < 0) log.append(note(log.dataset.empty));
-    setTimeout(refresh, 2 * SETTLE_MS);
-  });
-  addEventListener("pagehide", () => events.close());
   showFollow();
 }
