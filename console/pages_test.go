@@ -50,7 +50,7 @@ func pages() map[string][]string {
 		"/apps/default/jobs/totals/backfill":                                                                    {"Show what it would do", "datetime-local", "From (UTC)"},
 		"/apps/default/jobs/totals/backfill?accepted=5&existing=12":                                             {"New runs: 5. Times that had a run already: 12.", "/apps/default/runs?job=totals"},
 		"/apps/default/jobs/totals/backfill?accepted=5&existing=1&from=2026-03-01T00:00&until=2026-04-01T00:00": {`value="2026-03-01T00:00"`, "There are more"},
-		"/apps/default/runs/" + parentRun():                                                                     {"12 succeeded, 48 did not, 0 are live", ">60</span>", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
+		"/apps/default/runs/" + parentRun():                                                                     {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
 		"/apps/default/runs/" + parentRun() + "?part=50":                                                        {`<td class="n">50</td>`, `<td class="n">59</td>`},
 		"/apps/default/runs/" + partRun(3):                                                                      {"3 of 60", parentRun(), "Fan-out"},
 		"/apps/default/runs/" + queuedRun:                                                                       {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},

@@ -69,6 +69,9 @@ type runView struct {
 // Leads reports whether the run has parts.
 func (v runView) Leads() bool { return v.Parts > 0 && v.Parent == "" }
 
+// Led reports whether other runs execute this one.
+func (v runView) Led() bool { return leads(v.Run) }
+
 // LiveParts returns the number of parts that have not ended.
 func (v runView) LiveParts() int32 { return v.Parts - v.PartsSucceeded - v.PartsFailed }
 

@@ -1,6 +1,9 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +153,36 @@ func TestTimelineOfRunsThatGoOn(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: the last lane is %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestTimelineOfLedRuns checks that a run which other runs execute never waits for a host.
+func TestTimelineOfLedRuns(t *testing.T) {
+	begin := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
+	at := func(s int) *timestamppb.Timestamp { return timestamppb.New(begin.Add(time.Duration(s) * time.Second)) }
+	nodes := []*apiv1.NodeState{
+		{Name: "kept", State: "succeeded", StartedAt: at(-50), FinishedAt: at(-40), Kept: true},
+		{Name: "a", State: "succeeded", StartedAt: at(20), FinishedAt: at(60)},
+		{Name: "b", State: "running", StartedAt: at(60)},
+		{Name: "c", State: "pending"},
+	}
+	for name, c := range map[string]struct {
+		run  *apiv1.Run
+		want string
+	}{
+		"workflow":            {&apiv1.Run{PlannedAt: at(0), Nodes: nodes}, "before 0+20, a 20+40, b 60+40"},
+		"workflow not begun":  {&apiv1.Run{PlannedAt: at(0), Nodes: nodes[3:]}, "before 0+100"},
+		"parts":               {&apiv1.Run{PlannedAt: at(0), Parts: 3}, "parts 0+100"},
+		"parts that have run": {&apiv1.Run{PlannedAt: at(0), FinishedAt: at(50), Parts: 3, PartsSucceeded: 3}, "parts 0+100"},
+		"a part":              {&apiv1.Run{PlannedAt: at(0), Parts: 3, Parent: "x"}, "wait 0+100"},
+	} {
+		var got []string
+		for _, l := range timeline(c.run, begin.Add(100*time.Second)) {
+			got = append(got, fmt.Sprintf("%s %v+%v", cmp.Or(l.Name, l.Kind), l.Bars[0].X, l.Bars[0].Width))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
