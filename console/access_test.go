@@ -426,7 +426,7 @@ func TestOpenAPIIsCurrent(t *testing.T) {
 }
 
 func TestScriptsAndTemplatesNeedNoEval(t *testing.T) {
-	names := []string{"assets/static/console.js", "assets/static/stream.js"}
+	names := []string{"assets/static/console.js", "assets/static/marks.js", "assets/static/stream.js"}
 	entries, err := embedded.ReadDir("assets/templates")
 	if err != nil {
 		t.Fatal(err)

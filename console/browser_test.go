@@ -466,6 +466,55 @@ func TestTabsShareOneStream(t *testing.T) {
 	}
 }
 
+// TestInvisibleCharacters shows hostile texts in a page and in a log. Every invisible
+// character has a label, changes the order of nothing, and is part of a copy.
+func TestInvisibleCharacters(t *testing.T) {
+	const hostile = "evil\u202eexe.\u2066live\x1b[31m\x00\u200b\x7f\u0085end"
+	s := newSite(t, newFake().populate())
+	s.fake.change(func() {
+		s.fake.run(liveRun).Progress.Message = hostile
+		s.fake.run(liveRun).Input = hostile
+	})
+	s.fake.appendLog(liveRun, "info", hostile)
+	b := newBrowser(t, s)
+	b.visit("/apps/default/runs/" + liveRun)
+	b.signIn()
+	b.until(`document.getElementById("L3") !== null`)
+	for selector, want := range map[string]string{
+		"#L3 span:last-child":                       hostile,
+		"section[aria-labelledby=h-progress] .hint": "evil\u202eexe.\u2066live\u241b[31m\ufffd\u200b\u2421\u0085end",
+		"section[aria-labelledby=h-input] .code":    "evil\u202eexe.\u2066live\u241b[31m\u2400\u200b\u2421\u0085end",
+	} {
+		if got := evaluate[string](b, `document.querySelector("`+selector+`").textContent`); got != want {
+			t.Errorf("%s has the text %q, want %q", selector, got, want)
+		}
+	}
+	if got := evaluate[string](b, `[...document.querySelectorAll("#L3 .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC NUL ZWSP DEL U+0085" {
+		t.Errorf("the labels are %s", got)
+	}
+	if got := evaluate[string](b, `[...document.querySelectorAll("section[aria-labelledby=h-input] .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC ZWSP DEL U+0085" {
+		t.Errorf("the labels in the input are %s", got)
+	}
+	// "exe" begins to the right of "evil", although U+202E precedes it.
+	const order = `(p => { const at = (s) => { const n = [...p.childNodes].find((n) => n.textContent.startsWith(s)); const r = document.createRange(); r.selectNode(n); return r.getBoundingClientRect().left; }; return at("evil") < at("exe.") && at("exe.") < at("live"); })(document.querySelector("#L3 span:last-child"))`
+	if !evaluate[bool](b, order) {
+		t.Error("the text is reordered")
+	}
+	b.accessible()
+	b.shot("invisible")
+	// The script and marks.go agree on every character.
+	names := evaluate[[]string](b, `import("/static/marks.js").then((m) => [...Array(0x10000).keys()].map((c) => {
+		const e = document.createElement("p");
+		m.append(e, String.fromCharCode(c));
+		return e.querySelector("bdi")?.dataset.mark ?? "";
+	}))`)
+	for r, name := range names {
+		if name != label(rune(r)) {
+			t.Errorf("U+%04X: the script says %q, the page %q", r, name, label(rune(r)))
+		}
+	}
+}
+
 func testKeyboard(t *testing.T, b *browser) {
 	b.visit("/apps/default/jobs")
 	b.do(chromedp.KeyEvent("\t"))

@@ -184,7 +184,7 @@ func newPayload(text string, raw []byte) payload {
 		for !utf8.RuneStart(text[end]) {
 			end--
 		}
-		p.Text = text[:end]
+		p.Text = showNUL(text[:end])
 		return p
 	}
 	// Indent does not parse numbers, so large ones stay exact.
@@ -192,6 +192,7 @@ func newPayload(text string, raw []byte) payload {
 	if len(text) > 0 && (text[0] == '{' || text[0] == '[') && json.Indent(&b, []byte(text), "", "  ") == nil {
 		p.Text = b.String()
 	}
+	p.Text = showNUL(p.Text)
 	return p
 }
 

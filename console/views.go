@@ -113,6 +113,7 @@ func functions(lang string, texts catalogue, a *assets) template.FuncMap {
 		"took":     took,
 		"percent":  percent,
 		"short":    shorten,
+		"visible":  showNUL,
 		"digest":   shortDigest,
 		"terminal": func(s string) bool { return job.State(s).Terminal() },
 		"state":    w.state,
@@ -175,10 +176,11 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 		http.Error(w, "this page could not be built; the server's log says why", http.StatusInternalServerError)
 		return
 	}
+	page := markInvisible(b.Bytes())
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", f.Lang)
 	h.Add("Vary", "Cookie, Accept-Language")
 	w.WriteHeader(code)
-	_, _ = b.WriteTo(w)
+	_, _ = w.Write(page)
 }

@@ -212,6 +212,7 @@ func percent(part, whole int64) string {
 
 // shorten returns the first n characters of a text, and a mark if it was longer.
 func shorten(n int, s string) string {
+	s = showNUL(s)
 	i := 0
 	for at := range s {
 		if i == n {

@@ -2,8 +2,9 @@
 // run. Everything else works without it.
 //
 // The event stream is in stream.js, because all tabs share it.
-// Text from the server reaches the page through textContent only.
+// Text from the server reaches the page as text nodes only.
 
+import { append } from "./marks.js";
 import { follow } from "./stream.js";
 
 const REFRESH_MS = 3000;    // of pages that have no event stream
@@ -138,14 +139,14 @@ function followRun(log) {
 
   function cell(text, className) {
     const span = document.createElement("span");
-    span.textContent = text;
+    append(span, text);
     if (className) span.className = className;
     return span;
   }
   function note(text) {
     const p = document.createElement("p");
     p.className = "note";
-    p.textContent = text;
+    append(p, text);
     return p;
   }
   const levels = new Set(["debug", "info", "warn", "error"]);
