@@ -57,6 +57,7 @@ type console struct {
 	modules apiv1.ModulesClient
 	cluster apiv1.ClusterClient
 	queues  apiv1.QueuesClient
+	apps    apiv1.AppsClient
 	members apiv1.MembershipClient
 	health  grpc_health_v1.HealthClient
 
@@ -124,6 +125,7 @@ func newConsole(cfg Config) (*console, error) {
 		modules:  apiv1.NewModulesClient(cfg.Conn),
 		cluster:  apiv1.NewClusterClient(cfg.Conn),
 		queues:   apiv1.NewQueuesClient(cfg.Conn),
+		apps:     apiv1.NewAppsClient(cfg.Conn),
 		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(),
@@ -159,6 +161,7 @@ func (c *console) routes() []route {
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},
+		{pattern: "GET /apps", page: c.switchApp},
 		{pattern: "GET /overview", page: c.toApp("")},
 		{pattern: "GET /jobs", page: c.toApp("jobs")},
 		{pattern: "GET /jobs/{name}", page: c.toApp("jobs", "name")},

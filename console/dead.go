@@ -14,18 +14,21 @@ import (
 )
 
 // deadFilter is the filter of the list, as the address contains it.
-type deadFilter struct{ Key, Reason, Error string }
+type deadFilter struct {
+	Key, Reason, Error string
+	App                string // of the navigation; no part of the filter
+}
 
 func readDeadFilter(q url.Values) deadFilter {
-	return deadFilter{Key: q.Get("key"), Reason: q.Get("reason"), Error: q.Get("error")}
+	return deadFilter{Key: q.Get("key"), Reason: q.Get("reason"), Error: q.Get("error"), App: q.Get("app")}
 }
 
 // Set reports whether the list may hide dead letters.
-func (f deadFilter) Set() bool { return f != deadFilter{} }
+func (f deadFilter) Set() bool { return f != deadFilter{App: f.App} }
 
 // Link returns an address with the filter, and with pairs of further parameters.
 func (f deadFilter) Link(address string, pairs ...string) string {
-	return withQuery(address, append([]string{"key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
+	return withQuery(address, append([]string{"app", f.App, "key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
 }
 
 func (f deadFilter) request() *apiv1.DeadLetterFilter {
@@ -121,7 +124,7 @@ func (c *console) editDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.redirect(withQuery(href("dead-letters", id), "done", "edited"))
+	v.redirect(inApp(href("dead-letters", id), v.app, "done", "edited"))
 	return nil
 }
 
@@ -129,7 +132,7 @@ func (c *console) editDead(v *visit) error {
 // filter, or all.
 func chosenDead(v *visit) (ids []string, f deadFilter, all bool) {
 	if id := v.r.PathValue("id"); id != "" {
-		return []string{id}, deadFilter{}, false
+		return []string{id}, deadFilter{App: v.r.URL.Query().Get("app")}, false
 	}
 	f = readDeadFilter(v.r.URL.Query())
 	return nil, f, !f.Set()
@@ -158,7 +161,7 @@ func (c *console) dropDeadPage(v *visit) error {
 		if err != nil {
 			return err
 		}
-		view.Question, view.Subject, view.Back = "drop.question.one", d.Id, href("dead-letters", d.Id)
+		view.Question, view.Subject, view.Back = "drop.question.one", d.Id, inApp(href("dead-letters", d.Id), v.app)
 	case all:
 		answer, err := c.queues.GetQueues(v.ctx, &apiv1.GetQueuesRequest{})
 		if err != nil {
@@ -166,6 +169,7 @@ func (c *console) dropDeadPage(v *visit) error {
 		}
 		view.Question, view.Subject = "drop.question.all", count(answer.DeadLetters)
 	default:
+		f.App = ""
 		view.Subject = f.Link("")[1:] // encoded as in the address
 		if text, err := url.QueryUnescape(view.Subject); err == nil {
 			view.Subject = text

@@ -48,6 +48,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedQueuesServer
 	apiv1.UnimplementedMembershipServer
+	apiv1.UnimplementedAppsServer
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -196,6 +197,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 			return next(s, ss)
 		}))
 	apiv1.RegisterJobsServer(srv, f)
+	apiv1.RegisterAppsServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
@@ -620,4 +622,8 @@ func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv
 		})
 	}
 	return o, nil
+}
+
+func (f *fakeAPI) ListApps(context.Context, *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
+	return &apiv1.ListAppsResponse{Apps: []*apiv1.App{{Name: "billing"}, {Name: "default"}}}, nil
 }

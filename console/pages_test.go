@@ -292,14 +292,20 @@ func literalKeys(t *testing.T) []string {
 func TestShortAddresses(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for from, to := range map[string]string{
-		"/":                        "/apps/default",
-		"/?app=billing":            "/apps/billing",
-		"/?app=../hosts":           "/apps/..%2Fhosts",
-		"/runs/01X?app=b":          "/apps/b/runs/01X",
-		"/runs?app=b&state=failed": "/apps/b/runs?state=failed",
-		"/jobs/totals":             "/apps/default/jobs/totals",
-		"/calendars/off?app=b":     "/apps/b/calendars/off",
-		"/modules":                 "/apps/default/modules",
+		"/":                                     "/apps/default",
+		"/apps?app=billing&section=runs":        "/apps/billing/runs",
+		"/apps?app=billing&section=hosts":       "/hosts?app=billing",
+		"/apps?app=default&section=deadletters": "/dead-letters",
+		"/apps?app=billing&section=overview":    "/apps/billing",
+		"/apps?app=billing&section=..":          "/apps/billing",
+		"/apps?app=..%2Fx&section=":             "/apps/default",
+		"/?app=billing":                         "/apps/billing",
+		"/?app=../hosts":                        "/apps/default",
+		"/runs/01X?app=b":                       "/apps/b/runs/01X",
+		"/runs?app=b&state=failed":              "/apps/b/runs?state=failed",
+		"/jobs/totals":                          "/apps/default/jobs/totals",
+		"/calendars/off?app=b":                  "/apps/b/calendars/off",
+		"/modules":                              "/apps/default/modules",
 	} {
 		resp, _ := s.do(t, "GET", from, nil)
 		if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != to {
@@ -594,5 +600,52 @@ func TestPagesNeverSwallowTheirStates(t *testing.T) {
 func TestPermanent(t *testing.T) {
 	if permanent(status.Error(codes.Unavailable, "the server is restarting")) || !permanent(status.Error(codes.NotFound, "")) {
 		t.Error("an outage must be tried again, a run that does not exist must not")
+	}
+}
+
+// TestAppStays checks that the pages of all apps keep the app of the navigation.
+func TestAppStays(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, path := range []string{"/hosts?app=billing", "/cluster?app=billing", "/dead-letters?app=billing", "/dead-letters/1?app=billing", "/apps/billing/jobs"} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, resp.Status)
+		}
+		for _, want := range []string{`href="/apps/billing/runs"`, `href="/hosts?app=billing"`, `href="/cluster?app=billing"`, `href="/dead-letters?app=billing"`, `<option value="billing" selected>`} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s does not hold %s", path, want)
+			}
+		}
+		checkPage(t, body)
+	}
+	_, body := s.do(t, "GET", "/dead-letters?app=billing&key=", nil)
+	for _, want := range []string{`/dead-letters/1?app=billing"`, `action="/dead-letters/1/replay?app=billing"`, `name="app" value="billing"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the list of dead letters does not hold %s", want)
+		}
+	}
+	if resp, _ := s.post(t, "/dead-letters/1/replay?app=billing", ""); !strings.Contains(resp.Header.Get("Location"), "app=billing") {
+		t.Errorf("after a replay: %s", resp.Header.Get("Location"))
+	}
+}
+
+// TestUnknownApp checks that an app without contents has no empty pages.
+func TestUnknownApp(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, link := range map[string]string{
+		"/apps/nowhere":        `href="/apps/billing"`,
+		"/apps/nowhere/jobs":   `href="/apps/billing/jobs"`,
+		"/apps/nowhere/jobs/x": `href="/apps/billing"`,
+		"/hosts?app=nowhere":   `href="/hosts?app=billing"`,
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, "there is no app &#34;nowhere&#34;") || !strings.Contains(body, "<li><a "+link+">billing</a></li>") {
+			t.Errorf("%s: %s without %s", path, resp.Status, link)
+		}
+		checkPage(t, body)
+	}
+	s.fake.denied = "jobs.read"
+	if resp, _ := s.do(t, "GET", "/hosts?app=nowhere", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("with a token that may not list apps: %s", resp.Status)
 	}
 }

@@ -112,6 +112,8 @@ func functions(lang string, texts catalogue, a *assets) template.FuncMap {
 		"ms":       milliseconds,
 		"took":     took,
 		"percent":  percent,
+		"section":  sectionAddress,
+		"reason":   w.reason,
 		"short":    shorten,
 		"visible":  showNUL,
 		"digest":   shortDigest,
@@ -130,14 +132,19 @@ func (v *views) knows(lang string) bool { return v.pages[lang] != nil }
 // frame is the layout's data around the data of a page.
 type frame struct {
 	App     string
-	Section string // the current entry of the navigation
-	Session bool   // whether a visitor is signed in
+	Apps    []string // the choices of the navigation
+	unknown bool     // there is no such app
+	Section string   // the current entry of the navigation
+	Session bool     // whether a visitor is signed in
 	Data    any
 
 	// Filled in by render.
 	Lang, Theme, Banner, Version string
 	Here                         string // this page's address, to return to
 }
+
+// Global returns an address without an app in its path, with the app as a parameter.
+func (f frame) Global(address string) string { return inApp(address, f.App) }
 
 // language returns the visitor's choice, otherwise the first of the browser's preferred
 // languages that the catalogue has, otherwise English.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -20,7 +21,7 @@ type visit struct {
 	r       *http.Request
 	ctx     context.Context // the request's context, with the session's token for the API
 	session *session
-	app     string // from the path; the default app on pages without an app
+	app     string // from the path, or from the parameter app on pages without one; otherwise the default app
 }
 
 // signedIn serves a page only to browsers with a session.
@@ -32,9 +33,10 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 			return
 		}
 		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
-		if v.app == "" {
-			v.app = naming.DefaultApp
+		if app := r.URL.Query().Get("app"); v.app == "" && naming.Valid(app) {
+			v.app = app // a page of all apps, or a short address
 		}
+		v.app = cmp.Or(v.app, naming.DefaultApp)
 		if err := page(v); err != nil {
 			c.fail(v, err)
 		}
@@ -76,11 +78,8 @@ func href(segments ...string) string {
 func (c *console) toApp(section string, wildcards ...string) func(*visit) error {
 	return func(v *visit) error {
 		q := v.r.URL.Query()
-		segments := []string{"apps", v.app}
-		if app := q.Get("app"); app != "" {
-			segments[1] = app
-		}
 		q.Del("app")
+		segments := []string{"apps", v.app}
 		if section != "" {
 			segments = append(segments, section)
 		}
@@ -102,9 +101,10 @@ func (c *console) nothingHere(*visit) error {
 
 type failureView struct {
 	Code    int
-	Reason  string // HTTP's text for the status code
-	Message string // the API's sentence
-	List    string // the app's list to which the page belongs: jobs, runs, …; empty: none
+	Message string   // the API's sentence
+	Apps    []string // the apps that exist; empty: the page has no list of them
+	Section string   // of the links to these apps
+	List    string   // the app's list to which the page belongs: jobs, runs, …; empty: none
 }
 
 // listOf returns the app's list to which a page belongs, from the page's path: "jobs" for
@@ -133,9 +133,12 @@ func (c *console) fail(v *visit, err error) {
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
-	c.render(v.w, v.r, code, "failure", frame{App: v.app, Session: true, Data: failureView{
-		Code: code, Reason: http.StatusText(code), Message: s.Message(), List: listOf(v.r.URL.Path),
-	}})
+	f := c.frameOf(v, "", failureView{Code: code, Message: s.Message(), List: listOf(v.r.URL.Path)})
+	if f.unknown && code == http.StatusNotFound {
+		c.showUnknown(v, f)
+		return
+	}
+	c.render(v.w, v.r, code, "failure", f)
 }
 
 // show renders a page for a visit.
@@ -144,6 +147,11 @@ func (c *console) show(v *visit, name, section string, data any) error {
 }
 
 func (c *console) showStatus(v *visit, code int, name, section string, data any) error {
-	c.render(v.w, v.r, code, name, frame{App: v.app, Session: true, Section: section, Data: data})
+	f := c.frameOf(v, section, data)
+	if f.unknown && v.r.Method == http.MethodGet {
+		c.showUnknown(v, f)
+		return nil
+	}
+	c.render(v.w, v.r, code, name, f)
 	return nil
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -106,6 +107,14 @@ func (w words) trigger(s string) (string, error) {
 		return t, nil
 	}
 	return s, nil // a newer server may have more triggers
+}
+
+// reason returns the name of an HTTP status.
+func (w words) reason(code int) string {
+	if t, ok := w.texts["http."+strconv.Itoa(code)]; ok {
+		return t
+	}
+	return http.StatusText(code)
 }
 
 // relative describes the time from now to t.
