@@ -467,7 +467,7 @@ func TestEventsOfSeveralRuns(t *testing.T) {
 func TestEventsAreBoundedPerSession(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	var held *session
-	for _, held = range s.c.sessions.byID {
+	for _, held = range s.c.sessions.byKey {
 		for held.acquire(1) {
 		}
 	}
@@ -484,7 +484,7 @@ func TestEventsEndWithTheBrowser(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.listen(t, "/apps/default/runs/"+liveRun+"/events", func(sse) bool { return false })
 	s.Server.Close() // returns when every handler has returned
-	for _, open := range s.c.sessions.byID {
+	for _, open := range s.c.sessions.byKey {
 		if n := open.streams.Load(); n != 0 {
 			t.Errorf("%d streams are still counted", n)
 		}

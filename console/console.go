@@ -37,6 +37,8 @@ type Config struct {
 	Admit func(*http.Request) error
 	// Codes sign in browsers that open /login?code=CODE. Default: none.
 	Codes *Codes
+	// Sessions keeps signed-in browsers over a restart. Default: a restart signs them out.
+	Sessions Storage
 	// Logger receives the errors of the server side. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -128,7 +130,7 @@ func newConsole(cfg Config) (*console, error) {
 		apps:     apiv1.NewAppsClient(cfg.Conn),
 		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
-		sessions: newSessions(),
+		sessions: newSessions(cfg.Sessions, cfg.Logger),
 		codes:    cfg.Codes,
 		views:    views,
 		assets:   assets,

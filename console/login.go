@@ -94,8 +94,10 @@ func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, 
 }
 
 func (c *console) logout(v *visit) error {
-	c.sessions.remove(v.session.id)
 	c.setCookie(v.w, c.cookieName(), "", -time.Second)
+	if err := c.sessions.remove(v.session.key); err != nil {
+		return status.Errorf(codes.Internal, "you are signed out, but the server could not record it, and a restart may bring the session back: change the token, or sign out again after the restart: %v", err)
+	}
 	v.redirect("/login")
 	return nil
 }

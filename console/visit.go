@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,6 +33,11 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 			c.toLogin(w, r)
 			return
 		}
+		if byPerson(r) {
+			if end, renewed := c.sessions.renew(s); renewed {
+				c.setCookie(w, c.cookieName(), s.id, time.Until(end))
+			}
+		}
 		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
 		if app := r.URL.Query().Get("app"); v.app == "" && naming.Valid(app) {
 			v.app = app // a page of all apps, or a short address
@@ -41,6 +47,11 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 			c.fail(v, err)
 		}
 	}
+}
+
+// byPerson reports whether a person made a request, and not a page that refreshes itself.
+func byPerson(r *http.Request) bool {
+	return r.Header.Get("HX-Request") == "" && !strings.HasSuffix(r.URL.Path, "/events")
 }
 
 // toLogin redirects a browser to the login page, and back afterwards. For a fragment that
@@ -125,7 +136,9 @@ func (c *console) fail(v *visit, err error) {
 	}
 	s := status.Convert(err)
 	if s.Code() == codes.Unauthenticated {
-		c.sessions.remove(v.session.id)
+		if err := c.sessions.remove(v.session.key); err != nil {
+			c.log.ErrorContext(v.ctx, "an ended session cannot be removed from the storage", "error", err)
+		}
 		c.toLogin(v.w, v.r)
 		return
 	}
