@@ -2,8 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -32,32 +30,30 @@ type backfillView struct {
 	Error       string                     // reason for a refusal
 }
 
-// backfilled is the result of a backfill, as the page's address contains it.
+// backfilled is the notice of a backfill.
 type backfilled struct {
 	Accepted, Existing int64
-	More               bool // From is the start of the next call
+	More               bool   // more times are left
+	From, Until        string // of the next call, if there are more
 }
 
 // inputTime is the format in which a browser sends a datetime-local input.
 const inputTime = "2006-01-02T15:04:05.999"
 
 func (c *console) backfillPage(v *visit) error {
-	q := v.r.URL.Query()
 	now := time.Now().UTC().Truncate(time.Minute)
 	view := backfillView{Job: v.r.PathValue("name"), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
-	accepted, err1 := strconv.ParseInt(q.Get("accepted"), 10, 64)
-	existing, err2 := strconv.ParseInt(q.Get("existing"), 10, 64)
-	if err1 == nil && err2 == nil { // written by a redirect of this console
-		view.Done = &backfilled{Accepted: accepted, Existing: existing}
-		if _, err := readInputTime(q.Get("from")); err == nil {
-			view.From, view.Until, view.Done.More = q.Get("from"), q.Get("until"), true
+	if done, ok := noticeOf[backfilled](v); ok {
+		view.Done = &done
+		if done.More {
+			view.From, view.Until = done.From, done.Until
 		}
 	}
 	return c.show(v, "backfill", "jobs", view)
 }
 
 // backfill shows the result of a dry run directly. After a real backfill it redirects to
-// an address with the result, so that a reload does not repeat the backfill.
+// a page with the result, so that a reload does not repeat the backfill.
 func (c *console) backfill(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err
@@ -85,12 +81,11 @@ func (c *console) backfill(v *visit) error {
 		view.Found = answer
 		return c.show(v, "backfill", "jobs", view)
 	}
-	q := url.Values{"accepted": {strconv.Itoa(int(answer.Accepted))}, "existing": {strconv.Itoa(int(answer.Existing))}}
+	done := backfilled{Accepted: int64(answer.Accepted), Existing: int64(answer.Existing)}
 	if answer.NextFrom != nil {
-		q.Set("from", answer.NextFrom.AsTime().Format(inputTime))
-		q.Set("until", view.Until)
+		done.More, done.From, done.Until = true, answer.NextFrom.AsTime().Format(inputTime), view.Until
 	}
-	v.redirect(href("apps", v.app, "jobs", view.Job, "backfill") + "?" + q.Encode())
+	v.redirectWith(href("apps", v.app, "jobs", view.Job, "backfill"), done)
 	return nil
 }
 

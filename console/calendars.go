@@ -55,11 +55,17 @@ func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
 func (d dated) Next() string { return strings.Join(d.In[:min(3, len(d.In))], " ") }
 
 type calendarsView struct {
-	Calendars   []dated
-	Saved, Gone string // name of the calendar that was just saved or deleted
-	Form        calendarForm
-	Refused     string // reason for a refusal
+	Calendars []dated
+	Gone      string // name of the calendar that was just deleted
+	Form      calendarForm
+	Refused   string // reason for a refusal
 }
+
+// calendarSaved and calendarDeleted are notices; the latter has the name.
+type (
+	calendarSaved   struct{}
+	calendarDeleted string
+)
 
 type calendarView struct {
 	dated
@@ -89,8 +95,8 @@ func formOf(c *apiv1.Calendar) calendarForm {
 }
 
 func (c *console) calendarsPage(v *visit) error {
-	q := v.r.URL.Query()
-	return c.showCalendars(v, http.StatusOK, calendarsView{Saved: q.Get("saved"), Gone: q.Get("deleted")})
+	gone, _ := noticeOf[calendarDeleted](v)
+	return c.showCalendars(v, http.StatusOK, calendarsView{Gone: string(gone)})
 }
 
 func (c *console) showCalendars(v *visit, code int, view calendarsView) error {
@@ -114,7 +120,8 @@ func (c *console) calendarPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	view := calendarView{Saved: v.r.URL.Query().Get("saved") != "", Form: formOf(m)}
+	view := calendarView{Form: formOf(m)}
+	_, view.Saved = noticeOf[calendarSaved](v)
 	if view.dated, err = newDated(m, time.Now().UTC()); err != nil {
 		return err
 	}
@@ -133,7 +140,7 @@ func (c *console) putCalendar(v *visit) error {
 	}
 	switch status.Code(err) {
 	case codes.OK:
-		v.redirect(withQuery(href("apps", v.app, "calendars", form.Name), "saved", "yes"))
+		v.redirectWith(href("apps", v.app, "calendars", form.Name), calendarSaved{})
 		return nil
 	case codes.InvalidArgument, codes.ResourceExhausted:
 		return c.showCalendars(v, http.StatusUnprocessableEntity, calendarsView{Form: form, Refused: status.Convert(err).Message()})
@@ -203,6 +210,6 @@ func (c *console) deleteCalendar(v *visit) error {
 	if _, err := c.dates.DeleteCalendar(v.ctx, &apiv1.DeleteCalendarRequest{App: v.app, Name: name}); err != nil {
 		return err
 	}
-	v.redirect(withQuery(href("apps", v.app, "calendars"), "deleted", name))
+	v.redirectWith(href("apps", v.app, "calendars"), calendarDeleted(name))
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -43,31 +42,25 @@ type deadListView struct {
 	Letters []*apiv1.DeadLetter
 	Next    string // token of the next page
 	Paged   bool   // this is not the first page
-	notice
+	deadNotice
 }
 
 // Reasons returns the choices of the filter.
 func (deadListView) Reasons() []string { return []string{"permanent", "attempts"} }
 
-// notice reports an action and the number of dead letters that it changed.
-type notice struct {
+// deadNotice reports an action and the number of dead letters that it changed.
+type deadNotice struct {
 	Done  string // replayed or dropped; "": none
 	Count int64
 }
 
-// readNotice accepts only values that a redirect of this console can contain.
-func readNotice(q url.Values) notice {
-	n, err := strconv.ParseInt(q.Get("count"), 10, 64)
-	done := q.Get("done")
-	if err != nil || n < 0 || done != "replayed" && done != "dropped" {
-		return notice{}
-	}
-	return notice{done, n}
-}
+// deadEdited reports that the body of a dead letter was replaced.
+type deadEdited struct{}
 
 func (c *console) deadPage(v *visit) error {
 	q := v.r.URL.Query()
-	view := deadListView{deadFilter: readDeadFilter(q), Paged: q.Get("page") != "", notice: readNotice(q)}
+	view := deadListView{deadFilter: readDeadFilter(q), Paged: q.Get("page") != ""}
+	view.deadNotice, _ = noticeOf[deadNotice](v)
 	answer, err := c.queues.ListDeadLetters(v.ctx, &apiv1.ListDeadLettersRequest{
 		Filter: view.request(), PageToken: q.Get("page"), PageSize: pageSize,
 	})
@@ -91,7 +84,8 @@ type deadView struct {
 const maxEdited = maxForm / 4
 
 func (c *console) deadLetterPage(v *visit) error {
-	return c.showDead(v, http.StatusOK, "", "", v.r.URL.Query().Get("done") == "edited")
+	_, edited := noticeOf[deadEdited](v)
+	return c.showDead(v, http.StatusOK, "", "", edited)
 }
 
 // showDead shows a dead letter. After a refused edit it shows the visitor's input.
@@ -124,7 +118,7 @@ func (c *console) editDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.redirect(inApp(href("dead-letters", id), v.app, "done", "edited"))
+	v.redirectWith(inApp(href("dead-letters", id), v.app), deadEdited{})
 	return nil
 }
 
@@ -144,12 +138,8 @@ func (c *console) replayDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.toDeadLetters(f, notice{"replayed", answer.Count})
+	v.redirectWith(f.Link("/dead-letters"), deadNotice{"replayed", answer.Count})
 	return nil
-}
-
-func (v *visit) toDeadLetters(f deadFilter, n notice) {
-	v.redirect(f.Link("/dead-letters", "done", n.Done, "count", strconv.FormatInt(n.Count, 10)))
 }
 
 func (c *console) dropDeadPage(v *visit) error {
@@ -184,6 +174,6 @@ func (c *console) dropDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.toDeadLetters(f, notice{"dropped", answer.Count})
+	v.redirectWith(f.Link("/dead-letters"), deadNotice{"dropped", answer.Count})
 	return nil
 }

@@ -24,21 +24,19 @@ import (
 // contain.
 func pages() map[string][]string {
 	return map[string][]string{
-		"/apps/default":                              {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                         {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
-		"/apps/default/jobs?prefix=nothing":          {"No job of this app"},
-		"/apps/default/calendars":                    {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
-		"/apps/default/calendars?deleted=old%3Cb%3E": {"Deleted: old&lt;b&gt;"},
-		"/apps/default/calendars/weekend":            {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
-		"/apps/default/calendars/weekend?saved=yes":  {"are planned anew"},
-		"/apps/default/calendars/holidays":           {"-01-01", ">01-01</textarea>"},
-		"/apps/default/calendars/never":              {"None in the next ten years."},
-		"/apps/default/calendars/weekend/delete":     {"Delete the calendar weekend?"},
-		"/apps/default/runs?parent=" + parentRun():   {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
-		"/apps/default/jobs/totals":                  {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
-		"/apps/default/jobs/totals?format=json":      {"&#34;module&#34;: &#34;totals@1&#34;"},
-		"/apps/default/jobs/report":                  {"Resume", "If it were resumed now"},
-		"/apps/default/jobs/by-hand":                 {"Only when triggered", "wheelwork job trigger by-hand --wait"},
+		"/apps/default":                            {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
+		"/apps/default/jobs":                       {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs?prefix=nothing":        {"No job of this app"},
+		"/apps/default/calendars":                  {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
+		"/apps/default/calendars/weekend":          {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
+		"/apps/default/calendars/holidays":         {"-01-01", ">01-01</textarea>"},
+		"/apps/default/calendars/never":            {"None in the next ten years."},
+		"/apps/default/calendars/weekend/delete":   {"Delete the calendar weekend?"},
+		"/apps/default/runs?parent=" + parentRun(): {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
+		"/apps/default/jobs/totals":                {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals?format=json":    {"&#34;module&#34;: &#34;totals@1&#34;"},
+		"/apps/default/jobs/report":                {"Resume", "If it were resumed now"},
+		"/apps/default/jobs/by-hand":               {"Only when triggered", "wheelwork job trigger by-hand --wait"},
 		"/apps/default/jobs/policed": {
 			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
 			"Limits of an attempt", "64.0 MiB of memory", "1\u202f500\u202f000 units of fuel",
@@ -47,33 +45,30 @@ func pages() map[string][]string {
 			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,
 			"/jobs/policed/skip", "/jobs/policed/backfill",
 		},
-		"/apps/default/jobs/totals/backfill":                                                                    {"Show what it would do", "datetime-local", "From (UTC)"},
-		"/apps/default/jobs/totals/backfill?accepted=5&existing=12":                                             {"New runs: 5. Times that had a run already: 12.", "/apps/default/runs?job=totals"},
-		"/apps/default/jobs/totals/backfill?accepted=5&existing=1&from=2026-03-01T00:00&until=2026-04-01T00:00": {`value="2026-03-01T00:00"`, "There are more"},
-		"/apps/default/runs/" + parentRun():                                                                     {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
-		"/apps/default/runs/" + parentRun() + "?part=50":                                                        {`<td class="n">50</td>`, `<td class="n">59</td>`},
-		"/apps/default/runs/" + partRun(3):                                                                      {"3 of 60", parentRun(), "Fan-out"},
-		"/apps/default/runs/" + queuedRun:                                                                       {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
-		"/apps/default/jobs/totals/delete":                                                                      {"Delete the job totals?"},
-		"/apps/default/runs":                                                                                    {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
-		"/apps/default/runs?state=failed":                                                                       {failedRun, `value="failed" selected`},
-		"/apps/default/runs?host=nowhere":                                                                       {"No run matches"},
-		"/apps/default/runs/" + liveRun:                                                                         {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
-		"/apps/default/runs/" + failedRun:                                                                       {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
-		"/apps/default/runs/" + doneRun:                                                                         {"Run the job again", "Succeeded"},
-		"/apps/default/runs/" + liveRun + "/cancel":                                                             {"Cancel this run of totals?"},
-		"/apps/default/modules":                                                                                 {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
-		"/hosts":                                                                                                {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
-		"/cluster":                                                                                              {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
-		"/dead-letters":                                                                                         {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
-		"/dead-letters?reason=attempts":                                                                         {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
-		"/dead-letters?key=nobody":                                                                              {"No dead letter matches"},
-		"/dead-letters?done=replayed&count=12":                                                                  {"Replayed: 12"},
-		"/dead-letters/1":                                                                                       {"Can never succeed", "&#34;trigger&#34;", "Replace the body", "producer 10.0.0.9:1234"},
-		"/dead-letters/2":                                                                                       {"00 01 02 ff", "wheelwork mq dlq edit 2", "The first error", "timed out once"},
-		"/dead-letters/1/drop":                                                                                  {"Drop dead letter 1?"},
-		"/dead-letters/drop":                                                                                    {"Drop all 2 dead letters?"},
-		"/dead-letters/drop?key=default/totals":                                                                 {"Drop all dead letters with key=default/totals?"},
+		"/apps/default/jobs/totals/backfill":             {"Show what it would do", "datetime-local", "From (UTC)"},
+		"/apps/default/runs/" + parentRun():              {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
+		"/apps/default/runs/" + parentRun() + "?part=50": {`<td class="n">50</td>`, `<td class="n">59</td>`},
+		"/apps/default/runs/" + partRun(3):               {"3 of 60", parentRun(), "Fan-out"},
+		"/apps/default/runs/" + queuedRun:                {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
+		"/apps/default/jobs/totals/delete":               {"Delete the job totals?"},
+		"/apps/default/runs":                             {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
+		"/apps/default/runs?state=failed":                {failedRun, `value="failed" selected`},
+		"/apps/default/runs?host=nowhere":                {"No run matches"},
+		"/apps/default/runs/" + liveRun:                  {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
+		"/apps/default/runs/" + failedRun:                {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
+		"/apps/default/runs/" + doneRun:                  {"Run the job again", "Succeeded"},
+		"/apps/default/runs/" + liveRun + "/cancel":      {"Cancel this run of totals?"},
+		"/apps/default/modules":                          {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
+		"/hosts":                                         {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
+		"/cluster":                                       {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
+		"/dead-letters":                                  {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
+		"/dead-letters?reason=attempts":                  {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
+		"/dead-letters?key=nobody":                       {"No dead letter matches"},
+		"/dead-letters/1":                                {"Can never succeed", "&#34;trigger&#34;", "Replace the body", "producer 10.0.0.9:1234"},
+		"/dead-letters/2":                                {"00 01 02 ff", "wheelwork mq dlq edit 2", "The first error", "timed out once"},
+		"/dead-letters/1/drop":                           {"Drop dead letter 1?"},
+		"/dead-letters/drop":                             {"Drop all 2 dead letters?"},
+		"/dead-letters/drop?key=default/totals":          {"Drop all dead letters with key=default/totals?"},
 	}
 }
 
@@ -393,10 +388,17 @@ func TestBackfill(t *testing.T) {
 	checkPage(t, body)
 	span.Set("do", "run")
 	resp, _ = s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
-	want := "/apps/default/jobs/totals/backfill?accepted=3&existing=1&from=2026-03-01T02%3A30%3A00.5&until=2026-03-01T03%3A00%3A00.500"
+	want := "/apps/default/jobs/totals/backfill"
 	if got := resp.Header.Get("Location"); got != want || s.fake.backfilled != 3 {
 		t.Errorf("backfill: to %q, want %q; %d runs made", got, want, s.fake.backfilled)
 	}
+	_, body = s.do(t, "GET", want, nil)
+	for _, text := range []string{"New runs: 3. Times that had a run already: 1.", "There are more", `value="2026-03-01T02:30:00.5"`, `value="2026-03-01T03:00:00.500"`, "/apps/default/runs?job=totals"} {
+		if !strings.Contains(body, text) {
+			t.Errorf("the page after a backfill does not hold %s", text)
+		}
+	}
+	checkPage(t, body)
 	for _, from := range []string{"", "yesterday", "2027-01-01T00:00"} {
 		span.Set("from", from)
 		resp, body := s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())

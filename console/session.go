@@ -49,6 +49,7 @@ type session struct {
 	started time.Time
 	expires time.Time
 	streams atomic.Int32 // number of followed runs
+	notices notices
 }
 
 // sessionKey is the digest of a session's id.
