@@ -155,7 +155,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /static/", open: c.assets.serve},
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
 		{pattern: "GET /login", open: c.loginPage},
-		{pattern: "POST /login", open: c.login},
+		{pattern: "POST /login", open: c.login, body: maxLogin},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.admitted(c.uploadAPI), body: maxModule},

@@ -26,6 +26,7 @@ type loginView struct {
 	Error string // a key of the catalogue, "" for none
 	Cause string // the API's message when it could not respond
 	Next  string
+	Form  string // a form to be sent after the login, as JSON; "": none
 }
 
 // loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
@@ -51,7 +52,7 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 	token, ok := c.codes.take(code)
 	switch {
 	case ok:
-		c.signIn(w, r, token, next)
+		c.signIn(w, r, token, loginView{Next: next})
 	case c.sessions.get(r, c.cookieName()) != nil: // a signed-in visitor opened a used link again
 		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 	default:
@@ -60,27 +61,36 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {
-	c.signIn(w, r, r.PostFormValue("token"), r.PostFormValue("next"))
+	c.signIn(w, r, r.PostFormValue("token"), loginView{Next: r.PostFormValue("next"), Form: r.PostFormValue("form")})
 }
 
-func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next string) {
+// signIn starts a session. view has where to go then; after a refusal it is shown again.
+func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, view loginView) {
+	refuse := func(code int, why, cause string) {
+		view.Error, view.Cause = why, cause
+		c.renderLogin(w, r, code, view)
+	}
 	token = strings.TrimSpace(token)
 	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: naming.DefaultApp})
 	switch code := status.Code(err); {
 	case !printable(token) || code == codes.Unauthenticated:
-		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})
+		refuse(http.StatusUnauthorized, "login.wrong", "")
 	case code == codes.PermissionDenied: // a host's token, for example: it may not read any page
-		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.unreadable", Next: next})
+		refuse(http.StatusForbidden, "login.unreadable", "")
 	case code == codes.OK || code == codes.NotFound: // the API checks other permissions later
 		s := c.sessions.add(token)
 		if s == nil {
-			c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.full", Next: next})
+			refuse(http.StatusServiceUnavailable, "login.full", "")
 			return
 		}
 		c.setCookie(w, c.cookieName(), s.id, sessionLife)
-		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+		if form, ok := readKept(view.Form); ok {
+			c.render(w, r, http.StatusOK, "resume", frame{Data: form})
+			return
+		}
+		http.Redirect(w, r, localPath(view.Next), http.StatusSeeOther)
 	default:
-		c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.unavailable", Cause: status.Convert(err).Message(), Next: next})
+		refuse(http.StatusServiceUnavailable, "login.unavailable", status.Convert(err).Message())
 	}
 }
 

@@ -29,6 +29,10 @@ type visit struct {
 func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.sessions.get(r, c.cookieName())
+		if s == nil && r.Method == http.MethodPost {
+			c.keepForLogin(w, r)
+			return
+		}
 		if s == nil {
 			c.toLogin(w, r)
 			return
@@ -71,6 +75,20 @@ func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
+}
+
+// keepForLogin answers a form without a session with the login page, which holds it.
+func (c *console) keepForLogin(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/logout" {
+		http.Redirect(w, r, "/login", http.StatusSeeOther)
+		return
+	}
+	next, form := formPage(r), keepForm(r)
+	why := "login.expired"
+	if form == "" {
+		why = "login.lost"
+	}
+	c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: why, Next: next, Form: form})
 }
 
 func (v *visit) redirect(to string) { http.Redirect(v.w, v.r, to, http.StatusSeeOther) }
