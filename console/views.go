@@ -2,12 +2,14 @@ package console
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -187,7 +189,12 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", f.Lang)
-	h.Add("Vary", "Cookie, Accept-Language")
+	h.Add("Vary", "Cookie, Accept-Language, Accept-Encoding, Sec-Fetch-Site")
+	if len(page) >= minCompressed && c.mayCompress(r) {
+		h.Set("Content-Encoding", "gzip")
+		page = compressed(page, gzip.BestSpeed)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(page)))
 	w.WriteHeader(code)
 	_, _ = w.Write(page)
 }
