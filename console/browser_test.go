@@ -239,7 +239,6 @@ func TestBrowser(t *testing.T) {
 	b.sub("a refresh keeps the place", testRefreshKeepsPlace)
 	b.sub("a refresh keeps typed text", testRefreshKeepsText)
 	b.sub("keyboard", testKeyboard)
-	b.sub("narrow and Chinese", testNarrow)
 	b.sub("refused upload", testRefusedUpload)
 }
 
@@ -527,10 +526,15 @@ func testKeyboard(t *testing.T, b *browser) {
 	}
 }
 
-func testNarrow(t *testing.T, b *browser) {
+// TestNarrow visits pages on a phone, in Chinese.
+func TestNarrow(t *testing.T) {
+	b := newBrowser(t, newSite(t, newFake().populate()))
+	b.visit("/apps/default")
+	b.signIn()
+	b.until(`location.pathname === "/apps/default" && document.readyState === "complete"`)
 	b.do(chromedp.EmulateViewport(390, 844))
 	b.visit("/hosts")
-	b.do(chromedp.Click(`button[name=lang][value=zh]`))
+	b.do(chromedp.Click(`.menubutton`), chromedp.Click(`button[name=lang][value=zh]`))
 	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
 	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/calendars", "/apps/default/calendars/weekend", "/hosts"} {
 		b.visit(path)
@@ -543,9 +547,31 @@ func testNarrow(t *testing.T, b *browser) {
 		if n := evaluate[int](b, `[...document.querySelectorAll(".filters label[for]")].filter(l => l.getBoundingClientRect().left > document.getElementById(l.htmlFor).getBoundingClientRect().left + 1).length`); n > 0 {
 			t.Errorf("%s has %d labels behind their fields", path, n)
 		}
+		if small := evaluate[string](b, `[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((e) => {
+			const r = e.getBoundingClientRect();
+			return e.checkVisibility({visibilityProperty: true}) && r.height > 0 && (r.height < 23.9 || r.width < 23.9) && !e.closest("label") && !e.matches(".skip, p a, .alert a, [type=checkbox]");
+		}).map((e) => e.outerHTML.slice(0, 100)).join("\n")`); small != "" {
+			t.Errorf("%s has targets under 24 pixels:\n%s", path, small)
+		}
 		b.accessible()
 		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))
 	}
+	b.visit("/apps/default/runs")
+	if y := evaluate[float64](b, `document.querySelector("#fresh tbody tr").getBoundingClientRect().top`); y > 300 {
+		t.Errorf("the first run is at %v pixels", y)
+	}
+	// The header folds: its menu and the filters open by keyboard, and Escape closes them.
+	for _, button := range []string{".menubutton", ".filterbutton"} {
+		evaluate[bool](b, `document.querySelector("`+button+`").focus(), true`)
+		b.do(chromedp.KeyEvent("\r"))
+		b.until(`document.querySelector(":popover-open") !== null`)
+		b.accessible()
+		b.shot("open" + button)
+		b.do(chromedp.KeyEvent("\u001b"))
+		b.until(`document.querySelector(":popover-open") === null && document.activeElement.matches("` + button + `")`)
+	}
+	b.do(chromedp.KeyEvent("/"))
+	b.until(`document.activeElement.id === "f-job"`)
 	b.do(chromedp.EmulateViewport(1440, 1000))
 	b.visit("/apps/default")
 	b.shot("zh-overview")

@@ -97,7 +97,11 @@ addEventListener("pageshow", (e) => {
 document.addEventListener("keydown", (e) => {
   if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
   const field = document.querySelector("[data-search]");
-  if (field) { e.preventDefault(); field.focus(); field.select(); }
+  if (!field) return;
+  e.preventDefault();
+  if (!field.checkVisibility()) field.closest("[popover]")?.showPopover();
+  field.focus();
+  field.select();
 });
 
 const log = document.getElementById("log");
