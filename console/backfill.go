@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // skipNext skips the next planned time of a job.
@@ -24,7 +25,8 @@ func (c *console) skipNext(v *visit) error {
 // backfillView is the form of a backfill with the result of a dry run or of the backfill.
 type backfillView struct {
 	Job         string
-	From, Until string                     // as a browser sends them, in UTC
+	From, Until string // as a browser sends them, in the zone
+	Zone        string
 	Found       *apiv1.BackfillJobResponse // of a dry run; nil: none was made
 	Done        *backfilled                // nil: no backfill was made yet
 	Error       string                     // reason for a refusal
@@ -34,19 +36,20 @@ type backfillView struct {
 type backfilled struct {
 	Accepted, Existing int64
 	More               bool   // more times are left
-	From, Until        string // of the next call, if there are more
+	From, Until, Zone  string // of the next call, if there are more
 }
 
 // inputTime is the format in which a browser sends a datetime-local input.
 const inputTime = "2006-01-02T15:04:05.999"
 
 func (c *console) backfillPage(v *visit) error {
-	now := time.Now().UTC().Truncate(time.Minute)
-	view := backfillView{Job: v.r.PathValue("name"), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
+	zone := zoneOf(v.r)
+	now := time.Now().In(zone.Location).Truncate(time.Minute)
+	view := backfillView{Job: v.r.PathValue("name"), Zone: zone.String(), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
 	if done, ok := noticeOf[backfilled](v); ok {
 		view.Done = &done
 		if done.More {
-			view.From, view.Until = done.From, done.Until
+			view.From, view.Until, view.Zone = done.From, done.Until, done.Zone
 		}
 	}
 	return c.show(v, "backfill", "jobs", view)
@@ -59,12 +62,17 @@ func (c *console) backfill(v *visit) error {
 		return err
 	}
 	f := v.r.PostForm
-	view := backfillView{Job: v.r.PathValue("name"), From: f.Get("from"), Until: f.Get("until")}
-	from, err := readInputTime(view.From)
+	view := backfillView{Job: v.r.PathValue("name"), From: f.Get("from"), Until: f.Get("until"), Zone: f.Get("zone")}
+	zone, err := cron.LoadZone(view.Zone) // of the form, even if the visitor has chosen another one since
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	view.Zone = zone.String()
+	from, err := readInputTime(view.From, zone)
 	if err != nil {
 		return c.refuseBackfill(v, view, err)
 	}
-	until, err := readInputTime(view.Until)
+	until, err := readInputTime(view.Until, zone)
 	if err != nil {
 		return c.refuseBackfill(v, view, err)
 	}
@@ -83,7 +91,7 @@ func (c *console) backfill(v *visit) error {
 	}
 	done := backfilled{Accepted: int64(answer.Accepted), Existing: int64(answer.Existing)}
 	if answer.NextFrom != nil {
-		done.More, done.From, done.Until = true, answer.NextFrom.AsTime().Format(inputTime), view.Until
+		done.More, done.From, done.Until, done.Zone = true, answer.NextFrom.AsTime().In(zone).Format(inputTime), view.Until, view.Zone
 	}
 	v.redirectWith(href("apps", v.app, "jobs", view.Job, "backfill"), done)
 	return nil
@@ -95,10 +103,10 @@ func (c *console) refuseBackfill(v *visit, view backfillView, err error) error {
 	return c.showStatus(v, http.StatusBadRequest, "backfill", "jobs", view)
 }
 
-// readInputTime parses the value of a datetime-local input as UTC.
-func readInputTime(s string) (time.Time, error) {
+// readInputTime parses the value of a datetime-local input in a zone.
+func readInputTime(s string, zone *time.Location) (time.Time, error) {
 	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if t, err := time.Parse(form, s); err == nil {
+		if t, err := time.ParseInLocation(form, s, zone); err == nil {
 			return t, nil
 		}
 	}

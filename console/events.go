@@ -61,6 +61,7 @@ type endFact struct {
 type followed struct {
 	app, id string
 	from    int64
+	zone    *time.Location // of the times of its lines
 }
 
 func (f followed) key() string { return f.app + "/" + f.id }
@@ -90,7 +91,7 @@ func readFollowed(text string) (followed, error) {
 	if !ok || app == "" || id == "" || err != nil || from < 0 {
 		return followed{}, status.Errorf(codes.InvalidArgument, "run %q is not of the form APP/ID@LINE", text)
 	}
-	return followed{app, id, from}, nil
+	return followed{app: app, id: id, from: from}, nil
 }
 
 // runEvents serves the stream of a single run: "run" when the run changed, "log" for each
@@ -101,7 +102,7 @@ func (c *console) runEvents(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return c.stream(v, []followed{{v.app, v.r.PathValue("id"), from}})
+	return c.stream(v, []followed{{app: v.app, id: v.r.PathValue("id"), from: from}})
 }
 
 func (c *console) stream(v *visit, runs []followed) error {
@@ -114,7 +115,9 @@ func (c *console) stream(v *visit, runs []followed) error {
 	events := make(chan event, 64)
 	g, ctx := errgroup.WithContext(v.ctx)
 	sources, sourcesCtx := errgroup.WithContext(ctx)
+	zone := zoneOf(v.r).Location
 	for _, f := range runs {
+		f.zone = zone
 		sources.Go(func() error {
 			err := c.followRun(sourcesCtx, f, events)
 			if err != nil && !permanent(err) {
@@ -194,7 +197,7 @@ func (c *console) followLog(ctx context.Context, f followed, to chan<- event) er
 		var l *apiv1.LogLine
 		if l, err = stream.Recv(); err == nil {
 			err = emit(ctx, to, event{name: "log", id: strconv.FormatInt(l.Offset, 10), data: logFact{
-				Run: f.key(), Offset: l.Offset, Time: stamp(l.Time).Format("15:04:05.000"), Attempt: l.Attempt, Level: l.Level, Text: l.Text,
+				Run: f.key(), Offset: l.Offset, Time: stamp(l.Time).In(f.zone).Format("15:04:05.000"), Attempt: l.Attempt, Level: l.Level, Text: l.Text,
 			}})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // maxForm bounds the bodies of routes without a limit of their own: forms with texts.
@@ -112,7 +113,7 @@ func (c *console) logout(v *visit) error {
 	return nil
 }
 
-// preferences stores language and theme. It needs no session, because the login page has
+// preferences stores language, theme and zone. It needs no session, because the login page has
 // the same switches.
 func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	const year = 365 * 24 * time.Hour
@@ -121,6 +122,13 @@ func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	}
 	if theme := r.PostFormValue("theme"); knownTheme(theme) {
 		c.setCookie(w, "wheelwork_theme", theme, year)
+	}
+	if zone := r.PostFormValue("zone"); zone != "" {
+		if _, err := cron.LoadZone(zone); err == nil {
+			c.setCookie(w, zoneCookie, zone, year)
+		}
+	} else if r.PostForm.Has("zone") { // the browser's
+		c.setCookie(w, zoneCookie, "", -time.Second)
 	}
 	http.Redirect(w, r, localPath(r.PostFormValue("next")), http.StatusSeeOther)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -430,7 +431,7 @@ func TestPolicyTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := words{lang: lang, texts: texts}
+		w := words{lang: lang, texts: texts, loc: time.UTC}
 		var jobs []*apiv1.Job
 		for _, p := range []string{"fire_once", "skip", "fire_all"} {
 			jobs = append(jobs, &apiv1.Job{Misfire: &apiv1.Misfire{Policy: p}})

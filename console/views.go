@@ -11,6 +11,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -21,11 +22,24 @@ import (
 // languages returns the languages of the catalogue; the first is the default.
 func languages() []string { return []string{"en", "zh"} }
 
-// views holds the parsed pages, one set for each language, because the functions that put
-// values into words are bound to a language. It is immutable.
+// views holds the parsed pages, one set for each language and zone, because the functions
+// that put values into words are bound to them.
 type views struct {
-	pages map[string]map[string]*template.Template // by language and page
+	assets *assets
+	texts  map[string]catalogue // by language
+	utc    map[string]pageSet   // by language
+
+	mu    sync.Mutex
+	zones map[zoneKey]pageSet // at most maxZones
 }
+
+// pageSet holds the parsed pages by name.
+type pageSet map[string]*template.Template
+
+type zoneKey struct{ lang, zone string }
+
+// maxZones bounds the sets of pages for zones other than UTC.
+const maxZones = 24
 
 // catalogue maps keys to texts, which may contain verbs of fmt.
 type catalogue map[string]string
@@ -56,22 +70,48 @@ func loadCatalogue(lang string) (catalogue, error) {
 }
 
 func loadViews(a *assets) (*views, error) {
-	v := &views{pages: map[string]map[string]*template.Template{}}
+	v := &views{assets: a, texts: map[string]catalogue{}, utc: map[string]pageSet{}, zones: map[zoneKey]pageSet{}}
 	for _, lang := range languages() {
 		texts, err := loadCatalogue(lang)
 		if err != nil {
 			return nil, err
 		}
-		if v.pages[lang], err = parsePages(lang, texts, a); err != nil {
+		v.texts[lang] = texts
+		if v.utc[lang], err = parsePages(words{lang, texts, time.UTC}, a); err != nil {
 			return nil, err
 		}
 	}
 	return v, nil
 }
 
-func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.Template, error) {
+// in returns the pages for a language and a zone.
+func (v *views) in(lang string, loc *time.Location) (pageSet, error) {
+	if loc == time.UTC {
+		return v.utc[lang], nil
+	}
+	key := zoneKey{lang, loc.String()}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if found := v.zones[key]; found != nil {
+		return found, nil
+	}
+	parsed, err := parsePages(words{lang, v.texts[lang], loc}, v.assets)
+	if err != nil {
+		return nil, err
+	}
+	if len(v.zones) == maxZones {
+		for old := range v.zones { // any of them: it is parsed again when it is needed
+			delete(v.zones, old)
+			break
+		}
+	}
+	v.zones[key] = parsed
+	return parsed, nil
+}
+
+func parsePages(w words, a *assets) (pageSet, error) {
 	const layout, parts = "assets/templates/layout.html", "assets/templates/parts.html"
-	base, err := template.New("layout.html").Funcs(functions(lang, texts, a)).ParseFS(embedded, layout, parts)
+	base, err := template.New("layout.html").Funcs(functions(w, a)).ParseFS(embedded, layout, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +119,7 @@ func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.T
 	if err != nil {
 		return nil, err
 	}
-	pages := map[string]*template.Template{}
+	parsed := pageSet{}
 	for _, name := range names {
 		if name == layout || name == parts {
 			continue
@@ -91,45 +131,49 @@ func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.T
 		if page, err = page.ParseFS(embedded, name); err != nil {
 			return nil, err
 		}
-		pages[strings.TrimSuffix(path.Base(name), ".html")] = page
+		parsed[strings.TrimSuffix(path.Base(name), ".html")] = page
 	}
-	return pages, nil
+	return parsed, nil
 }
 
-func functions(lang string, texts catalogue, a *assets) template.FuncMap {
-	w := words{lang: lang, texts: texts}
+func functions(w words, a *assets) template.FuncMap {
 	return template.FuncMap{
-		"t":        texts.text,
-		"asset":    a.address,
-		"link":     href,
-		"query":    withQuery,
-		"schedule": w.schedule,
-		"ago":      func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },
-		"iso":      func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
-		"clock":    func(t *timestamppb.Timestamp) string { return clock(stamp(t)) },
-		"isoTime":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
-		"relative": func(t time.Time) string { return w.relative(t, time.Now()) },
-		"count":    count,
-		"bytes":    byteSize,
-		"ms":       milliseconds,
-		"took":     took,
-		"percent":  percent,
-		"section":  sectionAddress,
-		"reason":   w.reason,
-		"short":    shorten,
-		"visible":  showNUL,
-		"digest":   shortDigest,
-		"terminal": func(s string) bool { return job.State(s).Terminal() },
-		"state":    w.state,
-		"trigger":  w.trigger,
-		"policies": w.policies,
-		"list":     func(s ...string) []string { return s },
-		"list2":    func(a, b any) []any { return []any{a, b} },
-		"join":     strings.Join,
+		"t":         w.texts.text,
+		"asset":     a.address,
+		"link":      href,
+		"query":     withQuery,
+		"schedule":  w.schedule,
+		"ago":       func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },
+		"iso":       func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
+		"clock":     func(t *timestamppb.Timestamp) string { return w.clock(stamp(t)) },
+		"weekday":   w.weekday,
+		"lasted":    w.duration,
+		"timeOfDay": w.timeOfDay,
+		"zone":      w.loc.String,
+		"zones":     zoneChoices,
+		"isoTime":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+		"relative":  func(t time.Time) string { return w.relative(t, time.Now()) },
+		"count":     count,
+		"bytes":     byteSize,
+		"ms":        func(ms float64) string { return w.duration(milliseconds(ms)) },
+		"took":      func(from, to *timestamppb.Timestamp) string { return w.duration(took(from, to)) },
+		"percent":   percent,
+		"section":   sectionAddress,
+		"reason":    w.reason,
+		"short":     shorten,
+		"visible":   showNUL,
+		"digest":    shortDigest,
+		"terminal":  func(s string) bool { return job.State(s).Terminal() },
+		"state":     w.state,
+		"trigger":   w.trigger,
+		"policies":  w.policies,
+		"list":      func(s ...string) []string { return s },
+		"list2":     func(a, b any) []any { return []any{a, b} },
+		"join":      strings.Join,
 	}
 }
 
-func (v *views) knows(lang string) bool { return v.pages[lang] != nil }
+func (v *views) knows(lang string) bool { return v.utc[lang] != nil }
 
 // frame is the layout's data around the data of a page.
 type frame struct {
@@ -143,6 +187,8 @@ type frame struct {
 	// Filled in by render.
 	Lang, Theme, Banner, Version string
 	Here                         string // this page's address, to return to
+	ZoneChoice                   string // "": the browser's
+	Reload                       bool   // the page may be fetched again, when the browser's zone is another one
 }
 
 // Global returns an address without an app in its path, with the app as a parameter.
@@ -179,8 +225,18 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link contains a code
 		f.Here = r.URL.RequestURI()
 	}
+	zone := viewerZone{time.UTC, ""}
+	if f.Session {
+		zone = zoneOf(r)
+	}
+	f.ZoneChoice = zone.chosen
+	f.Reload = f.Session && zone.chosen == "" && r.Method == http.MethodGet
 	var b bytes.Buffer
-	if err := c.views.pages[f.Lang][name].Execute(&b, f); err != nil {
+	views, err := c.views.in(f.Lang, zone.Location)
+	if err == nil {
+		err = views[name].Execute(&b, f)
+	}
+	if err != nil {
 		c.log.ErrorContext(r.Context(), "render page", "page", name, "error", err)
 		http.Error(w, "this page could not be built; the server's log says why", http.StatusInternalServerError)
 		return

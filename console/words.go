@@ -20,6 +20,7 @@ import (
 type words struct {
 	lang  string
 	texts catalogue
+	loc   *time.Location // of the visitor
 }
 
 // schedule describes when a job runs.
@@ -130,7 +131,7 @@ func (w words) relative(t, now time.Time) string {
 	n, unit := scale(d)
 	text, err := w.texts.text("time."+key+"."+unit, n)
 	if err != nil {
-		return clock(t)
+		return w.clock(t)
 	}
 	return text
 }

@@ -47,7 +47,7 @@ func TestRelativeTimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := words{lang: lang, texts: texts}
+		w := words{lang: lang, texts: texts, loc: time.UTC}
 		want := map[string][]string{
 			"en": {"just now", "5 s ago", "in 5 s", "2 min ago", "47 h ago", "2 days ago", "now"},
 			"zh": {"刚刚", "5 秒前", "5 秒后", "2 分钟前", "47 小时前", "2 天前", "现在"},
@@ -212,7 +212,7 @@ func TestScheduleOfADependency(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := &apiv1.Job{Dependency: &apiv1.Dependency{Jobs: []string{"totals"}}}
-		if got, err := (words{lang: lang, texts: texts}).schedule(j); err != nil || got != want {
+		if got, err := (words{lang: lang, texts: texts, loc: time.UTC}).schedule(j); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", lang, got, err, want)
 		}
 	}

@@ -22,6 +22,23 @@ function preference(key, value) {
   return null;
 }
 
+// The browser's zone is in a cookie, so that the server can write times in it. A page that
+// was written before that is fetched once more.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const zoneCookie = `wheelwork_browser_zone=${zone}`;
+const hasZone = () => document.cookie.split("; ").includes(zoneCookie);
+if (/^[\w+/-]+$/.test(zone) && !hasZone()) {
+  document.cookie = `${zoneCookie}; path=/; max-age=31536000; samesite=lax${location.protocol === "https:" ? "; secure" : ""}`;
+  const page = document.documentElement.dataset.zone; // only of a page that may be fetched again
+  if (page && page !== zone && hasZone()) location.reload();
+}
+
+// The list of zones becomes complete when it is used.
+document.getElementById("zone")?.addEventListener("focus", (e) => {
+  const known = new Set([...e.target.options].map((o) => o.value));
+  for (const name of Intl.supportedValuesOf?.("timeZone") ?? []) if (!known.has(name)) e.target.add(new Option(name, name));
+}, { once: true });
+
 const paused = () => live?.getAttribute("aria-pressed") === "false";
 
 function showLive(lost) {
