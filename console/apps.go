@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"slices"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +79,7 @@ func unknownApp(app string) error {
 // frameOf returns the layout's data of a page.
 func (c *console) frameOf(v *visit, section string, data any) frame {
 	names, known := c.appNames(v)
-	return frame{App: v.app, Apps: names, unknown: !known, Session: true, Section: section, Data: data}
+	return frame{App: v.app, Apps: names, unknown: !known, hosts: sync.OnceValue(func() map[string]string { return c.hostNames(v) }), Session: true, Section: section, Data: data}
 }
 
 // showUnknown shows the failure page of an app that does not exist, in a frame of the

@@ -51,6 +51,36 @@ func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
 	return d, nil
 }
 
+// DateCount returns the number of single days that the calendar lists, also in ranges.
+func (d dated) DateCount() int {
+	type days struct{ from, until time.Time } // both inclusive
+	var all []days
+	for _, text := range d.Dates {
+		first, last, ranged := strings.Cut(text, "/")
+		from, err := time.Parse(time.DateOnly, first)
+		if err != nil {
+			continue
+		}
+		until := from
+		if t, err := time.Parse(time.DateOnly, last); ranged && err == nil {
+			until = t
+		}
+		all = append(all, days{from, until})
+	}
+	slices.SortFunc(all, func(a, b days) int { return a.from.Compare(b.from) })
+	n, next := 0, time.Time{} // next is the first day that is not counted yet
+	for _, x := range all {
+		if x.from.Before(next) {
+			x.from = next
+		}
+		if !x.until.Before(x.from) {
+			n += int(x.until.Sub(x.from)/(24*time.Hour)) + 1
+			next = x.until.AddDate(0, 0, 1)
+		}
+	}
+	return n
+}
+
 // Next returns the dates that fit into a list.
 func (d dated) Next() string { return strings.Join(d.In[:min(3, len(d.In))], " ") }
 

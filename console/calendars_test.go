@@ -126,3 +126,17 @@ func TestDatesOfACalendar(t *testing.T) {
 		}
 	}
 }
+
+// TestCalendarsCountDays counts the days of ranges, and a day in two ranges once.
+func TestCalendarsCountDays(t *testing.T) {
+	for want, dates := range map[int][]string{
+		0:  {},
+		1:  {"2026-01-01"},
+		11: {"2026-12-24/2026-12-31", "2027-01-01", "2027-05-01/2027-05-02"},
+		5:  {"2026-01-03/2026-01-05", "2026-01-01/2026-01-04", "2026-01-02"},
+	} {
+		if got := (dated{Calendar: &apiv1.Calendar{Dates: dates}}).DateCount(); got != want {
+			t.Errorf("%v: %d, want %d", dates, got, want)
+		}
+	}
+}

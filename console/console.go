@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -39,12 +40,15 @@ type Config struct {
 	Codes *Codes
 	// Sessions keeps signed-in browsers over a restart. Default: a restart signs them out.
 	Sessions Storage
+	// Address returns the address of the client of a request; sign-ins of each address are
+	// limited. Default: the address of the connection.
+	Address func(*http.Request) netip.Addr
 	// Logger receives the errors of the server side. Default: slog.Default().
 	Logger *slog.Logger
 }
 
 // console is the handler's shared state. It is immutable after New, except for the
-// sessions, which synchronize themselves.
+// sessions and the attempts to sign in, which synchronize themselves.
 type console struct {
 	banner  string
 	version string
@@ -65,6 +69,8 @@ type console struct {
 
 	sessions *sessions
 	codes    *Codes
+	attempts attempts
+	address  func(*http.Request) netip.Addr
 	views    *views
 	assets   *assets
 	gateway  http.Handler
@@ -99,6 +105,9 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Admit == nil {
 		cfg.Admit = func(*http.Request) error { return nil }
 	}
+	if cfg.Address == nil {
+		cfg.Address = remoteAddress
+	}
 	if cfg.Codes == nil {
 		cfg.Codes = NewCodes()
 	}
@@ -132,6 +141,7 @@ func newConsole(cfg Config) (*console, error) {
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(cfg.Sessions, cfg.Logger),
 		codes:    cfg.Codes,
+		address:  cfg.Address,
 		views:    views,
 		assets:   assets,
 		gateway:  gateway,

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +51,15 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.elsewhere", Next: next})
 		return
 	}
+	from := c.address(r)
+	if wait := c.attempts.take(from); wait > 0 {
+		c.tooManyLogins(w, r, wait, loginView{Next: next})
+		return
+	}
 	token, ok := c.codes.take(code)
+	if ok || c.sessions.get(r, c.cookieName()) != nil {
+		c.attempts.giveBack(from)
+	}
 	switch {
 	case ok:
 		c.signIn(w, r, token, loginView{Next: next})
@@ -72,9 +81,17 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 		c.renderLogin(w, r, code, view)
 	}
 	token = strings.TrimSpace(token)
+	from := c.address(r)
+	if wait := c.attempts.take(from); wait > 0 {
+		c.tooManyLogins(w, r, wait, view)
+		return
+	}
 	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: naming.DefaultApp})
+	if !wrong(token, err) {
+		c.attempts.giveBack(from)
+	}
 	switch code := status.Code(err); {
-	case !printable(token) || code == codes.Unauthenticated:
+	case wrong(token, err):
 		refuse(http.StatusUnauthorized, "login.wrong", "")
 	case code == codes.PermissionDenied: // a host's token, for example: it may not read any page
 		refuse(http.StatusForbidden, "login.unreadable", "")
@@ -93,6 +110,19 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 	default:
 		refuse(http.StatusServiceUnavailable, "login.unavailable", status.Convert(err).Message())
 	}
+}
+
+// wrong reports whether the API refused a token as such.
+func wrong(token string, err error) bool {
+	return !printable(token) || status.Code(err) == codes.Unauthenticated
+}
+
+// tooManyLogins refuses a sign-in before anything is checked.
+func (c *console) tooManyLogins(w http.ResponseWriter, r *http.Request, wait time.Duration, view loginView) {
+	seconds := int((wait + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	view.Error = "login.often"
+	c.renderLogin(w, r, http.StatusTooManyRequests, view)
 }
 
 // printable reports whether a token is valid gRPC metadata.

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -650,5 +651,38 @@ func TestUnknownApp(t *testing.T) {
 	s.fake.denied = "jobs.read"
 	if resp, _ := s.do(t, "GET", "/hosts?app=nowhere", nil); resp.StatusCode != http.StatusOK {
 		t.Errorf("with a token that may not list apps: %s", resp.Status)
+	}
+}
+
+// TestSmallThings checks names of hosts, the duration of a run that goes on, and the code of
+// a job without a module.
+func TestSmallThings(t *testing.T) {
+	f := newFake().populate()
+	f.jobs = append(f.jobs, &apiv1.Job{App: "default", Name: "fetch", Handler: &apiv1.Handler{Name: "builtin:http"}})
+	f.runs = append(f.runs, &apiv1.Run{Id: "01FETCH000000000000000000A", App: "default", Job: "fetch", State: "running", Handler: "builtin:http", StartedAt: timestamppb.New(time.Now().Add(-3 * time.Minute))})
+	s := newSite(t, f).signIn(t)
+	_, list := s.do(t, "GET", "/apps/default/runs", nil)
+	if !strings.Contains(list, ">node-2</a>") || strings.Contains(list, ">host-b</a>") {
+		t.Error("the list of runs shows ids of hosts")
+	}
+	if _, list := s.do(t, "GET", "/apps/default/runs?job=fetch", nil); !regexp.MustCompile(`>3m\ds</td>`).MatchString(list) {
+		t.Error("a run that goes on has no duration")
+	}
+	for path, want := range map[string]string{
+		"/apps/default/jobs":                            `<td class="mono">builtin:http</td>`,
+		"/apps/default/jobs/fetch":                      `<dd class="mono">builtin:http</dd>`,
+		"/apps/default/runs/01FETCH000000000000000000A": `<dd class="mono">builtin:http</dd>`,
+		"/apps/default/jobs/totals":                     `<dd class="mono">totals@1 · main</dd>`,
+	} {
+		if _, body := s.do(t, "GET", path, nil); !strings.Contains(body, want) {
+			t.Errorf("%s does not hold %s", path, want)
+		}
+	}
+	f.denied = "cluster.read"
+	for _, open := range s.c.sessions.byKey {
+		open.hosts.until = time.Time{}
+	}
+	if _, body := s.do(t, "GET", "/apps/default/runs", nil); !strings.Contains(body, ">host-b</a>") {
+		t.Error("without the permission to list hosts there are no ids")
 	}
 }

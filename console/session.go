@@ -50,6 +50,7 @@ type session struct {
 	expires time.Time
 	streams atomic.Int32 // number of followed runs
 	notices notices
+	hosts   hostNames
 }
 
 // sessionKey is the digest of a session's id.

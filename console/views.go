@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -156,7 +157,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"count":     count,
 		"bytes":     byteSize,
 		"ms":        func(ms float64) string { return w.duration(milliseconds(ms)) },
-		"took":      func(from, to *timestamppb.Timestamp) string { return w.duration(took(from, to)) },
+		"took":      func(from, to *timestamppb.Timestamp) string { return w.duration(took(from, to, time.Now())) },
 		"percent":   percent,
 		"section":   sectionAddress,
 		"reason":    w.reason,
@@ -168,7 +169,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"trigger":   w.trigger,
 		"policies":  w.policies,
 		"list":      func(s ...string) []string { return s },
-		"list2":     func(a, b any) []any { return []any{a, b} },
+		"tuple":     func(values ...any) []any { return values },
 		"join":      strings.Join,
 	}
 }
@@ -178,10 +179,11 @@ func (v *views) knows(lang string) bool { return v.utc[lang] != nil }
 // frame is the layout's data around the data of a page.
 type frame struct {
 	App     string
-	Apps    []string // the choices of the navigation
-	unknown bool     // there is no such app
-	Section string   // the current entry of the navigation
-	Session bool     // whether a visitor is signed in
+	Apps    []string                 // the choices of the navigation
+	unknown bool                     // there is no such app
+	hosts   func() map[string]string // names of hosts by id
+	Section string                   // the current entry of the navigation
+	Session bool                     // whether a visitor is signed in
 	Data    any
 
 	// Filled in by render.
@@ -193,6 +195,14 @@ type frame struct {
 
 // Global returns an address without an app in its path, with the app as a parameter.
 func (f frame) Global(address string) string { return inApp(address, f.App) }
+
+// HostName returns the name of a host, or its id when it has none or is gone.
+func (f frame) HostName(id string) string {
+	if f.hosts != nil {
+		return cmp.Or(f.hosts()[id], id)
+	}
+	return id
+}
 
 // language returns the visitor's choice, otherwise the first of the browser's preferred
 // languages that the catalogue has, otherwise English.

@@ -166,12 +166,16 @@ func clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05.000 MST")
 }
 
-// took returns the duration between two times, "–" when one is missing.
-func took(from, to *timestamppb.Timestamp) string {
-	if from == nil || to == nil {
+// took returns the duration between two times; without the second one until now, and "–"
+// without the first.
+func took(from, to *timestamppb.Timestamp, now time.Time) string {
+	if from == nil {
 		return "–"
 	}
-	return span(to.AsTime().Sub(from.AsTime()))
+	if to != nil {
+		now = to.AsTime()
+	}
+	return span(now.Sub(from.AsTime()))
 }
 
 // span formats a duration with about three digits.
