@@ -491,7 +491,7 @@ func TestInvisibleCharacters(t *testing.T) {
 	if got := evaluate[string](b, `[...document.querySelectorAll("#L3 .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC NUL ZWSP DEL U+0085" {
 		t.Errorf("the labels are %s", got)
 	}
-	if got := evaluate[string](b, `[...document.querySelectorAll("section[aria-labelledby=h-input] .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC ZWSP DEL U+0085" {
+	if got := evaluate[string](b, `[...document.querySelectorAll("section[aria-labelledby=h-input] .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC NUL ZWSP DEL U+0085" {
 		t.Errorf("the labels in the input are %s", got)
 	}
 	// "exe" begins to the right of "evil", although U+202E precedes it.
@@ -516,6 +516,9 @@ func TestInvisibleCharacters(t *testing.T) {
 
 func testKeyboard(t *testing.T, b *browser) {
 	b.visit("/apps/default/jobs")
+	if !evaluate[bool](b, `(s => [...s.querySelectorAll("*")].every((e) => e.getBoundingClientRect().right <= s.getBoundingClientRect().right + 1))(document.querySelector(".side"))`) {
+		t.Error("the side bar is wider than its place")
+	}
 	b.do(chromedp.KeyEvent("\t"))
 	if text := evaluate[string](b, `document.activeElement.textContent`); text != "Skip to content" {
 		t.Errorf("the first stop of the tab key is %q", text)
