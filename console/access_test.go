@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -265,7 +266,7 @@ func TestFragmentsWithoutSessionMoveTheWholePage(t *testing.T) {
 
 func TestSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions()
+		s := newSessions(nil, slog.Default())
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.AddCookie(&http.Cookie{Name: "k", Value: s.add("token").id})
 		time.Sleep(sessionLife)
@@ -273,7 +274,7 @@ func TestSessionsEnd(t *testing.T) {
 			t.Error("the session ended early")
 		}
 		time.Sleep(time.Second)
-		if s.get(r, "k") != nil || len(s.byID) != 0 {
+		if s.get(r, "k") != nil || len(s.byKey) != 0 {
 			t.Error("the session lives for ever")
 		}
 	})
@@ -281,25 +282,25 @@ func TestSessionsEnd(t *testing.T) {
 
 func TestSessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions()
+		s := newSessions(nil, slog.Default())
 		other := s.add("other")
 		own := s.add("own")
 		time.Sleep(time.Second)
 		for range 2 * maxSessions { // the same token each time
 			s.add("own")
 		}
-		if len(s.byID) != maxPerToken+1 || s.byID[other.id] == nil || s.byID[own.id] != nil {
-			t.Errorf("%d sessions; the other token's is kept: %t, the first of its own: %t", len(s.byID), s.byID[other.id] != nil, s.byID[own.id] != nil)
+		if len(s.byKey) != maxPerToken+1 || s.byKey[other.key] == nil || s.byKey[own.key] != nil {
+			t.Errorf("%d sessions; the other token's is kept: %t, the first of its own: %t", len(s.byKey), s.byKey[other.key] != nil, s.byKey[own.key] != nil)
 		}
 		for i := range maxSessions { // a different token each time
 			s.add(fmt.Sprint(i))
 		}
-		if len(s.byID) != maxSessions || s.byID[other.id] == nil || s.add("one more") != nil {
-			t.Errorf("%d sessions; the first token's is kept: %t", len(s.byID), s.byID[other.id] != nil)
+		if len(s.byKey) != maxSessions || s.byKey[other.key] == nil || s.add("one more") != nil {
+			t.Errorf("%d sessions; the first token's is kept: %t", len(s.byKey), s.byKey[other.key] != nil)
 		}
 		time.Sleep(sessionLife + time.Second)
-		if s.add("later") == nil || len(s.byID) != 1 {
-			t.Errorf("%d sessions after all have ended, want 1", len(s.byID))
+		if s.add("later") == nil || len(s.byKey) != 1 {
+			t.Errorf("%d sessions after all have ended, want 1", len(s.byKey))
 		}
 	})
 }
@@ -394,8 +395,8 @@ func TestVendoredFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]+) \\| [^|]+ \\| `([0-9a-f]{64})` \\|$").FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 2 {
-		t.Fatalf("VENDOR.md lists %d files, want 2", len(rows))
+	if len(rows) != 3 {
+		t.Fatalf("VENDOR.md lists %d files, want 3", len(rows))
 	}
 	for _, row := range rows {
 		b, err := os.ReadFile(row[1])
@@ -426,7 +427,7 @@ func TestOpenAPIIsCurrent(t *testing.T) {
 }
 
 func TestScriptsAndTemplatesNeedNoEval(t *testing.T) {
-	names := []string{"assets/static/console.js"}
+	names := []string{"assets/static/console.js", "assets/static/marks.js", "assets/static/stream.js"}
 	entries, err := embedded.ReadDir("assets/templates")
 	if err != nil {
 		t.Fatal(err)

@@ -210,7 +210,7 @@ func TestUploadForm(t *testing.T) {
 	const path = "/apps/default/modules"
 	ct, body := form(t, "m", "2", `{"k":"v"}`, []byte("\x00asm body"))
 	resp, _ := s.do(t, "POST", path, body, "Content-Type", ct)
-	if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != path+"?pushed=m%402&result=created" {
+	if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != path {
 		t.Fatalf("%s to %q", resp.Status, got)
 	}
 	if m := s.fake.modules[0]; m.App != "default" || m.Manifest != `{"k":"v"}` || m.Size != 9 {
@@ -428,18 +428,54 @@ func TestEventsOfNoRun(t *testing.T) {
 	}
 }
 
+// TestEventsOfSeveralRuns reads two logs in one stream, each from its own line, and the end
+// of a run that does not exist.
+func TestEventsOfSeveralRuns(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	want := map[string]bool{"log default/" + liveRun + " 2": true, "log default/" + failedRun + " 0": true, "end default/" + failedRun + " ": true, "end default/none ": true}
+	s.listen(t, "/events?run=default/"+liveRun+"@2&run=default/"+failedRun+"@0&run=default/none@0", func(e sse) bool {
+		var fact struct {
+			Run    string
+			Offset *int64
+		}
+		if err := json.Unmarshal([]byte(e.data), &fact); err != nil {
+			t.Fatal(err)
+		}
+		got := e.name + " " + fact.Run + " "
+		if fact.Offset != nil {
+			got += fmt.Sprint(*fact.Offset)
+		}
+		if e.name != "run" && !want[got] || e.id != "" {
+			t.Errorf("unexpected event %q, id %q", got, e.id)
+		}
+		delete(want, got)
+		return len(want) > 0
+	})
+	if len(want) > 0 {
+		t.Errorf("missing events: %v", want)
+	}
+	for _, bad := range []string{"", "?run=default", "?run=default/x", "?run=default/x@-1", "?run=/x@1", "?run=default/x@y"} {
+		if resp, _ := s.do(t, "GET", "/events"+bad, nil); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("/events%s: %s", bad, resp.Status)
+		}
+	}
+	if resp, _ := s.do(t, "GET", "/events?run=a/b@0"+strings.Repeat("&run=a/b@0", maxStreams), nil); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("more runs than a session may follow: %s", resp.Status)
+	}
+}
+
 func TestEventsAreBoundedPerSession(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	var held *session
-	for _, held = range s.c.sessions.byID {
-		for held.acquire() {
+	for _, held = range s.c.sessions.byKey {
+		for held.acquire(1) {
 		}
 	}
 	path := "/apps/default/runs/" + liveRun + "/events"
 	if resp, body := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "close some") {
 		t.Errorf("%s %s", resp.Status, body)
 	}
-	held.release()
+	held.release(1)
 	s.listen(t, path, func(sse) bool { return false })
 }
 
@@ -448,7 +484,7 @@ func TestEventsEndWithTheBrowser(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.listen(t, "/apps/default/runs/"+liveRun+"/events", func(sse) bool { return false })
 	s.Server.Close() // returns when every handler has returned
-	for _, open := range s.c.sessions.byID {
+	for _, open := range s.c.sessions.byKey {
 		if n := open.streams.Load(); n != 0 {
 			t.Errorf("%d streams are still counted", n)
 		}

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 )
 
 //go:generate cp ../api/v1/openapi.swagger.json assets/openapi.json
@@ -20,11 +23,12 @@ var embedded embed.FS
 // assets holds the files that browsers fetch. It is immutable.
 type assets struct {
 	files   map[string]asset // by the name after /static/
-	openAPI []byte
+	openAPI asset
 }
 
 type asset struct {
 	body        []byte
+	zipped      []byte // the body with gzip; nil: it is no smaller
 	contentType string
 	version     string // a digest of the body, part of the address: a changed file has a new address
 }
@@ -57,15 +61,24 @@ func loadAssets() (*assets, error) {
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(body)
-		a.files[name] = asset{body: body, contentType: contentType(name), version: hex.EncodeToString(sum[:6])}
+		a.files[name] = newAsset(body, contentType(name))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load assets: %w", err)
 	}
-	a.openAPI, err = embedded.ReadFile("assets/openapi.json")
+	document, err := embedded.ReadFile("assets/openapi.json")
+	a.openAPI = newAsset(document, "application/json")
 	return a, err
+}
+
+func newAsset(body []byte, contentType string) asset {
+	sum := sha256.Sum256(body)
+	f := asset{body: body, zipped: compressed(body, gzip.BestCompression), contentType: contentType, version: hex.EncodeToString(sum[:6])}
+	if len(body) < minCompressed || len(f.zipped) >= len(body) {
+		f.zipped = nil
+	}
+	return f
 }
 
 // address returns the path of a file for a page. An unknown name is a template error,
@@ -90,18 +103,29 @@ func (a *assets) write(w http.ResponseWriter, r *http.Request, name string) {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", f.contentType)
-	if r.URL.Query().Get("v") == f.version {
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	} else {
-		w.Header().Set("Cache-Control", "no-cache")
-	}
-	_, _ = w.Write(f.body)
+	f.write(w, r)
 }
 
-func (a *assets) openapi(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(a.openAPI)
+func (a *assets) openapi(w http.ResponseWriter, r *http.Request) { a.openAPI.write(w, r) }
+
+// write sends the file, or that the browser has it already. An address with the file's
+// version never needs another look.
+func (f asset) write(w http.ResponseWriter, r *http.Request) {
+	body, tag := f.body, `"`+f.version+`"`
+	h := w.Header()
+	h.Set("Content-Type", f.contentType)
+	h.Add("Vary", "Accept-Encoding")
+	if f.zipped != nil && acceptsGzip(r) {
+		body, tag = f.zipped, `"`+f.version+`-gzip"`
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("ETag", tag)
+	if r.URL.Query().Get("v") == f.version {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	} else {
+		h.Set("Cache-Control", "no-cache")
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
 // attachment makes a browser save the body instead of showing it. A browser must never

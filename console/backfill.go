@@ -2,8 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -11,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // skipNext skips the next planned time of a job.
@@ -26,49 +25,54 @@ func (c *console) skipNext(v *visit) error {
 // backfillView is the form of a backfill with the result of a dry run or of the backfill.
 type backfillView struct {
 	Job         string
-	From, Until string                     // as a browser sends them, in UTC
+	From, Until string // as a browser sends them, in the zone
+	Zone        string
 	Found       *apiv1.BackfillJobResponse // of a dry run; nil: none was made
 	Done        *backfilled                // nil: no backfill was made yet
 	Error       string                     // reason for a refusal
 }
 
-// backfilled is the result of a backfill, as the page's address contains it.
+// backfilled is the notice of a backfill.
 type backfilled struct {
 	Accepted, Existing int64
-	More               bool // From is the start of the next call
+	More               bool   // more times are left
+	From, Until, Zone  string // of the next call, if there are more
 }
 
 // inputTime is the format in which a browser sends a datetime-local input.
 const inputTime = "2006-01-02T15:04:05.999"
 
 func (c *console) backfillPage(v *visit) error {
-	q := v.r.URL.Query()
-	now := time.Now().UTC().Truncate(time.Minute)
-	view := backfillView{Job: v.r.PathValue("name"), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
-	accepted, err1 := strconv.ParseInt(q.Get("accepted"), 10, 64)
-	existing, err2 := strconv.ParseInt(q.Get("existing"), 10, 64)
-	if err1 == nil && err2 == nil { // written by a redirect of this console
-		view.Done = &backfilled{Accepted: accepted, Existing: existing}
-		if _, err := readInputTime(q.Get("from")); err == nil {
-			view.From, view.Until, view.Done.More = q.Get("from"), q.Get("until"), true
+	zone := zoneOf(v.r)
+	now := time.Now().In(zone.Location).Truncate(time.Minute)
+	view := backfillView{Job: v.r.PathValue("name"), Zone: zone.String(), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
+	if done, ok := noticeOf[backfilled](v); ok {
+		view.Done = &done
+		if done.More {
+			view.From, view.Until, view.Zone = done.From, done.Until, done.Zone
 		}
 	}
 	return c.show(v, "backfill", "jobs", view)
 }
 
 // backfill shows the result of a dry run directly. After a real backfill it redirects to
-// an address with the result, so that a reload does not repeat the backfill.
+// a page with the result, so that a reload does not repeat the backfill.
 func (c *console) backfill(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err
 	}
 	f := v.r.PostForm
-	view := backfillView{Job: v.r.PathValue("name"), From: f.Get("from"), Until: f.Get("until")}
-	from, err := readInputTime(view.From)
+	view := backfillView{Job: v.r.PathValue("name"), From: f.Get("from"), Until: f.Get("until"), Zone: f.Get("zone")}
+	zone, err := cron.LoadZone(view.Zone) // of the form, even if the visitor has chosen another one since
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	view.Zone = zone.String()
+	from, err := readInputTime(view.From, zone)
 	if err != nil {
 		return c.refuseBackfill(v, view, err)
 	}
-	until, err := readInputTime(view.Until)
+	until, err := readInputTime(view.Until, zone)
 	if err != nil {
 		return c.refuseBackfill(v, view, err)
 	}
@@ -85,12 +89,11 @@ func (c *console) backfill(v *visit) error {
 		view.Found = answer
 		return c.show(v, "backfill", "jobs", view)
 	}
-	q := url.Values{"accepted": {strconv.Itoa(int(answer.Accepted))}, "existing": {strconv.Itoa(int(answer.Existing))}}
+	done := backfilled{Accepted: int64(answer.Accepted), Existing: int64(answer.Existing)}
 	if answer.NextFrom != nil {
-		q.Set("from", answer.NextFrom.AsTime().Format(inputTime))
-		q.Set("until", view.Until)
+		done.More, done.From, done.Until, done.Zone = true, answer.NextFrom.AsTime().In(zone).Format(inputTime), view.Until, view.Zone
 	}
-	v.redirect(href("apps", v.app, "jobs", view.Job, "backfill") + "?" + q.Encode())
+	v.redirectWith(href("apps", v.app, "jobs", view.Job, "backfill"), done)
 	return nil
 }
 
@@ -100,10 +103,10 @@ func (c *console) refuseBackfill(v *visit, view backfillView, err error) error {
 	return c.showStatus(v, http.StatusBadRequest, "backfill", "jobs", view)
 }
 
-// readInputTime parses the value of a datetime-local input as UTC.
-func readInputTime(s string) (time.Time, error) {
+// readInputTime parses the value of a datetime-local input in a zone.
+func readInputTime(s string, zone *time.Location) (time.Time, error) {
 	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if t, err := time.Parse(form, s); err == nil {
+		if t, err := time.ParseInLocation(form, s, zone); err == nil {
 			return t, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 		testkit.Lacks(t, "no browser: chromium is not on the PATH")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 1000),
+		chromedp.ExecPath(path), chromedp.Env("TZ=UTC"), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 1000),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	t.Cleanup(cancel)
@@ -49,6 +50,19 @@ func newBrowser(t *testing.T, s *site) *browser {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
+	return openTab(t, s, ctx)
+}
+
+// tab opens another tab of the same browser.
+func (b *browser) tab() *browser {
+	b.t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	b.t.Cleanup(cancel)
+	return openTab(b.t, b.site, ctx)
+}
+
+func openTab(t *testing.T, s *site, ctx context.Context) *browser {
+	t.Helper()
 	b := &browser{t: t, ctx: ctx, site: s}
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("start the browser: %v", err)
@@ -101,6 +115,12 @@ func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	if err := chromedp.Do(b.ctx, steps...); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// signIn fills in the form of the login page.
+func (b *browser) signIn() {
+	b.t.Helper()
+	b.do(chromedp.SendKeys("#token", goodToken), chromedp.Click("button.primary"))
 }
 
 func (b *browser) visit(path string) {
@@ -199,7 +219,7 @@ func TestBrowser(t *testing.T) {
 		b.accessible()
 		b.shot("login-" + scheme)
 	}
-	b.do(chromedp.SendKeys("#token", goodToken), chromedp.Click("button.primary"))
+	b.signIn()
 	b.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
 
 	for _, scheme := range []string{"light", "dark"} {
@@ -217,8 +237,8 @@ func TestBrowser(t *testing.T) {
 	b.sub("long log", testLongLog)
 	b.sub("refresh", testRefresh)
 	b.sub("a refresh keeps the place", testRefreshKeepsPlace)
+	b.sub("a refresh keeps typed text", testRefreshKeepsText)
 	b.sub("keyboard", testKeyboard)
-	b.sub("narrow and Chinese", testNarrow)
 	b.sub("refused upload", testRefusedUpload)
 }
 
@@ -337,20 +357,168 @@ func testRefreshKeepsPlace(t *testing.T, b *browser) {
 	defer b.do(chromedp.EmulateViewport(1440, 1000))
 	b.visit("/apps/default/jobs")
 	evaluate[bool](b, `document.querySelector('#fresh a[href$="/jobs/totals"]').focus(), document.querySelector("#fresh .scroll").scrollTo(120, 0), true`)
+	evaluate[bool](b, `window.kept = document.activeElement, true`)
 	b.site.fake.change(func() {
 		early := newFake().populate().jobs[2]
 		early.Name = "early-bird"
 		b.site.fake.jobs = append([]*apiv1.Job{early}, b.site.fake.jobs...)
 	})
 	b.until(`document.querySelector("#fresh table")?.textContent.includes("early-bird")`)
-	b.until(`document.activeElement.textContent === "totals"`)
+	if !evaluate[bool](b, `document.activeElement === window.kept && window.kept.isConnected && window.kept.textContent === "totals"`) {
+		t.Errorf("the focus is at %q", evaluate[string](b, `document.activeElement.textContent`))
+	}
 	if left := evaluate[int](b, `document.querySelector("#fresh .scroll").scrollLeft`); left != 120 {
 		t.Errorf("the table is scrolled to %d, want 120", left)
 	}
 }
 
+// testRefreshKeepsText checks what a refresh could overwrite on a page: the scroll position
+// inside a box, typed text, and an opened box.
+func testRefreshKeepsText(t *testing.T, b *browser) {
+	run := b.site.fake.runs[slices.IndexFunc(b.site.fake.runs, func(r *apiv1.Run) bool { return r.Id == liveRun })]
+	b.site.fake.change(func() { run.Input = strings.Repeat("a line of the input\n", 200) })
+	b.visit("/apps/default/runs/" + liveRun)
+	evaluate[bool](b, `document.querySelector("#fresh section[aria-labelledby=h-input] .code").scrollTo(0, 77), true`)
+	b.site.fake.change(func() { run.Progress.Message = "reading further" })
+	b.until(`document.getElementById("fresh").textContent.includes("reading further")`)
+	if top := evaluate[int](b, `document.querySelector("#fresh section[aria-labelledby=h-input] .code").scrollTop`); top != 77 {
+		t.Errorf("the input is scrolled to %d, want 77", top)
+	}
+	got := evaluate[string](b, `(() => {
+		const page = (n) => '<div id="morphed">' + n + '<input name="a" value=""><select><option>x<option>y</select><details><summary>s</summary>d</details></div>';
+		const parse = (html) => new DOMParser().parseFromString(html, "text/html").getElementById("morphed");
+		document.getElementById("main").append(parse(page(1)));
+		const box = document.getElementById("morphed");
+		box.querySelector("input").value = "typed";
+		box.querySelector("select").selectedIndex = 1;
+		box.querySelector("details").open = true;
+		Idiomorph.morph(box, parse(page(2)), {morphStyle: "outerHTML"});
+		return [box.firstChild.textContent, box.querySelector("input").value, box.querySelector("select").value, box.querySelector("details").open].join();
+	})()`)
+	if got != "2,typed,y,true" {
+		t.Errorf("after a morph: %s", got)
+	}
+}
+
+// TestTabsShareOneStream opens more run pages than a browser opens connections. All of them
+// load and show new lines. A hidden tab gives its stream to another one, and shows the lines
+// that came meanwhile when it is visible again.
+func TestTabsShareOneStream(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	b := newBrowser(t, s)
+	b.visit("/apps/default/runs/" + liveRun)
+	b.signIn()
+	const ready = `location.pathname.startsWith("/apps/default/runs/") && document.readyState === "complete"`
+	b.until(ready)
+	tabs := []*browser{b}
+	for range 7 {
+		other := b.tab()
+		other.visit("/apps/default/runs/" + liveRun)
+		other.until(ready)
+		tabs = append(tabs, other)
+	}
+	// Another page loads, although eight tabs follow a run.
+	list := b.tab()
+	list.visit("/apps/default/jobs")
+	list.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
+
+	lines := 3
+	appendLine := func() string {
+		s.fake.appendLog(liveRun, "info", fmt.Sprintf("line %d", lines))
+		lines++
+		return fmt.Sprintf(`document.querySelectorAll("#log p").length === %d && document.querySelector("#log p:last-child span:last-child").textContent === "line %d"`, lines, lines-1)
+	}
+	shown := appendLine()
+	for _, tab := range tabs {
+		tab.until(shown)
+	}
+	s.fake.untilFollowed(t, 1)
+
+	const show = `(hidden => { Object.defineProperty(document, "hidden", {value: hidden, configurable: true}); document.dispatchEvent(new Event("visibilitychange")); return true; })`
+	for _, tab := range tabs[:4] { // among them the first tab, which has the stream
+		evaluate[bool](tab, show+`(true)`)
+	}
+	shown = appendLine()
+	for _, tab := range tabs[4:] {
+		tab.until(shown)
+	}
+	if n := evaluate[int](b, `document.querySelectorAll("#log p").length`); n != lines-1 {
+		t.Errorf("a hidden tab has %d lines, want %d", n, lines-1)
+	}
+	shown = appendLine()
+	for _, tab := range tabs[4:] {
+		evaluate[bool](tab, show+`(true)`)
+	}
+	s.fake.untilFollowed(t, 0)
+	for _, tab := range tabs {
+		evaluate[bool](tab, show+`(false)`)
+	}
+	for _, tab := range tabs {
+		tab.until(shown)
+	}
+	s.fake.finish(liveRun, "succeeded")
+	for _, tab := range tabs {
+		tab.until(`document.querySelector("#runstate .s-succeeded") !== null`)
+		if got := evaluate[string](tab, `[...document.querySelectorAll("#log p")].map((p) => p.id).join()`); got != "L0,L1,L2,L3,L4,L5" {
+			t.Errorf("a tab shows the lines %s", got)
+		}
+	}
+}
+
+// TestInvisibleCharacters shows hostile texts in a page and in a log. Every invisible
+// character has a label, changes the order of nothing, and is part of a copy.
+func TestInvisibleCharacters(t *testing.T) {
+	const hostile = "evil\u202eexe.\u2066live\x1b[31m\x00\u200b\x7f\u0085end"
+	s := newSite(t, newFake().populate())
+	s.fake.change(func() {
+		s.fake.run(liveRun).Progress.Message = hostile
+		s.fake.run(liveRun).Input = hostile
+	})
+	s.fake.appendLog(liveRun, "info", hostile)
+	b := newBrowser(t, s)
+	b.visit("/apps/default/runs/" + liveRun)
+	b.signIn()
+	b.until(`document.getElementById("L3") !== null`)
+	for selector, want := range map[string]string{
+		"#L3 span:last-child":                       hostile,
+		"section[aria-labelledby=h-progress] .hint": "evil\u202eexe.\u2066live\u241b[31m\ufffd\u200b\u2421\u0085end",
+		"section[aria-labelledby=h-input] .code":    "evil\u202eexe.\u2066live\u241b[31m\u2400\u200b\u2421\u0085end",
+	} {
+		if got := evaluate[string](b, `document.querySelector("`+selector+`").textContent`); got != want {
+			t.Errorf("%s has the text %q, want %q", selector, got, want)
+		}
+	}
+	if got := evaluate[string](b, `[...document.querySelectorAll("#L3 .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC NUL ZWSP DEL U+0085" {
+		t.Errorf("the labels are %s", got)
+	}
+	if got := evaluate[string](b, `[...document.querySelectorAll("section[aria-labelledby=h-input] .ctl")].map((m) => m.dataset.mark).join(" ")`); got != "RLO LRI ESC NUL ZWSP DEL U+0085" {
+		t.Errorf("the labels in the input are %s", got)
+	}
+	// "exe" begins to the right of "evil", although U+202E precedes it.
+	const order = `(p => { const at = (s) => { const n = [...p.childNodes].find((n) => n.textContent.startsWith(s)); const r = document.createRange(); r.selectNode(n); return r.getBoundingClientRect().left; }; return at("evil") < at("exe.") && at("exe.") < at("live"); })(document.querySelector("#L3 span:last-child"))`
+	if !evaluate[bool](b, order) {
+		t.Error("the text is reordered")
+	}
+	b.accessible()
+	b.shot("invisible")
+	// The script and marks.go agree on every character.
+	names := evaluate[[]string](b, `import("/static/marks.js").then((m) => [...Array(0x10000).keys()].map((c) => {
+		const e = document.createElement("p");
+		m.append(e, String.fromCharCode(c));
+		return e.querySelector("bdi")?.dataset.mark ?? "";
+	}))`)
+	for r, name := range names {
+		if name != label(rune(r)) {
+			t.Errorf("U+%04X: the script says %q, the page %q", r, name, label(rune(r)))
+		}
+	}
+}
+
 func testKeyboard(t *testing.T, b *browser) {
 	b.visit("/apps/default/jobs")
+	if !evaluate[bool](b, `(s => [...s.querySelectorAll("*")].every((e) => e.getBoundingClientRect().right <= s.getBoundingClientRect().right + 1))(document.querySelector(".side"))`) {
+		t.Error("the side bar is wider than its place")
+	}
 	b.do(chromedp.KeyEvent("\t"))
 	if text := evaluate[string](b, `document.activeElement.textContent`); text != "Skip to content" {
 		t.Errorf("the first stop of the tab key is %q", text)
@@ -361,10 +529,15 @@ func testKeyboard(t *testing.T, b *browser) {
 	}
 }
 
-func testNarrow(t *testing.T, b *browser) {
+// TestNarrow visits pages on a phone, in Chinese.
+func TestNarrow(t *testing.T) {
+	b := newBrowser(t, newSite(t, newFake().populate()))
+	b.visit("/apps/default")
+	b.signIn()
+	b.until(`location.pathname === "/apps/default" && document.readyState === "complete"`)
 	b.do(chromedp.EmulateViewport(390, 844))
 	b.visit("/hosts")
-	b.do(chromedp.Click(`button[name=lang][value=zh]`))
+	b.do(chromedp.Click(`.menubutton`), chromedp.Click(`button[name=lang][value=zh]`))
 	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
 	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/calendars", "/apps/default/calendars/weekend", "/hosts"} {
 		b.visit(path)
@@ -377,9 +550,31 @@ func testNarrow(t *testing.T, b *browser) {
 		if n := evaluate[int](b, `[...document.querySelectorAll(".filters label[for]")].filter(l => l.getBoundingClientRect().left > document.getElementById(l.htmlFor).getBoundingClientRect().left + 1).length`); n > 0 {
 			t.Errorf("%s has %d labels behind their fields", path, n)
 		}
+		if small := evaluate[string](b, `[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((e) => {
+			const r = e.getBoundingClientRect();
+			return e.checkVisibility({visibilityProperty: true}) && r.height > 0 && (r.height < 23.9 || r.width < 23.9) && !e.closest("label") && !e.matches(".skip, p a, .alert a, [type=checkbox]");
+		}).map((e) => e.outerHTML.slice(0, 100)).join("\n")`); small != "" {
+			t.Errorf("%s has targets under 24 pixels:\n%s", path, small)
+		}
 		b.accessible()
 		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))
 	}
+	b.visit("/apps/default/runs")
+	if y := evaluate[float64](b, `document.querySelector("#fresh tbody tr").getBoundingClientRect().top`); y > 300 {
+		t.Errorf("the first run is at %v pixels", y)
+	}
+	// The header folds: its menu and the filters open by keyboard, and Escape closes them.
+	for _, button := range []string{".menubutton", ".filterbutton"} {
+		evaluate[bool](b, `document.querySelector("`+button+`").focus(), true`)
+		b.do(chromedp.KeyEvent("\r"))
+		b.until(`document.querySelector(":popover-open") !== null`)
+		b.accessible()
+		b.shot("open" + button)
+		b.do(chromedp.KeyEvent("\u001b"))
+		b.until(`document.querySelector(":popover-open") === null && document.activeElement.matches("` + button + `")`)
+	}
+	b.do(chromedp.KeyEvent("/"))
+	b.until(`document.activeElement.id === "f-job"`)
 	b.do(chromedp.EmulateViewport(1440, 1000))
 	b.visit("/apps/default")
 	b.shot("zh-overview")

@@ -51,15 +51,51 @@ func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
 	return d, nil
 }
 
+// DateCount returns the number of single days that the calendar lists, also in ranges.
+func (d dated) DateCount() int {
+	type days struct{ from, until time.Time } // both inclusive
+	var all []days
+	for _, text := range d.Dates {
+		first, last, ranged := strings.Cut(text, "/")
+		from, err := time.Parse(time.DateOnly, first)
+		if err != nil {
+			continue
+		}
+		until := from
+		if t, err := time.Parse(time.DateOnly, last); ranged && err == nil {
+			until = t
+		}
+		all = append(all, days{from, until})
+	}
+	slices.SortFunc(all, func(a, b days) int { return a.from.Compare(b.from) })
+	n, next := 0, time.Time{} // next is the first day that is not counted yet
+	for _, x := range all {
+		if x.from.Before(next) {
+			x.from = next
+		}
+		if !x.until.Before(x.from) {
+			n += int(x.until.Sub(x.from)/(24*time.Hour)) + 1
+			next = x.until.AddDate(0, 0, 1)
+		}
+	}
+	return n
+}
+
 // Next returns the dates that fit into a list.
 func (d dated) Next() string { return strings.Join(d.In[:min(3, len(d.In))], " ") }
 
 type calendarsView struct {
-	Calendars   []dated
-	Saved, Gone string // name of the calendar that was just saved or deleted
-	Form        calendarForm
-	Refused     string // reason for a refusal
+	Calendars []dated
+	Gone      string // name of the calendar that was just deleted
+	Form      calendarForm
+	Refused   string // reason for a refusal
 }
+
+// calendarSaved and calendarDeleted are notices; the latter has the name.
+type (
+	calendarSaved   struct{}
+	calendarDeleted string
+)
 
 type calendarView struct {
 	dated
@@ -89,8 +125,8 @@ func formOf(c *apiv1.Calendar) calendarForm {
 }
 
 func (c *console) calendarsPage(v *visit) error {
-	q := v.r.URL.Query()
-	return c.showCalendars(v, http.StatusOK, calendarsView{Saved: q.Get("saved"), Gone: q.Get("deleted")})
+	gone, _ := noticeOf[calendarDeleted](v)
+	return c.showCalendars(v, http.StatusOK, calendarsView{Gone: string(gone)})
 }
 
 func (c *console) showCalendars(v *visit, code int, view calendarsView) error {
@@ -114,7 +150,8 @@ func (c *console) calendarPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	view := calendarView{Saved: v.r.URL.Query().Get("saved") != "", Form: formOf(m)}
+	view := calendarView{Form: formOf(m)}
+	_, view.Saved = noticeOf[calendarSaved](v)
 	if view.dated, err = newDated(m, time.Now().UTC()); err != nil {
 		return err
 	}
@@ -133,7 +170,7 @@ func (c *console) putCalendar(v *visit) error {
 	}
 	switch status.Code(err) {
 	case codes.OK:
-		v.redirect(withQuery(href("apps", v.app, "calendars", form.Name), "saved", "yes"))
+		v.redirectWith(href("apps", v.app, "calendars", form.Name), calendarSaved{})
 		return nil
 	case codes.InvalidArgument, codes.ResourceExhausted:
 		return c.showCalendars(v, http.StatusUnprocessableEntity, calendarsView{Form: form, Refused: status.Convert(err).Message()})
@@ -203,6 +240,6 @@ func (c *console) deleteCalendar(v *visit) error {
 	if _, err := c.dates.DeleteCalendar(v.ctx, &apiv1.DeleteCalendarRequest{App: v.app, Name: name}); err != nil {
 		return err
 	}
-	v.redirect(withQuery(href("apps", v.app, "calendars"), "deleted", name))
+	v.redirectWith(href("apps", v.app, "calendars"), calendarDeleted(name))
 	return nil
 }

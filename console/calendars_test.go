@@ -46,14 +46,14 @@ func TestPutCalendar(t *testing.T) {
 		return s.do(t, "POST", "/apps/default/calendars", strings.NewReader(body), "Content-Type", contentType)
 	}
 	resp, _ := put(oneEvent, "name", " off ", "description", "days <off>", "dates", "2026-12-24/2026-12-26,\r\n 2027-01-01", "yearly", "05-01\n10-03", "days", "sat", "days", "sun")
-	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/apps/default/calendars/off?saved=yes" {
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/apps/default/calendars/off" {
 		t.Fatalf("%s to %q", resp.Status, to)
 	}
 	c := s.fake.calendars["off"]
 	if !slices.Contains(c.Dates, "2030-05-01") || len(c.Dates) < 3 || !slices.Equal(c.Yearly, []string{"05-01", "10-03"}) || !slices.Equal(c.Days, []string{"sat", "sun"}) || c.Description != "days <off>" || c.App != "default" {
 		t.Errorf("kept: %v", c)
 	}
-	_, body := s.do(t, "GET", "/apps/default/calendars/off?saved=yes", nil)
+	_, body := s.do(t, "GET", "/apps/default/calendars/off", nil)
 	if !strings.Contains(body, "2030-05-01") || !strings.Contains(body, "days &lt;off&gt;") {
 		t.Errorf("the page: %s", body)
 	}
@@ -87,7 +87,7 @@ func TestPutCalendar(t *testing.T) {
 
 func TestDeleteCalendar(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
-	if resp, _ := s.post(t, "/apps/default/calendars/weekend/delete", ""); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/apps/default/calendars?deleted=weekend" || s.fake.calendars["weekend"] != nil {
+	if resp, _ := s.post(t, "/apps/default/calendars/weekend/delete", ""); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/apps/default/calendars" || s.fake.calendars["weekend"] != nil {
 		t.Errorf("%s to %q", resp.Status, resp.Header.Get("Location"))
 	}
 	if resp, body := s.post(t, "/apps/default/calendars/holidays/delete", ""); resp.StatusCode < 400 || !strings.Contains(body, "is named by 1 jobs") {
@@ -123,6 +123,20 @@ func TestDatesOfACalendar(t *testing.T) {
 		}
 		if len(d.In) > shownDates || len(d.Out) > shownDates {
 			t.Errorf("%d and %d dates", len(d.In), len(d.Out))
+		}
+	}
+}
+
+// TestCalendarsCountDays counts the days of ranges, and a day in two ranges once.
+func TestCalendarsCountDays(t *testing.T) {
+	for want, dates := range map[int][]string{
+		0:  {},
+		1:  {"2026-01-01"},
+		11: {"2026-12-24/2026-12-31", "2027-01-01", "2027-05-01/2027-05-02"},
+		5:  {"2026-01-03/2026-01-05", "2026-01-01/2026-01-04", "2026-01-02"},
+	} {
+		if got := (dated{Calendar: &apiv1.Calendar{Dates: dates}}).DateCount(); got != want {
+			t.Errorf("%v: %d, want %d", dates, got, want)
 		}
 	}
 }

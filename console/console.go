@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -37,12 +38,17 @@ type Config struct {
 	Admit func(*http.Request) error
 	// Codes sign in browsers that open /login?code=CODE. Default: none.
 	Codes *Codes
+	// Sessions keeps signed-in browsers over a restart. Default: a restart signs them out.
+	Sessions Storage
+	// Address returns the address of the client of a request; sign-ins of each address are
+	// limited. Default: the address of the connection.
+	Address func(*http.Request) netip.Addr
 	// Logger receives the errors of the server side. Default: slog.Default().
 	Logger *slog.Logger
 }
 
 // console is the handler's shared state. It is immutable after New, except for the
-// sessions, which synchronize themselves.
+// sessions and the attempts to sign in, which synchronize themselves.
 type console struct {
 	banner  string
 	version string
@@ -57,11 +63,14 @@ type console struct {
 	modules apiv1.ModulesClient
 	cluster apiv1.ClusterClient
 	queues  apiv1.QueuesClient
+	apps    apiv1.AppsClient
 	members apiv1.MembershipClient
 	health  grpc_health_v1.HealthClient
 
 	sessions *sessions
 	codes    *Codes
+	attempts attempts
+	address  func(*http.Request) netip.Addr
 	views    *views
 	assets   *assets
 	gateway  http.Handler
@@ -96,6 +105,9 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Admit == nil {
 		cfg.Admit = func(*http.Request) error { return nil }
 	}
+	if cfg.Address == nil {
+		cfg.Address = remoteAddress
+	}
 	if cfg.Codes == nil {
 		cfg.Codes = NewCodes()
 	}
@@ -124,10 +136,12 @@ func newConsole(cfg Config) (*console, error) {
 		modules:  apiv1.NewModulesClient(cfg.Conn),
 		cluster:  apiv1.NewClusterClient(cfg.Conn),
 		queues:   apiv1.NewQueuesClient(cfg.Conn),
+		apps:     apiv1.NewAppsClient(cfg.Conn),
 		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
-		sessions: newSessions(),
+		sessions: newSessions(cfg.Sessions, cfg.Logger),
 		codes:    cfg.Codes,
+		address:  cfg.Address,
 		views:    views,
 		assets:   assets,
 		gateway:  gateway,
@@ -151,7 +165,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /static/", open: c.assets.serve},
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
 		{pattern: "GET /login", open: c.loginPage},
-		{pattern: "POST /login", open: c.login},
+		{pattern: "POST /login", open: c.login, body: maxLogin},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.admitted(c.uploadAPI), body: maxModule},
@@ -159,6 +173,7 @@ func (c *console) routes() []route {
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},
+		{pattern: "GET /apps", page: c.switchApp},
 		{pattern: "GET /overview", page: c.toApp("")},
 		{pattern: "GET /jobs", page: c.toApp("jobs")},
 		{pattern: "GET /jobs/{name}", page: c.toApp("jobs", "name")},
@@ -167,6 +182,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /calendars", page: c.toApp("calendars")},
 		{pattern: "GET /calendars/{name}", page: c.toApp("calendars", "name")},
 		{pattern: "GET /modules", page: c.toApp("modules")},
+		{pattern: "GET /events", page: c.events},
 		{pattern: "GET /hosts", page: c.hostsPage},
 		{pattern: "GET /cluster", page: c.clusterPage},
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,18 +13,21 @@ import (
 )
 
 // deadFilter is the filter of the list, as the address contains it.
-type deadFilter struct{ Key, Reason, Error string }
+type deadFilter struct {
+	Key, Reason, Error string
+	App                string // of the navigation; no part of the filter
+}
 
 func readDeadFilter(q url.Values) deadFilter {
-	return deadFilter{Key: q.Get("key"), Reason: q.Get("reason"), Error: q.Get("error")}
+	return deadFilter{Key: q.Get("key"), Reason: q.Get("reason"), Error: q.Get("error"), App: q.Get("app")}
 }
 
 // Set reports whether the list may hide dead letters.
-func (f deadFilter) Set() bool { return f != deadFilter{} }
+func (f deadFilter) Set() bool { return f != deadFilter{App: f.App} }
 
 // Link returns an address with the filter, and with pairs of further parameters.
 func (f deadFilter) Link(address string, pairs ...string) string {
-	return withQuery(address, append([]string{"key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
+	return withQuery(address, append([]string{"app", f.App, "key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
 }
 
 func (f deadFilter) request() *apiv1.DeadLetterFilter {
@@ -40,31 +42,25 @@ type deadListView struct {
 	Letters []*apiv1.DeadLetter
 	Next    string // token of the next page
 	Paged   bool   // this is not the first page
-	notice
+	deadNotice
 }
 
 // Reasons returns the choices of the filter.
 func (deadListView) Reasons() []string { return []string{"permanent", "attempts"} }
 
-// notice reports an action and the number of dead letters that it changed.
-type notice struct {
+// deadNotice reports an action and the number of dead letters that it changed.
+type deadNotice struct {
 	Done  string // replayed or dropped; "": none
 	Count int64
 }
 
-// readNotice accepts only values that a redirect of this console can contain.
-func readNotice(q url.Values) notice {
-	n, err := strconv.ParseInt(q.Get("count"), 10, 64)
-	done := q.Get("done")
-	if err != nil || n < 0 || done != "replayed" && done != "dropped" {
-		return notice{}
-	}
-	return notice{done, n}
-}
+// deadEdited reports that the body of a dead letter was replaced.
+type deadEdited struct{}
 
 func (c *console) deadPage(v *visit) error {
 	q := v.r.URL.Query()
-	view := deadListView{deadFilter: readDeadFilter(q), Paged: q.Get("page") != "", notice: readNotice(q)}
+	view := deadListView{deadFilter: readDeadFilter(q), Paged: q.Get("page") != ""}
+	view.deadNotice, _ = noticeOf[deadNotice](v)
 	answer, err := c.queues.ListDeadLetters(v.ctx, &apiv1.ListDeadLettersRequest{
 		Filter: view.request(), PageToken: q.Get("page"), PageSize: pageSize,
 	})
@@ -88,7 +84,8 @@ type deadView struct {
 const maxEdited = maxForm / 4
 
 func (c *console) deadLetterPage(v *visit) error {
-	return c.showDead(v, http.StatusOK, "", "", v.r.URL.Query().Get("done") == "edited")
+	_, edited := noticeOf[deadEdited](v)
+	return c.showDead(v, http.StatusOK, "", "", edited)
 }
 
 // showDead shows a dead letter. After a refused edit it shows the visitor's input.
@@ -121,7 +118,7 @@ func (c *console) editDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.redirect(withQuery(href("dead-letters", id), "done", "edited"))
+	v.redirectWith(inApp(href("dead-letters", id), v.app), deadEdited{})
 	return nil
 }
 
@@ -129,7 +126,7 @@ func (c *console) editDead(v *visit) error {
 // filter, or all.
 func chosenDead(v *visit) (ids []string, f deadFilter, all bool) {
 	if id := v.r.PathValue("id"); id != "" {
-		return []string{id}, deadFilter{}, false
+		return []string{id}, deadFilter{App: v.r.URL.Query().Get("app")}, false
 	}
 	f = readDeadFilter(v.r.URL.Query())
 	return nil, f, !f.Set()
@@ -141,12 +138,8 @@ func (c *console) replayDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.toDeadLetters(f, notice{"replayed", answer.Count})
+	v.redirectWith(f.Link("/dead-letters"), deadNotice{"replayed", answer.Count})
 	return nil
-}
-
-func (v *visit) toDeadLetters(f deadFilter, n notice) {
-	v.redirect(f.Link("/dead-letters", "done", n.Done, "count", strconv.FormatInt(n.Count, 10)))
 }
 
 func (c *console) dropDeadPage(v *visit) error {
@@ -158,7 +151,7 @@ func (c *console) dropDeadPage(v *visit) error {
 		if err != nil {
 			return err
 		}
-		view.Question, view.Subject, view.Back = "drop.question.one", d.Id, href("dead-letters", d.Id)
+		view.Question, view.Subject, view.Back = "drop.question.one", d.Id, inApp(href("dead-letters", d.Id), v.app)
 	case all:
 		answer, err := c.queues.GetQueues(v.ctx, &apiv1.GetQueuesRequest{})
 		if err != nil {
@@ -166,6 +159,7 @@ func (c *console) dropDeadPage(v *visit) error {
 		}
 		view.Question, view.Subject = "drop.question.all", count(answer.DeadLetters)
 	default:
+		f.App = ""
 		view.Subject = f.Link("")[1:] // encoded as in the address
 		if text, err := url.QueryUnescape(view.Subject); err == nil {
 			view.Subject = text
@@ -180,6 +174,6 @@ func (c *console) dropDead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.toDeadLetters(f, notice{"dropped", answer.Count})
+	v.redirectWith(f.Link("/dead-letters"), deadNotice{"dropped", answer.Count})
 	return nil
 }

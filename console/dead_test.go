@@ -122,13 +122,13 @@ func (f *fakeAPI) left() string {
 
 func TestReplayAndDropDeadLetters(t *testing.T) {
 	for path, want := range map[string]struct{ to, left string }{
-		"/dead-letters/1/replay":                      {"/dead-letters?count=1&done=replayed", "2"},
-		"/dead-letters/replay":                        {"/dead-letters?count=2&done=replayed", ""},
-		"/dead-letters/replay?reason=attempts":        {"/dead-letters?count=1&done=replayed&reason=attempts", "1"},
-		"/dead-letters/2/drop":                        {"/dead-letters?count=1&done=dropped", "1"},
-		"/dead-letters/drop":                          {"/dead-letters?count=2&done=dropped", ""},
-		"/dead-letters/drop?key=default%2Ftotals":     {"/dead-letters?count=1&done=dropped&key=default%2Ftotals", "2"},
-		"/dead-letters/drop?error=good&key=elsewhere": {"/dead-letters?count=0&done=dropped&error=good&key=elsewhere", "12"},
+		"/dead-letters/1/replay":                      {"/dead-letters", "2"},
+		"/dead-letters/replay":                        {"/dead-letters", ""},
+		"/dead-letters/replay?reason=attempts":        {"/dead-letters?reason=attempts", "1"},
+		"/dead-letters/2/drop":                        {"/dead-letters", "1"},
+		"/dead-letters/drop":                          {"/dead-letters", ""},
+		"/dead-letters/drop?key=default%2Ftotals":     {"/dead-letters?key=default%2Ftotals", "2"},
+		"/dead-letters/drop?error=good&key=elsewhere": {"/dead-letters?error=good&key=elsewhere", "12"},
 	} {
 		s := newSite(t, newFake().populate()).signIn(t)
 		if resp, _ := s.do(t, "GET", path, nil); s.fake.left() != "12" {
@@ -145,10 +145,10 @@ func TestEditDeadLetter(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	const text = `{"command":{"trigger":{"app":"default","name":"fixed"}}}`
 	resp, _ := s.post(t, "/dead-letters/1/edit", url.Values{"text": {text}}.Encode())
-	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/dead-letters/1?done=edited" {
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/dead-letters/1" {
 		t.Fatalf("%s to %q", resp.Status, to)
 	}
-	_, body := s.do(t, "GET", "/dead-letters/1?done=edited", nil)
+	_, body := s.do(t, "GET", "/dead-letters/1", nil)
 	if !strings.Contains(body, "The body is replaced") || !strings.Contains(body, "fixed") {
 		t.Errorf("the page does not show the new body:\n%s", body)
 	}

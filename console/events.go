@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,12 +36,14 @@ type event struct {
 
 // runFact is the part of a run that a page needs at once; the page fetches the rest.
 type runFact struct {
+	Run     string `json:"run"` // app/id
 	State   string `json:"state"`
 	Attempt int32  `json:"attempt"`
 }
 
 // logFact is a line of the log.
 type logFact struct {
+	Run     string `json:"run"` // app/id
 	Offset  int64  `json:"offset"`
 	Time    string `json:"time"`
 	Attempt int32  `json:"attempt"`
@@ -48,38 +51,103 @@ type logFact struct {
 	Text    string `json:"text"`
 }
 
-// runEvents serves the single stream of a run's page: "run" when the run changed, "log"
-// for each line, "end" when both are over. The id of an event is the offset of the last
-// line, so that a reconnecting browser continues after it.
+// endFact says that a run and its log are over, or why they cannot be read.
+type endFact struct {
+	Run   string `json:"run"` // app/id
+	Error string `json:"error,omitempty"`
+}
+
+// followed is one run of a stream, and the first line of its log that the browser lacks.
+type followed struct {
+	app, id string
+	from    int64
+	zone    *time.Location // of the times of its lines
+}
+
+func (f followed) key() string { return f.app + "/" + f.id }
+
+// events serves one stream for several runs, as all tabs of a browser share a stream. Each
+// parameter run is app/id@line. The browser reconnects with other parameters, so events
+// have no ids.
+func (c *console) events(v *visit) error {
+	var runs []followed
+	for _, text := range v.r.URL.Query()["run"] {
+		f, err := readFollowed(text)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, f)
+	}
+	if len(runs) == 0 {
+		return status.Error(codes.InvalidArgument, "no run is named: add run=APP/ID@LINE for each")
+	}
+	return c.stream(v, runs)
+}
+
+func readFollowed(text string) (followed, error) {
+	name, line, _ := strings.Cut(text, "@")
+	app, id, ok := strings.Cut(name, "/")
+	from, err := strconv.ParseInt(line, 10, 64)
+	if !ok || app == "" || id == "" || err != nil || from < 0 {
+		return followed{}, status.Errorf(codes.InvalidArgument, "run %q is not of the form APP/ID@LINE", text)
+	}
+	return followed{app: app, id: id, from: from}, nil
+}
+
+// runEvents serves the stream of a single run: "run" when the run changed, "log" for each
+// line, "end" when both are over. The id of an event is the offset of the last line, so
+// that a reconnecting client continues after it.
 func (c *console) runEvents(v *visit) error {
 	from, err := resumeAt(v.r)
 	if err != nil {
 		return err
 	}
-	if !v.session.acquire() {
-		http.Error(v.w, fmt.Sprintf("this session has %d live pages open already; close some", maxStreams), http.StatusTooManyRequests)
+	return c.stream(v, []followed{{app: v.app, id: v.r.PathValue("id"), from: from}})
+}
+
+func (c *console) stream(v *visit, runs []followed) error {
+	if !v.session.acquire(len(runs)) {
+		http.Error(v.w, fmt.Sprintf("this session follows %d runs already; close some pages", maxStreams), http.StatusTooManyRequests)
 		return nil
 	}
-	defer v.session.release()
+	defer v.session.release(len(runs))
 
 	events := make(chan event, 64)
 	g, ctx := errgroup.WithContext(v.ctx)
 	sources, sourcesCtx := errgroup.WithContext(ctx)
-	sources.Go(func() error { return c.watchRun(sourcesCtx, v, events) })
-	sources.Go(func() error { return c.followLog(sourcesCtx, v, from, events) })
+	zone := zoneOf(v.r).Location
+	for _, f := range runs {
+		f.zone = zone
+		sources.Go(func() error {
+			err := c.followRun(sourcesCtx, f, events)
+			if err != nil && !permanent(err) {
+				return err // without an end event the browser reconnects
+			}
+			end := endFact{Run: f.key()}
+			if err != nil {
+				end.Error = status.Convert(err).Message()
+			}
+			return emit(ctx, events, event{name: "end", data: end})
+		})
+	}
 	g.Go(func() error {
-		defer close(events) // after both sources, its only senders, have ended
-		err := sources.Wait()
-		if err == nil || permanent(err) {
-			return emit(ctx, events, event{name: "end", data: endFact(err)})
-		}
-		return nil // without an end event the browser reconnects
+		defer close(events) // after its only senders have ended
+		_ = sources.Wait()  // an error ends the stream
+		return nil
 	})
-	g.Go(func() error { return writeEvents(ctx, v.w, events) })
+	g.Go(func() error { return writeEvents(ctx, v.w, events, len(runs) == 1) })
 	if err := g.Wait(); err != nil && v.r.Context().Err() == nil {
 		c.log.DebugContext(v.ctx, "live page ended", "path", v.r.URL.Path, "error", err)
 	}
 	return nil
+}
+
+// followRun sends the changes and the log of a run until both are over.
+func (c *console) followRun(ctx context.Context, f followed, to chan<- event) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.watchRun(ctx, f, to) })
+	g.Go(func() error { return c.followLog(ctx, f, to) })
+	return g.Wait()
 }
 
 // resumeAt returns the offset of the first requested line. A reconnecting browser sends
@@ -112,31 +180,24 @@ func permanent(err error) bool {
 	return false
 }
 
-func endFact(err error) any {
-	if err == nil {
-		return struct{}{}
-	}
-	return map[string]string{"error": status.Convert(err).Message()}
-}
-
-func (c *console) watchRun(ctx context.Context, v *visit, to chan<- event) error {
-	stream, err := c.runs.WatchRun(ctx, &apiv1.WatchRunRequest{App: v.app, Id: v.r.PathValue("id")})
+func (c *console) watchRun(ctx context.Context, f followed, to chan<- event) error {
+	stream, err := c.runs.WatchRun(ctx, &apiv1.WatchRunRequest{App: f.app, Id: f.id})
 	for err == nil {
 		var run *apiv1.Run
 		if run, err = stream.Recv(); err == nil {
-			err = emit(ctx, to, event{name: "run", data: runFact{State: run.State, Attempt: run.Attempt}})
+			err = emit(ctx, to, event{name: "run", data: runFact{Run: f.key(), State: run.State, Attempt: run.Attempt}})
 		}
 	}
 	return untilEOF(err)
 }
 
-func (c *console) followLog(ctx context.Context, v *visit, from int64, to chan<- event) error {
-	stream, err := c.runs.ReadLog(ctx, &apiv1.ReadLogRequest{App: v.app, Id: v.r.PathValue("id"), From: from, Follow: true})
+func (c *console) followLog(ctx context.Context, f followed, to chan<- event) error {
+	stream, err := c.runs.ReadLog(ctx, &apiv1.ReadLogRequest{App: f.app, Id: f.id, From: f.from, Follow: true})
 	for err == nil {
 		var l *apiv1.LogLine
 		if l, err = stream.Recv(); err == nil {
 			err = emit(ctx, to, event{name: "log", id: strconv.FormatInt(l.Offset, 10), data: logFact{
-				Offset: l.Offset, Time: stamp(l.Time).Format("15:04:05.000"), Attempt: l.Attempt, Level: l.Level, Text: l.Text,
+				Run: f.key(), Offset: l.Offset, Time: stamp(l.Time).In(f.zone).Format("15:04:05.000"), Attempt: l.Attempt, Level: l.Level, Text: l.Text,
 			}})
 		}
 	}
@@ -161,7 +222,7 @@ func emit(ctx context.Context, to chan<- event, e event) error {
 
 // writeEvents writes events as they arrive and flushes when none is pending. So a burst
 // costs one flush, and a single line is sent at once.
-func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) error {
+func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event, ids bool) error {
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // later requests may use the same connection
 	h := w.Header()
@@ -183,6 +244,9 @@ func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) 
 		case e, ok := <-from:
 			if !ok {
 				return out.Flush()
+			}
+			if !ids {
+				e.id = ""
 			}
 			if err := writeEvent(w, e); err != nil {
 				return err

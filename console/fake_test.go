@@ -48,6 +48,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedQueuesServer
 	apiv1.UnimplementedMembershipServer
+	apiv1.UnimplementedAppsServer
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -65,6 +66,7 @@ type fakeAPI struct {
 	changed   chan struct{}   // closed and replaced at each change
 	revoked   bool            // the good token is revoked
 
+	followers           int    // open streams that follow a log
 	skipped, backfilled int    // number of skips, number of runs
 	denied              string // a permission that the good token lacks
 	unreadable          int32  // damaged blocks of the history that each list of runs passes over
@@ -195,6 +197,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 			return next(s, ss)
 		}))
 	apiv1.RegisterJobsServer(srv, f)
+	apiv1.RegisterAppsServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
@@ -285,6 +288,25 @@ func (f *fakeAPI) change(apply func()) {
 	apply()
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// untilFollowed waits until n streams follow the log of a run.
+func (f *fakeAPI) untilFollowed(t testing.TB, n int) {
+	t.Helper()
+	limit := time.After(15 * time.Second)
+	for {
+		f.mu.Lock()
+		got, changed := f.followers, f.changed
+		f.mu.Unlock()
+		if got == n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("%d streams follow a log, want %d", got, n)
+		}
+	}
 }
 
 // appendLog adds a line to a run's log.
@@ -493,6 +515,10 @@ func (f *fakeAPI) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServe
 }
 
 func (f *fakeAPI) ReadLog(r *apiv1.ReadLogRequest, s grpc.ServerStreamingServer[apiv1.LogLine]) error {
+	if r.Follow {
+		f.change(func() { f.followers++ })
+		defer f.change(func() { f.followers-- })
+	}
 	for next := r.From; ; {
 		f.mu.Lock()
 		run, changed, lines := f.run(r.Id), f.changed, f.logs[r.Id]
@@ -596,4 +622,8 @@ func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv
 		})
 	}
 	return o, nil
+}
+
+func (f *fakeAPI) ListApps(context.Context, *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
+	return &apiv1.ListAppsResponse{Apps: []*apiv1.App{{Name: "billing"}, {Name: "default"}}}, nil
 }

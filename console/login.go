@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // maxForm bounds the bodies of routes without a limit of their own: forms with texts.
@@ -26,6 +28,7 @@ type loginView struct {
 	Error string // a key of the catalogue, "" for none
 	Cause string // the API's message when it could not respond
 	Next  string
+	Form  string // a form to be sent after the login, as JSON; "": none
 }
 
 // loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
@@ -48,10 +51,18 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.elsewhere", Next: next})
 		return
 	}
+	from := c.address(r)
+	if wait := c.attempts.take(from); wait > 0 {
+		c.tooManyLogins(w, r, wait, loginView{Next: next})
+		return
+	}
 	token, ok := c.codes.take(code)
+	if ok || c.sessions.get(r, c.cookieName()) != nil {
+		c.attempts.giveBack(from)
+	}
 	switch {
 	case ok:
-		c.signIn(w, r, token, next)
+		c.signIn(w, r, token, loginView{Next: next})
 	case c.sessions.get(r, c.cookieName()) != nil: // a signed-in visitor opened a used link again
 		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 	default:
@@ -60,28 +71,58 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {
-	c.signIn(w, r, r.PostFormValue("token"), r.PostFormValue("next"))
+	c.signIn(w, r, r.PostFormValue("token"), loginView{Next: r.PostFormValue("next"), Form: r.PostFormValue("form")})
 }
 
-func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next string) {
+// signIn starts a session. view has where to go then; after a refusal it is shown again.
+func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, view loginView) {
+	refuse := func(code int, why, cause string) {
+		view.Error, view.Cause = why, cause
+		c.renderLogin(w, r, code, view)
+	}
 	token = strings.TrimSpace(token)
+	from := c.address(r)
+	if wait := c.attempts.take(from); wait > 0 {
+		c.tooManyLogins(w, r, wait, view)
+		return
+	}
 	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: naming.DefaultApp})
+	if !wrong(token, err) {
+		c.attempts.giveBack(from)
+	}
 	switch code := status.Code(err); {
-	case !printable(token) || code == codes.Unauthenticated:
-		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})
+	case wrong(token, err):
+		refuse(http.StatusUnauthorized, "login.wrong", "")
 	case code == codes.PermissionDenied: // a host's token, for example: it may not read any page
-		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.unreadable", Next: next})
+		refuse(http.StatusForbidden, "login.unreadable", "")
 	case code == codes.OK || code == codes.NotFound: // the API checks other permissions later
 		s := c.sessions.add(token)
 		if s == nil {
-			c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.full", Next: next})
+			refuse(http.StatusServiceUnavailable, "login.full", "")
 			return
 		}
 		c.setCookie(w, c.cookieName(), s.id, sessionLife)
-		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+		if form, ok := readKept(view.Form); ok {
+			c.render(w, r, http.StatusOK, "resume", frame{Data: form})
+			return
+		}
+		http.Redirect(w, r, localPath(view.Next), http.StatusSeeOther)
 	default:
-		c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.unavailable", Cause: status.Convert(err).Message(), Next: next})
+		refuse(http.StatusServiceUnavailable, "login.unavailable", status.Convert(err).Message())
 	}
+}
+
+// wrong reports whether the API refused a token as such.
+func wrong(token string, err error) bool {
+	return !printable(token) || status.Code(err) == codes.Unauthenticated
+}
+
+// tooManyLogins refuses a sign-in before anything is checked.
+func (c *console) tooManyLogins(w http.ResponseWriter, r *http.Request, wait time.Duration, view loginView) {
+	seconds := int((wait + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	view.Error = "login.often"
+	c.renderLogin(w, r, http.StatusTooManyRequests, view)
 }
 
 // printable reports whether a token is valid gRPC metadata.
@@ -94,13 +135,15 @@ func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, 
 }
 
 func (c *console) logout(v *visit) error {
-	c.sessions.remove(v.session.id)
 	c.setCookie(v.w, c.cookieName(), "", -time.Second)
+	if err := c.sessions.remove(v.session.key); err != nil {
+		return status.Errorf(codes.Internal, "you are signed out, but the server could not record it, and a restart may bring the session back: change the token, or sign out again after the restart: %v", err)
+	}
 	v.redirect("/login")
 	return nil
 }
 
-// preferences stores language and theme. It needs no session, because the login page has
+// preferences stores language, theme and zone. It needs no session, because the login page has
 // the same switches.
 func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	const year = 365 * 24 * time.Hour
@@ -109,6 +152,13 @@ func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	}
 	if theme := r.PostFormValue("theme"); knownTheme(theme) {
 		c.setCookie(w, "wheelwork_theme", theme, year)
+	}
+	if zone := r.PostFormValue("zone"); zone != "" {
+		if _, err := cron.LoadZone(zone); err == nil {
+			c.setCookie(w, zoneCookie, zone, year)
+		}
+	} else if r.PostForm.Has("zone") { // the browser's
+		c.setCookie(w, zoneCookie, "", -time.Second)
 	}
 	http.Redirect(w, r, localPath(r.PostFormValue("next")), http.StatusSeeOther)
 }

@@ -22,25 +22,24 @@ const (
 	maxField = 64 << 10
 )
 
+// pushed is the notice of an upload.
+type pushed struct {
+	Pushed string // name@version; "": none
+	Result string // created, unchanged or restored
+}
+
 type modulesView struct {
 	Modules []*apiv1.Module // the first pageSize
 	Total   int
 	Aliases []*apiv1.Alias // the first pageSize
-	Pushed  string         // name@version of an upload that just succeeded
-	Result  string         // created, unchanged or restored
-	Error   string         // reason for refusing an upload
-	Form    *apiv1.PushModuleRequest_Head
+	pushed
+	Error string // reason for refusing an upload
+	Form  *apiv1.PushModuleRequest_Head
 }
 
 func (c *console) modulesPage(v *visit) error {
-	q := v.r.URL.Query()
-	view := modulesView{Pushed: q.Get("pushed"), Form: &apiv1.PushModuleRequest_Head{}}
-	if view.Pushed != "" {
-		view.Result = "created"
-		if result := q.Get("result"); result == "unchanged" || result == "restored" {
-			view.Result = result
-		}
-	}
+	view := modulesView{Form: &apiv1.PushModuleRequest_Head{}}
+	view.pushed, _ = noticeOf[pushed](v)
 	return c.showModules(v, http.StatusOK, view)
 }
 
@@ -69,7 +68,7 @@ func (c *console) uploadForm(v *visit) error {
 		}
 		return c.showModules(v, http.StatusUnprocessableEntity, modulesView{Error: status.Convert(err).Message(), Form: head})
 	}
-	v.redirect(withQuery(href("apps", v.app, "modules"), "pushed", head.Name+"@"+head.Version, "result", answer.Result))
+	v.redirectWith(href("apps", v.app, "modules"), pushed{head.Name + "@" + head.Version, answer.Result})
 	return nil
 }
 

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -24,21 +26,19 @@ import (
 // contain.
 func pages() map[string][]string {
 	return map[string][]string{
-		"/apps/default":                              {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                         {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
-		"/apps/default/jobs?prefix=nothing":          {"No job of this app"},
-		"/apps/default/calendars":                    {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
-		"/apps/default/calendars?deleted=old%3Cb%3E": {"Deleted: old&lt;b&gt;"},
-		"/apps/default/calendars/weekend":            {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
-		"/apps/default/calendars/weekend?saved=yes":  {"are planned anew"},
-		"/apps/default/calendars/holidays":           {"-01-01", ">01-01</textarea>"},
-		"/apps/default/calendars/never":              {"None in the next ten years."},
-		"/apps/default/calendars/weekend/delete":     {"Delete the calendar weekend?"},
-		"/apps/default/runs?parent=" + parentRun():   {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
-		"/apps/default/jobs/totals":                  {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
-		"/apps/default/jobs/totals?format=json":      {"&#34;module&#34;: &#34;totals@1&#34;"},
-		"/apps/default/jobs/report":                  {"Resume", "If it were resumed now"},
-		"/apps/default/jobs/by-hand":                 {"Only when triggered", "wheelwork job trigger by-hand --wait"},
+		"/apps/default":                            {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
+		"/apps/default/jobs":                       {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs?prefix=nothing":        {"No job of this app"},
+		"/apps/default/calendars":                  {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
+		"/apps/default/calendars/weekend":          {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
+		"/apps/default/calendars/holidays":         {"-01-01", ">01-01</textarea>"},
+		"/apps/default/calendars/never":            {"None in the next ten years."},
+		"/apps/default/calendars/weekend/delete":   {"Delete the calendar weekend?"},
+		"/apps/default/runs?parent=" + parentRun(): {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
+		"/apps/default/jobs/totals":                {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals?format=json":    {"&#34;module&#34;: &#34;totals@1&#34;"},
+		"/apps/default/jobs/report":                {"Resume", "If it were resumed now"},
+		"/apps/default/jobs/by-hand":               {"Only when triggered", "wheelwork job trigger by-hand --wait"},
 		"/apps/default/jobs/policed": {
 			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
 			"Limits of an attempt", "64.0 MiB of memory", "1\u202f500\u202f000 units of fuel",
@@ -47,33 +47,30 @@ func pages() map[string][]string {
 			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,
 			"/jobs/policed/skip", "/jobs/policed/backfill",
 		},
-		"/apps/default/jobs/totals/backfill":                                                                    {"Show what it would do", "datetime-local", "From (UTC)"},
-		"/apps/default/jobs/totals/backfill?accepted=5&existing=12":                                             {"New runs: 5. Times that had a run already: 12.", "/apps/default/runs?job=totals"},
-		"/apps/default/jobs/totals/backfill?accepted=5&existing=1&from=2026-03-01T00:00&until=2026-04-01T00:00": {`value="2026-03-01T00:00"`, "There are more"},
-		"/apps/default/runs/" + parentRun():                                                                     {"12 succeeded, 48 did not, 0 are live", ">60</span>", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
-		"/apps/default/runs/" + parentRun() + "?part=50":                                                        {`<td class="n">50</td>`, `<td class="n">59</td>`},
-		"/apps/default/runs/" + partRun(3):                                                                      {"3 of 60", parentRun(), "Fan-out"},
-		"/apps/default/runs/" + queuedRun:                                                                       {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
-		"/apps/default/jobs/totals/delete":                                                                      {"Delete the job totals?"},
-		"/apps/default/runs":                                                                                    {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
-		"/apps/default/runs?state=failed":                                                                       {failedRun, `value="failed" selected`},
-		"/apps/default/runs?host=nowhere":                                                                       {"No run matches"},
-		"/apps/default/runs/" + liveRun:                                                                         {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
-		"/apps/default/runs/" + failedRun:                                                                       {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
-		"/apps/default/runs/" + doneRun:                                                                         {"Run the job again", "Succeeded"},
-		"/apps/default/runs/" + liveRun + "/cancel":                                                             {"Cancel this run of totals?"},
-		"/apps/default/modules":                                                                                 {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
-		"/hosts":                                                                                                {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
-		"/cluster":                                                                                              {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
-		"/dead-letters":                                                                                         {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
-		"/dead-letters?reason=attempts":                                                                         {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
-		"/dead-letters?key=nobody":                                                                              {"No dead letter matches"},
-		"/dead-letters?done=replayed&count=12":                                                                  {"Replayed: 12"},
-		"/dead-letters/1":                                                                                       {"Can never succeed", "&#34;trigger&#34;", "Replace the body", "producer 10.0.0.9:1234"},
-		"/dead-letters/2":                                                                                       {"00 01 02 ff", "wheelwork mq dlq edit 2", "The first error", "timed out once"},
-		"/dead-letters/1/drop":                                                                                  {"Drop dead letter 1?"},
-		"/dead-letters/drop":                                                                                    {"Drop all 2 dead letters?"},
-		"/dead-letters/drop?key=default/totals":                                                                 {"Drop all dead letters with key=default/totals?"},
+		"/apps/default/jobs/totals/backfill":             {"Show what it would do", "datetime-local", "From (UTC)"},
+		"/apps/default/runs/" + parentRun():              {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
+		"/apps/default/runs/" + parentRun() + "?part=50": {`<td class="n">50</td>`, `<td class="n">59</td>`},
+		"/apps/default/runs/" + partRun(3):               {"3 of 60", parentRun(), "Fan-out"},
+		"/apps/default/runs/" + queuedRun:                {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
+		"/apps/default/jobs/totals/delete":               {"Delete the job totals?"},
+		"/apps/default/runs":                             {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
+		"/apps/default/runs?state=failed":                {failedRun, `value="failed" selected`},
+		"/apps/default/runs?host=nowhere":                {"No run matches"},
+		"/apps/default/runs/" + liveRun:                  {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
+		"/apps/default/runs/" + failedRun:                {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
+		"/apps/default/runs/" + doneRun:                  {"Run the job again", "Succeeded"},
+		"/apps/default/runs/" + liveRun + "/cancel":      {"Cancel this run of totals?"},
+		"/apps/default/modules":                          {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
+		"/hosts":                                         {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
+		"/cluster":                                       {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
+		"/dead-letters":                                  {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
+		"/dead-letters?reason=attempts":                  {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
+		"/dead-letters?key=nobody":                       {"No dead letter matches"},
+		"/dead-letters/1":                                {"Can never succeed", "&#34;trigger&#34;", "Replace the body", "producer 10.0.0.9:1234"},
+		"/dead-letters/2":                                {"00 01 02 ff", "wheelwork mq dlq edit 2", "The first error", "timed out once"},
+		"/dead-letters/1/drop":                           {"Drop dead letter 1?"},
+		"/dead-letters/drop":                             {"Drop all 2 dead letters?"},
+		"/dead-letters/drop?key=default/totals":          {"Drop all dead letters with key=default/totals?"},
 	}
 }
 
@@ -292,14 +289,20 @@ func literalKeys(t *testing.T) []string {
 func TestShortAddresses(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for from, to := range map[string]string{
-		"/":                        "/apps/default",
-		"/?app=billing":            "/apps/billing",
-		"/?app=../hosts":           "/apps/..%2Fhosts",
-		"/runs/01X?app=b":          "/apps/b/runs/01X",
-		"/runs?app=b&state=failed": "/apps/b/runs?state=failed",
-		"/jobs/totals":             "/apps/default/jobs/totals",
-		"/calendars/off?app=b":     "/apps/b/calendars/off",
-		"/modules":                 "/apps/default/modules",
+		"/":                                     "/apps/default",
+		"/apps?app=billing&section=runs":        "/apps/billing/runs",
+		"/apps?app=billing&section=hosts":       "/hosts?app=billing",
+		"/apps?app=default&section=deadletters": "/dead-letters",
+		"/apps?app=billing&section=overview":    "/apps/billing",
+		"/apps?app=billing&section=..":          "/apps/billing",
+		"/apps?app=..%2Fx&section=":             "/apps/default",
+		"/?app=billing":                         "/apps/billing",
+		"/?app=../hosts":                        "/apps/default",
+		"/runs/01X?app=b":                       "/apps/b/runs/01X",
+		"/runs?app=b&state=failed":              "/apps/b/runs?state=failed",
+		"/jobs/totals":                          "/apps/default/jobs/totals",
+		"/calendars/off?app=b":                  "/apps/b/calendars/off",
+		"/modules":                              "/apps/default/modules",
 	} {
 		resp, _ := s.do(t, "GET", from, nil)
 		if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != to {
@@ -387,10 +390,17 @@ func TestBackfill(t *testing.T) {
 	checkPage(t, body)
 	span.Set("do", "run")
 	resp, _ = s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
-	want := "/apps/default/jobs/totals/backfill?accepted=3&existing=1&from=2026-03-01T02%3A30%3A00.5&until=2026-03-01T03%3A00%3A00.500"
+	want := "/apps/default/jobs/totals/backfill"
 	if got := resp.Header.Get("Location"); got != want || s.fake.backfilled != 3 {
 		t.Errorf("backfill: to %q, want %q; %d runs made", got, want, s.fake.backfilled)
 	}
+	_, body = s.do(t, "GET", want, nil)
+	for _, text := range []string{"New runs: 3. Times that had a run already: 1.", "There are more", `value="2026-03-01T02:30:00.5"`, `value="2026-03-01T03:00:00.500"`, "/apps/default/runs?job=totals"} {
+		if !strings.Contains(body, text) {
+			t.Errorf("the page after a backfill does not hold %s", text)
+		}
+	}
+	checkPage(t, body)
 	for _, from := range []string{"", "yesterday", "2027-01-01T00:00"} {
 		span.Set("from", from)
 		resp, body := s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
@@ -422,7 +432,7 @@ func TestPolicyTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := words{lang: lang, texts: texts}
+		w := words{lang: lang, texts: texts, loc: time.UTC}
 		var jobs []*apiv1.Job
 		for _, p := range []string{"fire_once", "skip", "fire_all"} {
 			jobs = append(jobs, &apiv1.Job{Misfire: &apiv1.Misfire{Policy: p}})
@@ -594,5 +604,85 @@ func TestPagesNeverSwallowTheirStates(t *testing.T) {
 func TestPermanent(t *testing.T) {
 	if permanent(status.Error(codes.Unavailable, "the server is restarting")) || !permanent(status.Error(codes.NotFound, "")) {
 		t.Error("an outage must be tried again, a run that does not exist must not")
+	}
+}
+
+// TestAppStays checks that the pages of all apps keep the app of the navigation.
+func TestAppStays(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, path := range []string{"/hosts?app=billing", "/cluster?app=billing", "/dead-letters?app=billing", "/dead-letters/1?app=billing", "/apps/billing/jobs"} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, resp.Status)
+		}
+		for _, want := range []string{`href="/apps/billing/runs"`, `href="/hosts?app=billing"`, `href="/cluster?app=billing"`, `href="/dead-letters?app=billing"`, `<option value="billing" selected>`} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s does not hold %s", path, want)
+			}
+		}
+		checkPage(t, body)
+	}
+	_, body := s.do(t, "GET", "/dead-letters?app=billing&key=", nil)
+	for _, want := range []string{`/dead-letters/1?app=billing"`, `action="/dead-letters/1/replay?app=billing"`, `name="app" value="billing"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the list of dead letters does not hold %s", want)
+		}
+	}
+	if resp, _ := s.post(t, "/dead-letters/1/replay?app=billing", ""); !strings.Contains(resp.Header.Get("Location"), "app=billing") {
+		t.Errorf("after a replay: %s", resp.Header.Get("Location"))
+	}
+}
+
+// TestUnknownApp checks that an app without contents has no empty pages.
+func TestUnknownApp(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, link := range map[string]string{
+		"/apps/nowhere":        `href="/apps/billing"`,
+		"/apps/nowhere/jobs":   `href="/apps/billing/jobs"`,
+		"/apps/nowhere/jobs/x": `href="/apps/billing"`,
+		"/hosts?app=nowhere":   `href="/hosts?app=billing"`,
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, "there is no app &#34;nowhere&#34;") || !strings.Contains(body, "<li><a "+link+">billing</a></li>") {
+			t.Errorf("%s: %s without %s", path, resp.Status, link)
+		}
+		checkPage(t, body)
+	}
+	s.fake.denied = "jobs.read"
+	if resp, _ := s.do(t, "GET", "/hosts?app=nowhere", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("with a token that may not list apps: %s", resp.Status)
+	}
+}
+
+// TestSmallThings checks names of hosts, the duration of a run that goes on, and the code of
+// a job without a module.
+func TestSmallThings(t *testing.T) {
+	f := newFake().populate()
+	f.jobs = append(f.jobs, &apiv1.Job{App: "default", Name: "fetch", Handler: &apiv1.Handler{Name: "builtin:http"}})
+	f.runs = append(f.runs, &apiv1.Run{Id: "01FETCH000000000000000000A", App: "default", Job: "fetch", State: "running", Handler: "builtin:http", StartedAt: timestamppb.New(time.Now().Add(-3 * time.Minute))})
+	s := newSite(t, f).signIn(t)
+	_, list := s.do(t, "GET", "/apps/default/runs", nil)
+	if !strings.Contains(list, ">node-2</a>") || strings.Contains(list, ">host-b</a>") {
+		t.Error("the list of runs shows ids of hosts")
+	}
+	if _, list := s.do(t, "GET", "/apps/default/runs?job=fetch", nil); !regexp.MustCompile(`>3m\ds</td>`).MatchString(list) {
+		t.Error("a run that goes on has no duration")
+	}
+	for path, want := range map[string]string{
+		"/apps/default/jobs":                            `<td class="mono">builtin:http</td>`,
+		"/apps/default/jobs/fetch":                      `<dd class="mono">builtin:http</dd>`,
+		"/apps/default/runs/01FETCH000000000000000000A": `<dd class="mono">builtin:http</dd>`,
+		"/apps/default/jobs/totals":                     `<dd class="mono">totals@1 · main</dd>`,
+	} {
+		if _, body := s.do(t, "GET", path, nil); !strings.Contains(body, want) {
+			t.Errorf("%s does not hold %s", path, want)
+		}
+	}
+	f.denied = "cluster.read"
+	for _, open := range s.c.sessions.byKey {
+		open.hosts.until = time.Time{}
+	}
+	if _, body := s.do(t, "GET", "/apps/default/runs", nil); !strings.Contains(body, ">host-b</a>") {
+		t.Error("without the permission to list hosts there are no ids")
 	}
 }

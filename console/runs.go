@@ -69,6 +69,9 @@ type runView struct {
 // Leads reports whether the run has parts.
 func (v runView) Leads() bool { return v.Parts > 0 && v.Parent == "" }
 
+// Led reports whether other runs execute this one.
+func (v runView) Led() bool { return leads(v.Run) }
+
 // LiveParts returns the number of parts that have not ended.
 func (v runView) LiveParts() int32 { return v.Parts - v.PartsSucceeded - v.PartsFailed }
 
@@ -181,7 +184,7 @@ func newPayload(text string, raw []byte) payload {
 		for !utf8.RuneStart(text[end]) {
 			end--
 		}
-		p.Text = text[:end]
+		p.Text = showNUL(text[:end])
 		return p
 	}
 	// Indent does not parse numbers, so large ones stay exact.
@@ -189,6 +192,7 @@ func newPayload(text string, raw []byte) payload {
 	if len(text) > 0 && (text[0] == '{' || text[0] == '[') && json.Indent(&b, []byte(text), "", "  ") == nil {
 		p.Text = b.String()
 	}
+	p.Text = showNUL(p.Text)
 	return p
 }
 

@@ -9,7 +9,9 @@ import (
 // lane is one row of a run's timeline: an event, its start and its duration. A table
 // shows the row's numbers; the bars only draw them.
 type lane struct {
-	Kind    string         // wait, attempt, retry: a key of the catalogue under lane.
+	Kind    string         // wait, attempt, retry, before, node, parts: a key of the catalogue under lane.
+	Name    string         // of the node
+	State   string         // of the node
 	Attempt *apiv1.Attempt // set for kind attempt
 	At      time.Time
 	Lasted  string
@@ -38,6 +40,9 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 		return nil // the run has no stage yet
 	}
 	s := scaleOf(begin, end)
+	if leads(r) {
+		return s.led(r, begin, end)
+	}
 	var lanes []lane
 	from, kind := begin, "wait"
 	for _, a := range r.Attempts {
@@ -53,6 +58,35 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 		lanes = append(lanes, s.pause(kind, from, end))
 	}
 	return lanes
+}
+
+// leads reports whether other runs execute a run: its parts, or the nodes of its workflow.
+// It waits for no host and has no attempts of its own.
+func leads(r *apiv1.Run) bool {
+	return len(r.Nodes) > 0 || r.Parts > 0 && r.Parent == ""
+}
+
+// led draws a run that other runs execute: its nodes, or one bar for all of its parts.
+func (a axis) led(r *apiv1.Run, begin, end time.Time) []lane {
+	if len(r.Nodes) == 0 {
+		return []lane{{Kind: "parts", State: r.State, At: begin, Lasted: span(end.Sub(begin)), Bars: []stretch{a.bar("run", begin, end)}}}
+	}
+	var lanes []lane
+	first := end
+	for _, n := range r.Nodes {
+		started, until := stamp(n.StartedAt), stamp(n.FinishedAt)
+		if n.Kept || started.IsZero() {
+			continue // ended before this run, or has not started
+		}
+		if until.IsZero() {
+			until = end
+		}
+		if started.Before(first) {
+			first = started
+		}
+		lanes = append(lanes, lane{Kind: "node", Name: n.Name, State: n.State, At: started, Lasted: span(until.Sub(started)), Bars: []stretch{a.bar("run", started, until)}})
+	}
+	return append([]lane{a.pause("before", begin, first)}, lanes...)
 }
 
 // axis converts instants to percent.

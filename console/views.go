@@ -2,13 +2,17 @@ package console
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -19,11 +23,24 @@ import (
 // languages returns the languages of the catalogue; the first is the default.
 func languages() []string { return []string{"en", "zh"} }
 
-// views holds the parsed pages, one set for each language, because the functions that put
-// values into words are bound to a language. It is immutable.
+// views holds the parsed pages, one set for each language and zone, because the functions
+// that put values into words are bound to them.
 type views struct {
-	pages map[string]map[string]*template.Template // by language and page
+	assets *assets
+	texts  map[string]catalogue // by language
+	utc    map[string]pageSet   // by language
+
+	mu    sync.Mutex
+	zones map[zoneKey]pageSet // at most maxZones
 }
+
+// pageSet holds the parsed pages by name.
+type pageSet map[string]*template.Template
+
+type zoneKey struct{ lang, zone string }
+
+// maxZones bounds the sets of pages for zones other than UTC.
+const maxZones = 24
 
 // catalogue maps keys to texts, which may contain verbs of fmt.
 type catalogue map[string]string
@@ -54,22 +71,48 @@ func loadCatalogue(lang string) (catalogue, error) {
 }
 
 func loadViews(a *assets) (*views, error) {
-	v := &views{pages: map[string]map[string]*template.Template{}}
+	v := &views{assets: a, texts: map[string]catalogue{}, utc: map[string]pageSet{}, zones: map[zoneKey]pageSet{}}
 	for _, lang := range languages() {
 		texts, err := loadCatalogue(lang)
 		if err != nil {
 			return nil, err
 		}
-		if v.pages[lang], err = parsePages(lang, texts, a); err != nil {
+		v.texts[lang] = texts
+		if v.utc[lang], err = parsePages(words{lang, texts, time.UTC}, a); err != nil {
 			return nil, err
 		}
 	}
 	return v, nil
 }
 
-func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.Template, error) {
+// in returns the pages for a language and a zone.
+func (v *views) in(lang string, loc *time.Location) (pageSet, error) {
+	if loc == time.UTC {
+		return v.utc[lang], nil
+	}
+	key := zoneKey{lang, loc.String()}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if found := v.zones[key]; found != nil {
+		return found, nil
+	}
+	parsed, err := parsePages(words{lang, v.texts[lang], loc}, v.assets)
+	if err != nil {
+		return nil, err
+	}
+	if len(v.zones) == maxZones {
+		for old := range v.zones { // any of them: it is parsed again when it is needed
+			delete(v.zones, old)
+			break
+		}
+	}
+	v.zones[key] = parsed
+	return parsed, nil
+}
+
+func parsePages(w words, a *assets) (pageSet, error) {
 	const layout, parts = "assets/templates/layout.html", "assets/templates/parts.html"
-	base, err := template.New("layout.html").Funcs(functions(lang, texts, a)).ParseFS(embedded, layout, parts)
+	base, err := template.New("layout.html").Funcs(functions(w, a)).ParseFS(embedded, layout, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +120,7 @@ func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.T
 	if err != nil {
 		return nil, err
 	}
-	pages := map[string]*template.Template{}
+	parsed := pageSet{}
 	for _, name := range names {
 		if name == layout || name == parts {
 			continue
@@ -89,53 +132,76 @@ func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.T
 		if page, err = page.ParseFS(embedded, name); err != nil {
 			return nil, err
 		}
-		pages[strings.TrimSuffix(path.Base(name), ".html")] = page
+		parsed[strings.TrimSuffix(path.Base(name), ".html")] = page
 	}
-	return pages, nil
+	return parsed, nil
 }
 
-func functions(lang string, texts catalogue, a *assets) template.FuncMap {
-	w := words{lang: lang, texts: texts}
+func functions(w words, a *assets) template.FuncMap {
 	return template.FuncMap{
-		"t":        texts.text,
-		"asset":    a.address,
-		"link":     href,
-		"query":    withQuery,
-		"schedule": w.schedule,
-		"ago":      func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },
-		"iso":      func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
-		"clock":    func(t *timestamppb.Timestamp) string { return clock(stamp(t)) },
-		"isoTime":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
-		"relative": func(t time.Time) string { return w.relative(t, time.Now()) },
-		"count":    count,
-		"bytes":    byteSize,
-		"ms":       milliseconds,
-		"took":     took,
-		"percent":  percent,
-		"short":    shorten,
-		"digest":   shortDigest,
-		"terminal": func(s string) bool { return job.State(s).Terminal() },
-		"state":    w.state,
-		"trigger":  w.trigger,
-		"policies": w.policies,
-		"list":     func(s ...string) []string { return s },
-		"list2":    func(a, b any) []any { return []any{a, b} },
-		"join":     strings.Join,
+		"t":         w.texts.text,
+		"asset":     a.address,
+		"link":      href,
+		"query":     withQuery,
+		"schedule":  w.schedule,
+		"ago":       func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },
+		"iso":       func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
+		"clock":     func(t *timestamppb.Timestamp) string { return w.clock(stamp(t)) },
+		"weekday":   w.weekday,
+		"lasted":    w.duration,
+		"timeOfDay": w.timeOfDay,
+		"zone":      w.loc.String,
+		"zones":     zoneChoices,
+		"isoTime":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+		"relative":  func(t time.Time) string { return w.relative(t, time.Now()) },
+		"count":     count,
+		"bytes":     byteSize,
+		"ms":        func(ms float64) string { return w.duration(milliseconds(ms)) },
+		"took":      func(from, to *timestamppb.Timestamp) string { return w.duration(took(from, to, time.Now())) },
+		"percent":   percent,
+		"section":   sectionAddress,
+		"reason":    w.reason,
+		"short":     shorten,
+		"visible":   showNUL,
+		"digest":    shortDigest,
+		"terminal":  func(s string) bool { return job.State(s).Terminal() },
+		"state":     w.state,
+		"trigger":   w.trigger,
+		"policies":  w.policies,
+		"list":      func(s ...string) []string { return s },
+		"tuple":     func(values ...any) []any { return values },
+		"join":      strings.Join,
 	}
 }
 
-func (v *views) knows(lang string) bool { return v.pages[lang] != nil }
+func (v *views) knows(lang string) bool { return v.utc[lang] != nil }
 
 // frame is the layout's data around the data of a page.
 type frame struct {
 	App     string
-	Section string // the current entry of the navigation
-	Session bool   // whether a visitor is signed in
+	Apps    []string                 // the choices of the navigation
+	unknown bool                     // there is no such app
+	hosts   func() map[string]string // names of hosts by id
+	Section string                   // the current entry of the navigation
+	Session bool                     // whether a visitor is signed in
 	Data    any
 
 	// Filled in by render.
 	Lang, Theme, Banner, Version string
 	Here                         string // this page's address, to return to
+	ZoneChoice                   string // "": the browser's
+	Reload                       bool   // the page may be fetched again, when the browser's zone is another one
+}
+
+// Global returns an address without an app in its path, with the app as a parameter.
+func (f frame) Global(address string) string { return inApp(address, f.App) }
+
+// HostName returns the name of a host, or its id when it has none or is gone.
+func (f frame) HostName(id string) string {
+	if f.hosts != nil {
+		return cmp.Or(f.hosts()[id], id)
+	}
+	return id
 }
 
 // language returns the visitor's choice, otherwise the first of the browser's preferred
@@ -169,16 +235,32 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link contains a code
 		f.Here = r.URL.RequestURI()
 	}
+	zone := viewerZone{time.UTC, ""}
+	if f.Session {
+		zone = zoneOf(r)
+	}
+	f.ZoneChoice = zone.chosen
+	f.Reload = f.Session && zone.chosen == "" && r.Method == http.MethodGet
 	var b bytes.Buffer
-	if err := c.views.pages[f.Lang][name].Execute(&b, f); err != nil {
+	views, err := c.views.in(f.Lang, zone.Location)
+	if err == nil {
+		err = views[name].Execute(&b, f)
+	}
+	if err != nil {
 		c.log.ErrorContext(r.Context(), "render page", "page", name, "error", err)
 		http.Error(w, "this page could not be built; the server's log says why", http.StatusInternalServerError)
 		return
 	}
+	page := markInvisible(b.Bytes())
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", f.Lang)
-	h.Add("Vary", "Cookie, Accept-Language")
+	h.Add("Vary", "Cookie, Accept-Language, Accept-Encoding, Sec-Fetch-Site")
+	if len(page) >= minCompressed && c.mayCompress(r) {
+		h.Set("Content-Encoding", "gzip")
+		page = compressed(page, gzip.BestSpeed)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(page)))
 	w.WriteHeader(code)
-	_, _ = b.WriteTo(w)
+	_, _ = w.Write(page)
 }

@@ -1,12 +1,14 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,25 +22,40 @@ type visit struct {
 	r       *http.Request
 	ctx     context.Context // the request's context, with the session's token for the API
 	session *session
-	app     string // from the path; the default app on pages without an app
+	app     string // from the path, or from the parameter app on pages without one; otherwise the default app
 }
 
 // signedIn serves a page only to browsers with a session.
 func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.sessions.get(r, c.cookieName())
+		if s == nil && r.Method == http.MethodPost {
+			c.keepForLogin(w, r)
+			return
+		}
 		if s == nil {
 			c.toLogin(w, r)
 			return
 		}
-		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
-		if v.app == "" {
-			v.app = naming.DefaultApp
+		if byPerson(r) {
+			if end, renewed := c.sessions.renew(s); renewed {
+				c.setCookie(w, c.cookieName(), s.id, time.Until(end))
+			}
 		}
+		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
+		if app := r.URL.Query().Get("app"); v.app == "" && naming.Valid(app) {
+			v.app = app // a page of all apps, or a short address
+		}
+		v.app = cmp.Or(v.app, naming.DefaultApp)
 		if err := page(v); err != nil {
 			c.fail(v, err)
 		}
 	}
+}
+
+// byPerson reports whether a person made a request, and not a page that refreshes itself.
+func byPerson(r *http.Request) bool {
+	return r.Header.Get("HX-Request") == "" && !strings.HasSuffix(r.URL.Path, "/events")
 }
 
 // toLogin redirects a browser to the login page, and back afterwards. For a fragment that
@@ -60,6 +77,20 @@ func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// keepForLogin answers a form without a session with the login page, which holds it.
+func (c *console) keepForLogin(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/logout" {
+		http.Redirect(w, r, "/login", http.StatusSeeOther)
+		return
+	}
+	next, form := formPage(r), keepForm(r)
+	why := "login.expired"
+	if form == "" {
+		why = "login.lost"
+	}
+	c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: why, Next: next, Form: form})
+}
+
 func (v *visit) redirect(to string) { http.Redirect(v.w, v.r, to, http.StatusSeeOther) }
 
 // href joins segments to an address and escapes each of them.
@@ -76,11 +107,8 @@ func href(segments ...string) string {
 func (c *console) toApp(section string, wildcards ...string) func(*visit) error {
 	return func(v *visit) error {
 		q := v.r.URL.Query()
-		segments := []string{"apps", v.app}
-		if app := q.Get("app"); app != "" {
-			segments[1] = app
-		}
 		q.Del("app")
+		segments := []string{"apps", v.app}
 		if section != "" {
 			segments = append(segments, section)
 		}
@@ -102,9 +130,10 @@ func (c *console) nothingHere(*visit) error {
 
 type failureView struct {
 	Code    int
-	Reason  string // HTTP's text for the status code
-	Message string // the API's sentence
-	List    string // the app's list to which the page belongs: jobs, runs, …; empty: none
+	Message string   // the API's sentence
+	Apps    []string // the apps that exist; empty: the page has no list of them
+	Section string   // of the links to these apps
+	List    string   // the app's list to which the page belongs: jobs, runs, …; empty: none
 }
 
 // listOf returns the app's list to which a page belongs, from the page's path: "jobs" for
@@ -125,7 +154,9 @@ func (c *console) fail(v *visit, err error) {
 	}
 	s := status.Convert(err)
 	if s.Code() == codes.Unauthenticated {
-		c.sessions.remove(v.session.id)
+		if err := c.sessions.remove(v.session.key); err != nil {
+			c.log.ErrorContext(v.ctx, "an ended session cannot be removed from the storage", "error", err)
+		}
 		c.toLogin(v.w, v.r)
 		return
 	}
@@ -133,9 +164,12 @@ func (c *console) fail(v *visit, err error) {
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
-	c.render(v.w, v.r, code, "failure", frame{App: v.app, Session: true, Data: failureView{
-		Code: code, Reason: http.StatusText(code), Message: s.Message(), List: listOf(v.r.URL.Path),
-	}})
+	f := c.frameOf(v, "", failureView{Code: code, Message: s.Message(), List: listOf(v.r.URL.Path)})
+	if f.unknown && code == http.StatusNotFound {
+		c.showUnknown(v, f)
+		return
+	}
+	c.render(v.w, v.r, code, "failure", f)
 }
 
 // show renders a page for a visit.
@@ -144,6 +178,11 @@ func (c *console) show(v *visit, name, section string, data any) error {
 }
 
 func (c *console) showStatus(v *visit, code int, name, section string, data any) error {
-	c.render(v.w, v.r, code, name, frame{App: v.app, Session: true, Section: section, Data: data})
+	f := c.frameOf(v, section, data)
+	if f.unknown && v.r.Method == http.MethodGet {
+		c.showUnknown(v, f)
+		return nil
+	}
+	c.render(v.w, v.r, code, name, f)
 	return nil
 }

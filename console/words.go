@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 type words struct {
 	lang  string
 	texts catalogue
+	loc   *time.Location // of the visitor
 }
 
 // schedule describes when a job runs.
@@ -108,6 +110,14 @@ func (w words) trigger(s string) (string, error) {
 	return s, nil // a newer server may have more triggers
 }
 
+// reason returns the name of an HTTP status.
+func (w words) reason(code int) string {
+	if t, ok := w.texts["http."+strconv.Itoa(code)]; ok {
+		return t
+	}
+	return http.StatusText(code)
+}
+
 // relative describes the time from now to t.
 func (w words) relative(t, now time.Time) string {
 	if t.IsZero() {
@@ -121,7 +131,7 @@ func (w words) relative(t, now time.Time) string {
 	n, unit := scale(d)
 	text, err := w.texts.text("time."+key+"."+unit, n)
 	if err != nil {
-		return clock(t)
+		return w.clock(t)
 	}
 	return text
 }
@@ -156,12 +166,16 @@ func clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05.000 MST")
 }
 
-// took returns the duration between two times, "–" when one is missing.
-func took(from, to *timestamppb.Timestamp) string {
-	if from == nil || to == nil {
+// took returns the duration between two times; without the second one until now, and "–"
+// without the first.
+func took(from, to *timestamppb.Timestamp, now time.Time) string {
+	if from == nil {
 		return "–"
 	}
-	return span(to.AsTime().Sub(from.AsTime()))
+	if to != nil {
+		now = to.AsTime()
+	}
+	return span(now.Sub(from.AsTime()))
 }
 
 // span formats a duration with about three digits.
@@ -212,6 +226,7 @@ func percent(part, whole int64) string {
 
 // shorten returns the first n characters of a text, and a mark if it was longer.
 func shorten(n int, s string) string {
+	s = showNUL(s)
 	i := 0
 	for at := range s {
 		if i == n {

@@ -1,6 +1,9 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +47,7 @@ func TestRelativeTimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := words{lang: lang, texts: texts}
+		w := words{lang: lang, texts: texts, loc: time.UTC}
 		want := map[string][]string{
 			"en": {"just now", "5 s ago", "in 5 s", "2 min ago", "47 h ago", "2 days ago", "now"},
 			"zh": {"刚刚", "5 秒前", "5 秒后", "2 分钟前", "47 小时前", "2 天前", "现在"},
@@ -154,6 +157,36 @@ func TestTimelineOfRunsThatGoOn(t *testing.T) {
 	}
 }
 
+// TestTimelineOfLedRuns checks that a run which other runs execute never waits for a host.
+func TestTimelineOfLedRuns(t *testing.T) {
+	begin := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
+	at := func(s int) *timestamppb.Timestamp { return timestamppb.New(begin.Add(time.Duration(s) * time.Second)) }
+	nodes := []*apiv1.NodeState{
+		{Name: "kept", State: "succeeded", StartedAt: at(-50), FinishedAt: at(-40), Kept: true},
+		{Name: "a", State: "succeeded", StartedAt: at(20), FinishedAt: at(60)},
+		{Name: "b", State: "running", StartedAt: at(60)},
+		{Name: "c", State: "pending"},
+	}
+	for name, c := range map[string]struct {
+		run  *apiv1.Run
+		want string
+	}{
+		"workflow":            {&apiv1.Run{PlannedAt: at(0), Nodes: nodes}, "before 0+20, a 20+40, b 60+40"},
+		"workflow not begun":  {&apiv1.Run{PlannedAt: at(0), Nodes: nodes[3:]}, "before 0+100"},
+		"parts":               {&apiv1.Run{PlannedAt: at(0), Parts: 3}, "parts 0+100"},
+		"parts that have run": {&apiv1.Run{PlannedAt: at(0), FinishedAt: at(50), Parts: 3, PartsSucceeded: 3}, "parts 0+100"},
+		"a part":              {&apiv1.Run{PlannedAt: at(0), Parts: 3, Parent: "x"}, "wait 0+100"},
+	} {
+		var got []string
+		for _, l := range timeline(c.run, begin.Add(100*time.Second)) {
+			got = append(got, fmt.Sprintf("%s %v+%v", cmp.Or(l.Name, l.Kind), l.Bars[0].X, l.Bars[0].Width))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestChart(t *testing.T) {
 	ch := newChart([]*apiv1.Minute{{Succeeded: 3, Failed: 1}, {}, {Succeeded: 2}})
 	if ch.Max != 4 || ch.Succeeded != 5 || ch.Failed != 1 || len(ch.Bars) != 3 {
@@ -179,7 +212,7 @@ func TestScheduleOfADependency(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := &apiv1.Job{Dependency: &apiv1.Dependency{Jobs: []string{"totals"}}}
-		if got, err := (words{lang: lang, texts: texts}).schedule(j); err != nil || got != want {
+		if got, err := (words{lang: lang, texts: texts, loc: time.UTC}).schedule(j); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", lang, got, err, want)
 		}
 	}

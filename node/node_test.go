@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -500,4 +501,55 @@ func TestLoginURL(t *testing.T) {
 			t.Errorf("link %d leads to %s, want %s", i, resp.Request.URL.Path, c.want)
 		}
 	}
+}
+
+// TestSignedInOverARestart signs in a browser and restarts the process twice: the browser
+// stays signed in, and after it has signed out a restart does not bring its session back.
+func TestSignedInOverARestart(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	leadsTo := func(url, want string) {
+		t.Helper()
+		resp, err := browser.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close() //nolint:errcheck // not read
+		if resp.Request.URL.Path != want {
+			t.Fatalf("%s leads to %s, want %s", url, resp.Request.URL.Path, want)
+		}
+	}
+	p := dev(t, node.DevConfig{Data: data})
+	leadsTo(p.LoginURL, "/apps/default")
+	session := jar.Cookies(address(t, p.URL))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p = dev(t, node.DevConfig{Data: data})
+	leadsTo(p.URL, "/apps/default")
+	resp, err := browser.PostForm(p.URL+"/logout", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close() //nolint:errcheck // not read
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p = dev(t, node.DevConfig{Data: data})
+	jar.SetCookies(address(t, p.URL), session) // a stolen copy of the cookie
+	leadsTo(p.URL, "/login")
+}
+
+func address(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }

@@ -295,7 +295,7 @@ func (s *serving) openConsole(g *access.Guard, kind string) error {
 		return err
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: s.server.Limits.Body, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Logger: s.log,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: s.server.Limits.Body, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: s.server.Limits.ClientOf, Logger: s.log,
 	})
 	if err != nil {
 		return err

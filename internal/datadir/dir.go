@@ -165,6 +165,29 @@ func WriteFile(path string, b []byte, mode fs.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
+// File is one small file of a data directory that is read and replaced as a whole.
+type File struct{ path string }
+
+// File returns the file with a name.
+func (d *Dir) File(name string) File { return File{d.Join(name)} }
+
+// Load returns the content, nil if there is none.
+func (f File) Load() ([]byte, error) {
+	b, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// Save replaces the content, durably. Only the owner of the file can read it.
+func (f File) Save(b []byte) error {
+	if err := WriteFile(f.path, b, 0o600); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(f.path))
+}
+
 // SyncDir makes the entries of a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -82,6 +83,12 @@ func (l Limits) client(from netip.Addr, forwarded []string) netip.Addr {
 		from = a.Unmap().WithZone("")
 	}
 	return from
+}
+
+// ClientOf returns the address of the client that sends a request.
+func (l Limits) ClientOf(r *http.Request) netip.Addr {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address if there is none
+	return l.client(from.Addr().Unmap().WithZone(""), r.Header.Values("X-Forwarded-For"))
 }
 
 // openFiles returns how many files the process may have open, at most 1<<20.

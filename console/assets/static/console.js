@@ -1,7 +1,11 @@
 // The one script of the console: keeps pages fresh, and shows the live log of a
 // run. Everything else works without it.
 //
-// Text from the server reaches the page through textContent only.
+// The event stream is in stream.js, because all tabs share it.
+// Text from the server reaches the page as text nodes only.
+
+import { append } from "./marks.js";
+import { follow } from "./stream.js";
 
 const REFRESH_MS = 3000;    // of pages that have no event stream
 const SETTLE_MS = 250;      // at most four refreshes a second while a run changes
@@ -17,6 +21,23 @@ function preference(key, value) {
   } catch { /* storage may be switched off; the default holds */ }
   return null;
 }
+
+// The browser's zone is in a cookie, so that the server can write times in it. A page that
+// was written before that is fetched once more.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const zoneCookie = `wheelwork_browser_zone=${zone}`;
+const hasZone = () => document.cookie.split("; ").includes(zoneCookie);
+if (/^[\w+/-]+$/.test(zone) && !hasZone()) {
+  document.cookie = `${zoneCookie}; path=/; max-age=31536000; samesite=lax${location.protocol === "https:" ? "; secure" : ""}`;
+  const page = document.documentElement.dataset.zone; // only of a page that may be fetched again
+  if (page && page !== zone && hasZone()) location.reload();
+}
+
+// The list of zones becomes complete when it is used.
+document.getElementById("zone")?.addEventListener("focus", (e) => {
+  const known = new Set([...e.target.options].map((o) => o.value));
+  for (const name of Intl.supportedValuesOf?.("timeZone") ?? []) if (!known.has(name)) e.target.add(new Option(name, name));
+}, { once: true });
 
 const paused = () => live?.getAttribute("aria-pressed") === "false";
 
@@ -42,35 +63,22 @@ function refresh() {
 }
 setInterval(() => { if (stale) refresh(); }, 1000);
 
-// A refresh replaces #fresh. The visitor's place in it stays: the element with the
-// focus, and how far each table and text is scrolled.
-const SCROLLED = "#fresh .scroll, #fresh .code";
-let place = null; // in the #fresh that is being replaced
+// A refresh morphs #fresh: elements stay, and with them the focus, the scroll positions
+// and typed text. These hold what the visitor or this script changed.
+const DIRTY = new Set(["open", "data-sent", "aria-disabled"]);
+const typed = (e) => e.matches("input, textarea") && (e.value !== e.defaultValue || e.checked !== e.defaultChecked)
+  || e.matches("select") && [...e.options].some((o) => o.selected !== o.defaultSelected);
+Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) => !DIRTY.has(name);
+Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && typed(old));
 
-// identity names an element in a way that outlives a refresh: by its address or its
-// label and, in a table or a list, by the first link of its row.
-function identity(e) {
-  const row = e.closest("tr, li")?.querySelector("a")?.getAttribute("href");
-  return [e.tagName, e.getAttribute("href") ?? e.getAttribute("aria-label") ?? e.id, row].join(" ");
-}
+// The focus of a row that disappears goes to its table instead of the start of the page.
+let region = null;
 document.addEventListener("htmx:beforeSwap", (e) => {
-  const fresh = e.detail.target;
-  if (fresh.id !== "fresh") return;
-  const focused = fresh.contains(document.activeElement) ? document.activeElement : null;
-  place = {
-    focused: focused && identity(focused),
-    scrolled: [...document.querySelectorAll(SCROLLED)].map((s) => [s.scrollLeft, s.scrollTop]),
-  };
+  const inside = e.detail.target.id === "fresh" && e.detail.target.contains(document.activeElement);
+  region = inside ? document.activeElement.closest("[role=region]") : null;
 });
 document.addEventListener("htmx:afterSwap", () => {
-  if (!place) return;
-  const { focused, scrolled } = place;
-  place = null;
-  const areas = document.querySelectorAll(SCROLLED);
-  if (areas.length === scrolled.length) areas.forEach((s, i) => s.scrollTo(...scrolled[i]));
-  if (!focused || document.activeElement !== document.body) return;
-  const candidates = document.querySelectorAll("#fresh :is(a, button, summary, [tabindex])");
-  [...candidates].find((e) => identity(e) === focused)?.focus({ preventScroll: true });
+  if (region?.isConnected && document.activeElement === document.body) region.focus({ preventScroll: true });
 });
 
 if (live) {
@@ -106,14 +114,18 @@ addEventListener("pageshow", (e) => {
 document.addEventListener("keydown", (e) => {
   if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
   const field = document.querySelector("[data-search]");
-  if (field) { e.preventDefault(); field.focus(); field.select(); }
+  if (!field) return;
+  e.preventDefault();
+  if (!field.checkVisibility()) field.closest("[popover]")?.showPopover();
+  field.focus();
+  field.select();
 });
 
 const log = document.getElementById("log");
 if (log) followRun(log);
 else if (document.getElementById("fresh")) setInterval(refresh, REFRESH_MS);
 
-// followRun opens the page's one event stream: the log and the changes of the run.
+// followRun shows the log and the changes of the run as they come.
 function followRun(log) {
   const button = document.getElementById("follow");
   const announce = document.getElementById("announce");
@@ -148,14 +160,14 @@ function followRun(log) {
 
   function cell(text, className) {
     const span = document.createElement("span");
-    span.textContent = text;
+    append(span, text);
     if (className) span.className = className;
     return span;
   }
   function note(text) {
     const p = document.createElement("p");
     p.className = "note";
-    p.textContent = text;
+    append(p, text);
     return p;
   }
   const levels = new Set(["debug", "info", "warn", "error"]);
@@ -184,36 +196,32 @@ function followRun(log) {
   }
 
   const tick = setInterval(refresh, REFRESH_MS); // the timeline grows while the run lasts
-  const events = new EventSource(log.dataset.events);
-  events.addEventListener("open", () => showLive(false));
-  events.addEventListener("error", () => showLive(true));
-  events.addEventListener("log", (e) => {
-    const line = JSON.parse(e.data);
-    if (line.offset <= last) return;
-    last = line.offset;
-    if (waiting.push(line) === 1) requestAnimationFrame(frame);
-    if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
+  follow(log.dataset.run, {
+    status(s) { showLive(s === "lost"); },
+    shown() { refresh(); },
+    log(line) {
+      if (line.offset <= last) return;
+      last = line.offset;
+      if (waiting.push(line) === 1) requestAnimationFrame(frame);
+      if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
+    },
+    run(run) {
+      const changed = run.state !== state;
+      state = run.state;
+      if (settle) return;
+      settle = setTimeout(() => {
+        settle = 0;
+        refresh();
+        if (changed) setTimeout(() => { announce.textContent = document.getElementById("runstate")?.textContent.trim() ?? ""; }, 2 * SETTLE_MS);
+      }, SETTLE_MS);
+    },
+    end({ error }) {
+      clearInterval(tick);
+      button.hidden = following; // no further line comes
+      if (error) log.append(note(error));
+      else if (last < 0) log.append(note(log.dataset.empty));
+      setTimeout(refresh, 2 * SETTLE_MS);
+    },
   });
-  events.addEventListener("run", (e) => {
-    const run = JSON.parse(e.data);
-    const changed = run.state !== state;
-    state = run.state;
-    if (settle) return;
-    settle = setTimeout(() => {
-      settle = 0;
-      refresh();
-      if (changed) setTimeout(() => { announce.textContent = document.getElementById("runstate")?.textContent.trim() ?? ""; }, 2 * SETTLE_MS);
-    }, SETTLE_MS);
-  });
-  events.addEventListener("end", (e) => {
-    events.close();
-    clearInterval(tick);
-    button.hidden = following; // nothing comes any more
-    const { error } = JSON.parse(e.data);
-    if (error) log.append(note(error));
-    else if (last < 0) log.append(note(log.dataset.empty));
-    setTimeout(refresh, 2 * SETTLE_MS);
-  });
-  addEventListener("pagehide", () => events.close());
   showFollow();
 }
