@@ -144,15 +144,17 @@ func describeImports(m *binary.Module, info *Info) error {
 }
 
 func whatIsServed(module string) string {
-	switch module {
-	case abi.ImportModule:
+	switch {
+	case module == abi.ImportModule:
 		var names []string
 		for _, f := range hostabi.Functions() {
 			names = append(names, f.Name)
 		}
 		return abi.ImportModule + " has " + strings.Join(names, ", ")
-	case wasi_snapshot_preview1.ModuleName:
+	case hostabi.IsPreview1(module):
 		return "that is no function of WASI preview 1"
+	case hostabi.IsPreview0(module):
+		return "that is no function of WASI preview 0"
 	}
 	return "the modules served are " + wasi_snapshot_preview1.ModuleName + " and " + abi.ImportModule +
 		"; compile for wasm32-wasip1 and without JavaScript glue"

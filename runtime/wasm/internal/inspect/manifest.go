@@ -87,7 +87,7 @@ func fits(info *Info) error {
 	return nil
 }
 
-// needs sets Needs to the interfaces that hosts must advertise: wasi-p1, and the newest
+// needs sets Needs to the interfaces that hosts must advertise: wasi-p0, wasi-p1, and the newest
 // minor version that introduced a function that the module imports and does not declare
 // optional.
 func (info *Info) needs() {
@@ -110,8 +110,11 @@ func (info *Info) needs() {
 			minor = max(minor, abi.Since(function))
 		}
 	}
-	if slices.ContainsFunc(info.ABI, func(s string) bool { return s != abi.ImportModule }) {
-		info.Needs = append(info.Needs, abi.Served()[0])
+	if slices.ContainsFunc(info.ABI, hostabi.IsPreview0) {
+		info.Needs = append(info.Needs, abi.WASIPreview0)
+	}
+	if slices.ContainsFunc(info.ABI, hostabi.IsPreview1) {
+		info.Needs = append(info.Needs, abi.WASIPreview1)
 	}
 	if own || info.Kind == Reactor {
 		info.Needs = append(info.Needs, abi.Version(minor))
