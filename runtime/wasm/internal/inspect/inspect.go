@@ -91,7 +91,7 @@ func explain(code []byte, err error) error {
 	var limit *binary.LimitError
 	switch {
 	case errors.Is(err, binary.ErrNotWasm):
-		return Refuse("this is not WebAssembly (it starts with %q): upload the .wasm file that your compiler wrote", head(code))
+		return Refuse("this is not WebAssembly (it starts with %q): upload the .wasm file that your compiler wrote, or a script (.js, .py) with \"wheelwork module push\"", head(code))
 	case errors.Is(err, binary.ErrComponent):
 		return Refuse("this is a component, which is not served: compile to a wasm32-wasip1 core module")
 	case errors.As(err, &limit):
