@@ -100,7 +100,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	if len(g.Command) == 0 {
 		a, err = examineHere(ctx, code, manifest)
 	} else {
-		a, err = g.ask(ctx, code, manifest)
+		a, err = g.ask(ctx, code, manifest, nil)
 	}
 	if err != nil {
 		return sched.ModuleInfo{}, err
@@ -126,6 +126,26 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	}, nil
 }
 
+// CheckScript parses the sources of an upload that is a script with its interpreter, in the child
+// and within its limits. The error says in one sentence why the script is refused. A verifier
+// without a child accepts every script.
+func (g *Verifier) CheckScript(ctx context.Context, code *modules.Upload, interpreter []byte) error {
+	if len(g.Command) == 0 {
+		return nil
+	}
+	select {
+	case g.turns <- struct{}{}:
+		defer func() { <-g.turns }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	a, err := g.ask(ctx, code, "", interpreter)
+	if err == nil && a.Refused != "" {
+		err = errors.New(a.Refused)
+	}
+	return err
+}
+
 // howToGet says how to bring an interpreter to the server.
 func howToGet(digest string) string {
 	known, ok := script.ByDigest(digest)
@@ -135,8 +155,8 @@ func howToGet(digest string) string {
 	return fmt.Sprintf("`wheelwork module fetch-interpreter %s` fetches it to this machine, and `wheelwork module push` then sends it before the script", known.Language)
 }
 
-// ask lets a child inspect an upload.
-func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
+// ask lets a child inspect an upload, or check it with an interpreter if it is given one.
+func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string, interpreter []byte) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
@@ -147,7 +167,8 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
-	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), code.Reader())
+	head = binary.BigEndian.AppendUint32(head, uint32(len(interpreter)))
+	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), bytes.NewReader(interpreter), code.Reader())
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	// The child ends when this process ends, in any way: it watches the other end of this
@@ -258,19 +279,43 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 		os.Exit(1)
 	}()
 	go watchMemory(memory, out)
-	var head [4]byte
+	var head [8]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	size := binary.BigEndian.Uint32(head[:])
-	text, err := io.ReadAll(io.LimitReader(in, int64(size)+modules.MaxBytes+1))
+	manifest, interpreter := int64(binary.BigEndian.Uint32(head[:4])), int64(binary.BigEndian.Uint32(head[4:]))
+	text, err := io.ReadAll(io.LimitReader(in, manifest+interpreter+modules.MaxBytes+1))
 	if err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	if uint64(len(text)) < uint64(size) {
+	if int64(len(text)) < manifest+interpreter {
 		return errors.New("read the upload: it is cut off")
 	}
-	return json.NewEncoder(out).Encode(examine(ctx, text[size:], string(text[:size]), true))
+	code := text[manifest+interpreter:]
+	if interpreter > 0 {
+		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter]))
+	}
+	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), true))
+}
+
+// check parses a script with its interpreter, which the server has verified before.
+func check(ctx context.Context, code, interpreter []byte) answer {
+	refused := func(err error) answer { return answer{Refused: err.Error()} }
+	engine, err := wasm.New(ctx, wasm.Config{Slots: 1})
+	if err != nil {
+		return refused(err)
+	}
+	defer engine.Close(ctx) //nolint:errcheck // the process ends with it
+	digest := modules.Digest(code)
+	for _, m := range [][]byte{interpreter, code} {
+		if err := engine.Load(ctx, modules.Digest(m), m); err != nil {
+			return refused(err)
+		}
+	}
+	if err := engine.CheckScript(ctx, digest); err != nil {
+		return refused(err)
+	}
+	return answer{}
 }
 
 // watchMemory ends the process with an answer when it takes more than limit bytes.

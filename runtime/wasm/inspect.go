@@ -17,7 +17,7 @@ const (
 	Command     = inspect.Command     // exports _start: input on stdin, output on stdout
 	Reactor     = inspect.Reactor     // exports wheelwork_handle
 	Script      = inspect.Script      // source text and the digest of its interpreter
-	Interpreter = inspect.Interpreter // runs scripts; not usable by itself
+	Interpreter = inspect.Interpreter // runs scripts; one that exports _start is a command as well
 )
 
 // Info describes a module that may be uploaded.

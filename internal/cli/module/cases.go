@@ -193,12 +193,15 @@ type caseResult struct {
 func (c *commands) runCases(cmd *cobra.Command, code []byte, list []testCase, dir string, flags engineFlags) error {
 	ctx := cmd.Context()
 	services := &local.Services{}
-	engine, err := c.newEngine(cmd, flags, wasm.Config{Services: services})
+	engine, err := c.newEngine(cmd, flags.cacheFlags, wasm.Config{Services: services, NoVariables: flags.noEnv})
 	if err != nil {
 		return err
 	}
 	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
 	info, err := load(ctx, engine, code)
+	if err == nil {
+		err = engine.CheckScript(ctx, info.Digest)
+	}
 	if err != nil {
 		return err
 	}

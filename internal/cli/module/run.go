@@ -104,8 +104,8 @@ func readEnv(cmd *cobra.Command, pairs []string) (map[string]string, error) {
 // module is compiled.
 func (c *commands) runLocally(cmd *cobra.Command, code []byte, task runtime.Task, services *localServices, flags engineFlags) (runtime.Result, error) {
 	ctx := cmd.Context()
-	engine, err := c.newEngine(cmd, flags, wasm.Config{
-		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs,
+	engine, err := c.newEngine(cmd, flags.cacheFlags, wasm.Config{
+		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs, NoVariables: flags.noEnv,
 	})
 	if err != nil {
 		return runtime.Result{}, err

@@ -63,7 +63,7 @@ func parse(code []byte) (*binary.Module, Info, error) {
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Kind == Interpreter { // the host always serves the driver's functions, so it need not advertise them
+	if info.Kind == Interpreter && !exports(m, abi.ExportStart) { // the host always serves the driver's functions, so it need not advertise them
 		info.ABI, info.Needs = nil, nil
 	} else if err := fits(&info); err != nil {
 		return nil, Info{}, err
@@ -170,6 +170,8 @@ func describeExports(m *binary.Module, info *Info) error {
 	}
 	slices.Sort(info.Exports)
 	switch {
+	case info.Kind == Interpreter && exports(m, abi.ExportStart):
+		return checkExport(m, abi.ExportStart, binary.FuncType{})
 	case info.Kind == Interpreter:
 		return nil
 	case exports(m, abi.ExportHandle):

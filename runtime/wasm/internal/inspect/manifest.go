@@ -123,7 +123,7 @@ func (info *Info) needs() {
 
 // handlers returns the names of a module's handlers.
 func (info *Info) handlers() []string {
-	if info.Kind == Command || len(info.Manifest.Handlers) == 0 {
+	if info.Kind == Command || info.Kind == Interpreter || len(info.Manifest.Handlers) == 0 {
 		return []string{abi.DefaultHandler}
 	}
 	var names []string
