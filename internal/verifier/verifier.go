@@ -41,6 +41,7 @@ type Config struct {
 	CPU     time.Duration // of all threads of the child together; default 2 min, whole seconds
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
+	Limits  wasm.UploadLimits
 }
 
 func (g Config) withDefaults() Config {
@@ -98,7 +99,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	var a answer
 	var err error
 	if len(g.Command) == 0 {
-		a, err = examineHere(ctx, code, manifest)
+		a, err = examineHere(ctx, code, manifest, g.Limits)
 	} else {
 		a, err = g.ask(ctx, code, manifest, nil)
 	}
@@ -161,7 +162,7 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
 	// The child gets nothing of the server's environment, which may hold tokens.
-	cmd.Env = []string{fmt.Sprintf("%s=%d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
+	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, g.Limits.ModuleBytes, g.Limits.Functions, g.Limits.BodyBytes, g.Limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
@@ -243,8 +244,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// limitsVariable is the environment variable with the limits of the child: seconds of CPU and
-// bytes of memory.
+// limitsVariable is the environment variable with the limits of the child: seconds of CPU, bytes
+// of memory, and the fields of the upload limits.
 const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
 
 // Child is the body of the verifier's child process: it sets its own limits, reads an
@@ -252,7 +253,8 @@ const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
 // server holds; the process ends when that is closed.
 func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
 	var cpu, memory uint64
-	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d", &cpu, &memory); err != nil {
+	var limits wasm.UploadLimits
+	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d %d %d %d %d", &cpu, &memory, &limits.ModuleBytes, &limits.Functions, &limits.BodyBytes, &limits.Locals); err != nil {
 		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", limitsVariable)
 	}
 	// The limit on data is a second one behind watchMemory. It also counts the stacks of
@@ -295,7 +297,7 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 	if interpreter > 0 {
 		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter]))
 	}
-	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), true))
+	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), limits, true))
 }
 
 // check parses a script with its interpreter, which the server has verified before.
@@ -331,17 +333,17 @@ func watchMemory(limit uint64, out io.Writer) {
 }
 
 // examineHere inspects an upload in this process, without compiling it.
-func examineHere(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
+func examineHere(ctx context.Context, code *modules.Upload, manifest string, limits wasm.UploadLimits) (answer, error) {
 	b, err := code.Bytes()
 	if err != nil {
 		return answer{}, failed("%v", err)
 	}
-	return examine(ctx, b, manifest, false), nil
+	return examine(ctx, b, manifest, limits, false), nil
 }
 
 // examine is the work of the verifier: it parses and validates an upload, checks its
 // manifest and, if compile is set, compiles it with the compiler of the hosts.
-func examine(ctx context.Context, code []byte, manifest string, compile bool) answer {
+func examine(ctx context.Context, code []byte, manifest string, limits wasm.UploadLimits, compile bool) answer {
 	if err := modules.CheckSize(int64(len(code))); err != nil {
 		return answer{Refused: err.Error()}
 	}
@@ -354,7 +356,7 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) an
 		section, _ := modules.Custom(packed, abi.ManifestSection)
 		code, text = packed, string(section)
 	}
-	info, err := wasm.Inspect(code)
+	info, err := wasm.InspectWithin(code, limits)
 	if err == nil && compile {
 		err = compiles(ctx, info.Digest, code)
 	}

@@ -285,3 +285,29 @@ func TestCheckScript(t *testing.T) {
 		}
 	}
 }
+
+// TestUploadLimits checks that the limits of the configuration hold in the child and in this
+// process, and that the refusal names the flag.
+func TestUploadLimits(t *testing.T) {
+	// A command of two functions with two locals each.
+	code := []byte("\x00asm\x01\x00\x00\x00" + "\x01\x04\x01\x60\x00\x00" + "\x03\x03\x02\x00\x00" +
+		"\x07\x0a\x01\x06_start\x00\x00" + "\x0a\x0b\x02\x04\x01\x02\x7f\x0b\x04\x01\x02\x7f\x0b")
+	for name, tt := range map[string]struct {
+		limits wasm.UploadLimits
+		flag   string // "": accepted
+	}{
+		"the defaults":      {wasm.UploadLimits{}, ""},
+		"more":              {wasm.MaxUploadLimits(), ""},
+		"a smaller module":  {wasm.UploadLimits{ModuleBytes: 20}, "--upload-size"},
+		"fewer functions":   {wasm.UploadLimits{Functions: 1}, "--upload-functions"},
+		"smaller functions": {wasm.UploadLimits{BodyBytes: 3}, "--upload-body"},
+		"fewer locals":      {wasm.UploadLimits{Locals: 1}, "--upload-locals"},
+	} {
+		for _, command := range [][]string{nil, childCommand(t)} {
+			_, err := New(Config{Command: command, Limits: tt.limits}).Inspect(t.Context(), uploadOf(t, code), "")
+			if (err == nil) != (tt.flag == "") || err != nil && !strings.Contains(err.Error(), "raise "+tt.flag+" of the server") {
+				t.Errorf("%s: %v, want %q", name, err, tt.flag)
+			}
+		}
+	}
+}

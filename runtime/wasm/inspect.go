@@ -31,6 +31,20 @@ type Stub = hostabi.Stub
 // about 50 ms for a megabyte.
 func Inspect(code []byte) (Info, error) { return inspect.Module(code) }
 
+// UploadLimits are the limits of an upload that a server's operator can change.
+type UploadLimits = inspect.UploadLimits
+
+// DefaultUploadLimits returns the limits of a server that is not configured.
+func DefaultUploadLimits() UploadLimits { return inspect.DefaultUploadLimits() }
+
+// MaxUploadLimits returns the largest limits, which are those of hosts.
+func MaxUploadLimits() UploadLimits { return inspect.MaxUploadLimits() }
+
+// InspectWithin is Inspect with the limits of a server.
+func InspectWithin(code []byte, limits UploadLimits) (Info, error) {
+	return inspect.ModuleWithin(code, limits)
+}
+
 // WithManifest returns code with text as its manifest section, which is how a module
 // carries its manifest: some compilers cannot emit the section themselves. It refuses a
 // module that already has the section, because it would be unclear which one applies. The

@@ -47,6 +47,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	defer code.Close() //nolint:errcheck // the module store has a copy
+	code.Limit(a.s.cfg.UploadBytes)
 	if err := transfer.Receive(stream, code); err != nil {
 		return err
 	}

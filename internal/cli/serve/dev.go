@@ -37,6 +37,7 @@ directory.`,
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	limits := addLimits(cmd, &conf.Limits)
+	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if conf.Slots < 0 {
@@ -58,7 +59,10 @@ directory.`,
 		if err := limits(cmd); err != nil {
 			return err
 		}
-		conf.Verifier, conf.Ready = verifierConfig(), c.printReady(conf.Data)
+		if err := uploads(cmd); err != nil {
+			return err
+		}
+		conf.Verifier, conf.Ready = verifierConfig(conf.Verifier.Limits), c.printReady(conf.Data)
 		if err := node.HideMemory(); err != nil {
 			return err
 		}

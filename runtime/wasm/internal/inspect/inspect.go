@@ -16,8 +16,11 @@ import (
 // Module is the check of an upload: it describes a module, or refuses it with one sentence
 // that states the problem and the solution. Its time is proportional to the module's size,
 // about 50 ms for a megabyte.
-func Module(code []byte) (Info, error) {
-	parsed, info, err := parse(code)
+func Module(code []byte) (Info, error) { return ModuleWithin(code, UploadLimits{}) }
+
+// ModuleWithin is Module with the limits of a server.
+func ModuleWithin(code []byte, limits UploadLimits) (Info, error) {
+	parsed, info, err := parse(code, limits.binary())
 	if err != nil {
 		return Info{}, err
 	}
@@ -32,14 +35,14 @@ func Module(code []byte) (Info, error) {
 
 // Describe is Module without the check of types, which compiling does too.
 func Describe(code []byte) (Info, error) {
-	_, info, err := parse(code)
+	_, info, err := parse(code, binary.MaxLimits())
 	return info, err
 }
 
 // DescribesItself describes a module, and reports whether the module has to run to tell its
 // manifest: it exports wheelwork_describe and has no manifest section.
 func DescribesItself(code []byte) (info Info, itself bool, err error) {
-	m, info, err := parse(code)
+	m, info, err := parse(code, binary.MaxLimits())
 	if err != nil {
 		return Info{}, false, err
 	}
@@ -48,8 +51,8 @@ func DescribesItself(code []byte) (info Info, itself bool, err error) {
 }
 
 // parse is Module without the check of types, which compiling does too.
-func parse(code []byte) (*binary.Module, Info, error) {
-	m, err := binary.Parse(code, binary.DefaultLimits())
+func parse(code []byte, limits binary.Limits) (*binary.Module, Info, error) {
+	m, err := binary.Parse(code, limits)
 	if err != nil {
 		return nil, Info{}, explain(code, err)
 	}
@@ -95,7 +98,7 @@ func explain(code []byte, err error) error {
 	case errors.Is(err, binary.ErrComponent):
 		return Refuse("this is a component, which is not served: compile to a wasm32-wasip1 core module")
 	case errors.As(err, &limit):
-		return Refuse("too much for one module: %v: make it smaller or split it", limit)
+		return Refuse("too much for one module: %v: make it smaller or split it%s", limit, raise(limit))
 	case errors.Is(err, binary.ErrMalformed):
 		return Refuse("%v: the file is damaged or cut off, build and upload it again", err)
 	}

@@ -18,7 +18,7 @@ import (
 // module that already has the section, because it would be unclear which one applies. The
 // same arguments give the same bytes.
 func WithManifest(code []byte, text string) ([]byte, error) {
-	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
+	m, err := wasmbinary.Parse(code, wasmbinary.MaxLimits())
 	if err != nil {
 		return nil, explain(code, err)
 	}
