@@ -55,15 +55,15 @@ func (c *console) admitted(next http.HandlerFunc) http.HandlerFunc {
 			}
 		}
 		if over := tooLarge(r); over != nil {
-			writeTooLarge(w, over)
+			writeTooLarge(w, r, over)
 			return
 		}
 		next(w, r)
 	}
 }
 
-func writeTooLarge(w http.ResponseWriter, over *http.MaxBytesError) {
-	if over.Limit == maxModule {
+func writeTooLarge(w http.ResponseWriter, r *http.Request, over *http.MaxBytesError) {
+	if r.Pattern == uploadPattern {
 		writeAPIError(w, readError(over))
 		return
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	// MaxBody bounds the body of a request to the API, in bytes, except for uploads of
 	// modules. Default: 4 MiB.
 	MaxBody int64
+	// MaxModule bounds the bytes of an upload. Default: 64 MiB.
+	MaxModule int64
 	// Admit decides from the headers alone whether the body of a request to the API is
 	// read. Otherwise it returns a gRPC status with the reason. Default: every body is
 	// read.
@@ -55,6 +57,7 @@ type console struct {
 	secure  bool
 	log     *slog.Logger
 	maxBody int64
+	maxFile int64 // of a module
 	admit   func(*http.Request) error
 
 	jobs    apiv1.JobsClient
@@ -129,6 +132,7 @@ func newConsole(cfg Config) (*console, error) {
 		secure:   cfg.Secure,
 		log:      cfg.Logger,
 		maxBody:  cmp.Or(cfg.MaxBody, 4<<20),
+		maxFile:  cmp.Or(cfg.MaxModule, maxModule),
 		admit:    cfg.Admit,
 		jobs:     apiv1.NewJobsClient(cfg.Conn),
 		runs:     apiv1.NewRunsClient(cfg.Conn),
@@ -168,7 +172,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /login", open: c.login, body: maxLogin},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
-		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.admitted(c.uploadAPI), body: maxModule},
+		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
 		{pattern: "/api/", open: c.admitted(c.gateway.ServeHTTP), body: c.maxBody},
 
 		{pattern: "POST /logout", page: c.logout},
@@ -222,7 +226,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/calendars/{name}/delete", page: c.deleteCalendarPage},
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
-		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: maxModule + 2*maxField},
+		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: c.maxFile + 2*maxField},
 		{pattern: "/", page: c.nothingHere},
 	}
 }

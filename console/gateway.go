@@ -124,7 +124,7 @@ type apiError struct {
 
 func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	if over := tooLarge(r); over != nil {
-		writeTooLarge(w, over)
+		writeTooLarge(w, r, over)
 		return
 	}
 	writeAPIError(w, err)

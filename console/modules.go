@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// maxModule bounds the bytes of an upload. The API may allow fewer.
+	// maxModule bounds the bytes of an upload by default. The API may allow fewer.
 	maxModule = 64 << 20
-	chunkSize = 15 << 10 // for the stream to the API: gRPC has buffers of 16 and 32 KiB, and of 1 MiB for larger messages
+	// uploadPattern is the route of an upload to the API.
+	uploadPattern = "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}"
+	chunkSize     = 15 << 10 // for the stream to the API: gRPC has buffers of 16 and 32 KiB, and of 1 MiB for larger messages
 	// maxField bounds the text fields beside the file; the manifest is the longest.
 	maxField = 64 << 10
 )
@@ -125,7 +127,7 @@ func readField(head *apiv1.PushModuleRequest_Head, part *multipart.Part) error {
 func readError(err error) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return status.Errorf(codes.ResourceExhausted, "the upload is larger than %d MiB, the limit for a module", maxModule>>20)
+		return status.Errorf(codes.ResourceExhausted, "the upload is larger than %d MiB, the limit for a module: make it smaller, or raise the server's --upload-size", tooLarge.Limit>>20)
 	}
 	return status.Error(codes.InvalidArgument, fmt.Sprintf("read the upload: %v", err))
 }

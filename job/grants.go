@@ -185,8 +185,8 @@ func checkTarget(target string) error {
 
 func checkFile(f *apiv1.FileGrant) error {
 	switch {
-	case !strings.HasPrefix(f.GetMount(), "/") || len(f.Mount) > 1024 || strings.ContainsRune(f.Mount, 0) || slices.Contains(strings.Split(f.Mount, "/"), ".."):
-		return fmt.Errorf("mount %q is not a path from the root, as /tmp", f.Mount)
+	case f.GetMount() == "" || len(f.Mount) > 1024 || strings.ContainsRune(f.Mount, 0) || slices.Contains(strings.Split(f.Mount, "/"), ".."):
+		return fmt.Errorf("mount %q is not a path of a program without .. in it, such as /, . or /tmp", f.Mount)
 	case f.Bytes < 0:
 		return fmt.Errorf("mount %s: the quota is negative", f.Mount)
 	case f.Dir != "":

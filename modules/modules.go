@@ -23,16 +23,20 @@ import (
 	"strings"
 )
 
-// MaxBytes is the size of the largest module.
-const MaxBytes = 64 << 20
+const (
+	// MaxBytes is the size of the largest module that hosts, backups and registries handle.
+	MaxBytes = 256 << 20
+	// DefaultUploadBytes is the size of the largest upload of a server that is not configured.
+	DefaultUploadBytes = 64 << 20
+)
 
-// ErrTooLarge reports a module of more than MaxBytes bytes.
-var ErrTooLarge = fmt.Errorf("the module is larger than %d MiB, which is the limit", MaxBytes>>20)
+// ErrTooLarge reports a module that is larger than a limit.
+var ErrTooLarge = errors.New("the module is too large")
 
 // CheckSize returns ErrTooLarge if n bytes are too many for a module.
 func CheckSize(n int64) error {
 	if n > MaxBytes {
-		return ErrTooLarge
+		return fmt.Errorf("%w: larger than %d MiB", ErrTooLarge, MaxBytes>>20)
 	}
 	return nil
 }

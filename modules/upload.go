@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 type Upload struct {
 	f    *os.File
 	size int64
+	most int64
 }
 
 // NewUpload begins an upload. The caller must close it.
@@ -26,13 +28,17 @@ func (s *Store) NewUpload() (*Upload, error) {
 		f.Close() //nolint:errcheck // it is being thrown away
 		return nil, fmt.Errorf("begin an upload: %w", err)
 	}
-	return &Upload{f: f}, nil
+	return &Upload{f: f, most: DefaultUploadBytes}, nil
 }
 
-// Write appends to the upload. It refuses bytes beyond MaxBytes with ErrTooLarge.
+// Limit sets the number of bytes that the upload may have, at most MaxBytes; 0 means
+// DefaultUploadBytes.
+func (u *Upload) Limit(bytes int64) { u.most = min(cmp.Or(bytes, DefaultUploadBytes), MaxBytes) }
+
+// Write appends to the upload. It refuses bytes beyond the limit with ErrTooLarge.
 func (u *Upload) Write(p []byte) (int, error) {
-	if err := CheckSize(u.size + int64(len(p))); err != nil {
-		return 0, err
+	if u.size+int64(len(p)) > u.most {
+		return 0, fmt.Errorf("%w: larger than %d MiB, the limit of this server: make it smaller, or raise the server's --upload-size", ErrTooLarge, u.most>>20)
 	}
 	n, err := u.f.WriteAt(p, u.size)
 	u.size += int64(n)

@@ -2,6 +2,7 @@ package modules_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -62,6 +63,13 @@ func TestUpload(t *testing.T) {
 	}
 	if _, err := large.Write([]byte{1}); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB") {
 		t.Errorf("an upload of 64 MiB and a byte: %v", err)
+	}
+	large.Limit(65 << 20)
+	if _, err := large.Write(make([]byte, 1<<20)); err != nil {
+		t.Errorf("an upload within a limit of 65 MiB: %v", err)
+	}
+	if _, err := large.Write([]byte{1}); !errors.Is(err, modules.ErrTooLarge) || !strings.Contains(err.Error(), "larger than 65 MiB") {
+		t.Errorf("an upload of 65 MiB and a byte: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("the directory holds %v, want the blobs alone", left)

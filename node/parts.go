@@ -163,8 +163,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if err != nil {
 		return nil, err
 	}
+	uploads := verifier.New(cfg.Verifier)
 	conf := sched.Config{
-		ID: p.id, Inspect: verifier.New(cfg.Verifier).Inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: uploads.Inspect, CheckScript: uploads.CheckScript, UploadBytes: cfg.Verifier.Limits.ModuleBytes, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {

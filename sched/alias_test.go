@@ -852,5 +852,9 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 		if err := push(); err != nil {
 			t.Errorf("a script whose interpreter is there again: %v", err)
 		}
+		w.badScript = errors.New("module refused: main.js:1:2: SyntaxError")
+		if err := push(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "main.js:1:2") {
+			t.Errorf("a script with an error of syntax: %v", err)
+		}
 	})
 }

@@ -37,6 +37,11 @@ type Config struct {
 	// pushed beside the code; "": none. Calls are concurrent, but at most one for each
 	// app.
 	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (api.ModuleInfo, error)
+	// UploadBytes is the size of the largest module that may be uploaded. Default 64 MiB.
+	UploadBytes int64
+	// CheckScript parses a script with the bytes of its interpreter, after Inspect has
+	// accepted it. Its error says why the script is refused. nil: scripts are not parsed.
+	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
 
 	// SecretKey seals the secrets of apps, 32 bytes; nil: the server refuses secrets. It
 	// must be the same for all servers that may own the partition.
@@ -145,7 +150,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
 	services, err := api.New(api.Config{
-		ID: cfg.ID, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect,
+		ID: cfg.ID, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
 		SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	if err != nil {

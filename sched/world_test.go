@@ -63,6 +63,7 @@ type world struct {
 
 	secretKey []byte
 	requests  *apiv1.Grants // what the manifest of each module asks for
+	badScript error         // why each script is refused; nil: it is accepted
 }
 
 func newWorld(t *testing.T) *world {
@@ -231,6 +232,13 @@ func (w *world) start() {
 			}
 			return api.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
+	}
+	cfg.CheckScript = func(_ context.Context, upload *modules.Upload, interpreter []byte) error {
+		code, err := upload.Bytes()
+		if want := interpreterOf(code); err == nil && modules.Digest(interpreter) != want {
+			err = fmt.Errorf("checked with the interpreter %s, want %s", modules.Digest(interpreter), want)
+		}
+		return cmp.Or(err, w.badScript)
 	}
 	srv, err := w.serve(cfg)
 	if err != nil {

@@ -45,6 +45,7 @@ func TestDev(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("WHEELWORK_URL", ready.URL)
+			e.Setenv("WHEELWORK_COMPILED", filepath.Join(e.WorkDir, "compiled"))
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)
 			e.Setenv("TZ", "UTC")
 			e.Setenv("DATA", filepath.Join(dir, "data"))

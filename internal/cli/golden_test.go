@@ -120,7 +120,10 @@ func TestOutput(t *testing.T) {
 // outcome executes a command line and returns all that its caller sees.
 func outcome(t *testing.T, line, address string) string {
 	t.Helper()
-	getenv := func(name string) string { return map[string]string{"WHEELWORK_URL": address}[name] }
+	compiled := t.TempDir()
+	getenv := func(name string) string {
+		return map[string]string{"WHEELWORK_URL": address, "WHEELWORK_COMPILED": compiled}[name]
+	}
 	var args []string
 	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1) {
 		args = append(args, strings.Trim(word, "'"))

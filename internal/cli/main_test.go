@@ -41,6 +41,7 @@ func TestFake(t *testing.T) {
 			e.Setenv("WHEELWORK_URL", "http://"+l.Addr().String())
 			e.Setenv("WHEELWORK_TOKEN", "secret")
 			e.Setenv("TZ", "UTC")
+			e.Setenv("WHEELWORK_COMPILED", filepath.Join(e.WorkDir, "compiled"))
 			services, err := filepath.Abs("testdata/services/services.wasm")
 			if err != nil {
 				return err

@@ -41,6 +41,7 @@ type Config struct {
 	CPU     time.Duration // of all threads of the child together; default 2 min, whole seconds
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
+	Limits  wasm.UploadLimits
 }
 
 func (g Config) withDefaults() Config {
@@ -98,9 +99,9 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	var a answer
 	var err error
 	if len(g.Command) == 0 {
-		a, err = examineHere(ctx, code, manifest)
+		a, err = examineHere(ctx, code, manifest, g.Limits)
 	} else {
-		a, err = g.ask(ctx, code, manifest)
+		a, err = g.ask(ctx, code, manifest, nil)
 	}
 	if err != nil {
 		return sched.ModuleInfo{}, err
@@ -126,6 +127,26 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	}, nil
 }
 
+// CheckScript parses the sources of an upload that is a script with its interpreter, in the child
+// and within its limits. The error says in one sentence why the script is refused. A verifier
+// without a child accepts every script.
+func (g *Verifier) CheckScript(ctx context.Context, code *modules.Upload, interpreter []byte) error {
+	if len(g.Command) == 0 {
+		return nil
+	}
+	select {
+	case g.turns <- struct{}{}:
+		defer func() { <-g.turns }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	a, err := g.ask(ctx, code, "", interpreter)
+	if err == nil && a.Refused != "" {
+		err = errors.New(a.Refused)
+	}
+	return err
+}
+
 // howToGet says how to bring an interpreter to the server.
 func howToGet(digest string) string {
 	known, ok := script.ByDigest(digest)
@@ -135,19 +156,20 @@ func howToGet(digest string) string {
 	return fmt.Sprintf("`wheelwork module fetch-interpreter %s` fetches it to this machine, and `wheelwork module push` then sends it before the script", known.Language)
 }
 
-// ask lets a child inspect an upload.
-func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
+// ask lets a child inspect an upload, or check it with an interpreter if it is given one.
+func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string, interpreter []byte) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
 	// The child gets nothing of the server's environment, which may hold tokens.
-	cmd.Env = []string{fmt.Sprintf("%s=%d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
+	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, g.Limits.ModuleBytes, g.Limits.Functions, g.Limits.BodyBytes, g.Limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
-	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), code.Reader())
+	head = binary.BigEndian.AppendUint32(head, uint32(len(interpreter)))
+	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), bytes.NewReader(interpreter), code.Reader())
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	// The child ends when this process ends, in any way: it watches the other end of this
@@ -222,8 +244,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// limitsVariable is the environment variable with the limits of the child: seconds of CPU and
-// bytes of memory.
+// limitsVariable is the environment variable with the limits of the child: seconds of CPU, bytes
+// of memory, and the fields of the upload limits.
 const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
 
 // Child is the body of the verifier's child process: it sets its own limits, reads an
@@ -231,7 +253,8 @@ const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
 // server holds; the process ends when that is closed.
 func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
 	var cpu, memory uint64
-	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d", &cpu, &memory); err != nil {
+	var limits wasm.UploadLimits
+	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d %d %d %d %d", &cpu, &memory, &limits.ModuleBytes, &limits.Functions, &limits.BodyBytes, &limits.Locals); err != nil {
 		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", limitsVariable)
 	}
 	// The limit on data is a second one behind watchMemory. It also counts the stacks of
@@ -258,19 +281,43 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 		os.Exit(1)
 	}()
 	go watchMemory(memory, out)
-	var head [4]byte
+	var head [8]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	size := binary.BigEndian.Uint32(head[:])
-	text, err := io.ReadAll(io.LimitReader(in, int64(size)+modules.MaxBytes+1))
+	manifest, interpreter := int64(binary.BigEndian.Uint32(head[:4])), int64(binary.BigEndian.Uint32(head[4:]))
+	text, err := io.ReadAll(io.LimitReader(in, manifest+interpreter+modules.MaxBytes+1))
 	if err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	if uint64(len(text)) < uint64(size) {
+	if int64(len(text)) < manifest+interpreter {
 		return errors.New("read the upload: it is cut off")
 	}
-	return json.NewEncoder(out).Encode(examine(ctx, text[size:], string(text[:size]), true))
+	code := text[manifest+interpreter:]
+	if interpreter > 0 {
+		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter]))
+	}
+	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), limits, true))
+}
+
+// check parses a script with its interpreter, which the server has verified before.
+func check(ctx context.Context, code, interpreter []byte) answer {
+	refused := func(err error) answer { return answer{Refused: err.Error()} }
+	engine, err := wasm.New(ctx, wasm.Config{Slots: 1})
+	if err != nil {
+		return refused(err)
+	}
+	defer engine.Close(ctx) //nolint:errcheck // the process ends with it
+	digest := modules.Digest(code)
+	for _, m := range [][]byte{interpreter, code} {
+		if err := engine.Load(ctx, modules.Digest(m), m); err != nil {
+			return refused(err)
+		}
+	}
+	if err := engine.CheckScript(ctx, digest); err != nil {
+		return refused(err)
+	}
+	return answer{}
 }
 
 // watchMemory ends the process with an answer when it takes more than limit bytes.
@@ -286,17 +333,17 @@ func watchMemory(limit uint64, out io.Writer) {
 }
 
 // examineHere inspects an upload in this process, without compiling it.
-func examineHere(ctx context.Context, code *modules.Upload, manifest string) (answer, error) {
+func examineHere(ctx context.Context, code *modules.Upload, manifest string, limits wasm.UploadLimits) (answer, error) {
 	b, err := code.Bytes()
 	if err != nil {
 		return answer{}, failed("%v", err)
 	}
-	return examine(ctx, b, manifest, false), nil
+	return examine(ctx, b, manifest, limits, false), nil
 }
 
 // examine is the work of the verifier: it parses and validates an upload, checks its
 // manifest and, if compile is set, compiles it with the compiler of the hosts.
-func examine(ctx context.Context, code []byte, manifest string, compile bool) answer {
+func examine(ctx context.Context, code []byte, manifest string, limits wasm.UploadLimits, compile bool) answer {
 	if err := modules.CheckSize(int64(len(code))); err != nil {
 		return answer{Refused: err.Error()}
 	}
@@ -309,7 +356,7 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) an
 		section, _ := modules.Custom(packed, abi.ManifestSection)
 		code, text = packed, string(section)
 	}
-	info, err := wasm.Inspect(code)
+	info, err := wasm.InspectWithin(code, limits)
 	if err == nil && compile {
 		err = compiles(ctx, info.Digest, code)
 	}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/internal/interpreter"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
@@ -250,4 +252,62 @@ func busyModule(functions, instructions int) []byte {
 	out = section(out, 5, []byte{1, 0, 1})
 	out = section(out, 7, append(append([]byte{2, 6}, "_start\x00\x00\x06memory"...), 2, 0))
 	return section(out, 10, code)
+}
+
+// TestCheckScript parses scripts with their interpreter in the child.
+func TestCheckScript(t *testing.T) {
+	known, _ := script.ByLanguage(script.JavaScript)
+	dir, err := interpreter.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := interpreter.Load(dir, known)
+	if errors.Is(err, interpreter.ErrMissing) {
+		testkit.Lacks(t, "%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := New(Config{Command: childCommand(t)})
+	for source, want := range map[string]string{
+		"export default () => 1;":    "",
+		"export default () => (;":    "module refused: main.js:1:23: SyntaxError",
+		"for (;;);":                  "",
+		strings.Repeat("[", 100_000): "module refused: main.js",
+	} {
+		code, err := script.Pack(script.Script{Language: known.Language, Interpreter: known.Digest, Main: "main.js", Files: map[string]string{"main.js": source}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = v.CheckScript(t.Context(), uploadOf(t, code), quick)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: %v, want %q", source, err, want)
+		}
+	}
+}
+
+// TestUploadLimits checks that the limits of the configuration hold in the child and in this
+// process, and that the refusal names the flag.
+func TestUploadLimits(t *testing.T) {
+	// A command of two functions with two locals each.
+	code := []byte("\x00asm\x01\x00\x00\x00" + "\x01\x04\x01\x60\x00\x00" + "\x03\x03\x02\x00\x00" +
+		"\x07\x0a\x01\x06_start\x00\x00" + "\x0a\x0b\x02\x04\x01\x02\x7f\x0b\x04\x01\x02\x7f\x0b")
+	for name, tt := range map[string]struct {
+		limits wasm.UploadLimits
+		flag   string // "": accepted
+	}{
+		"the defaults":      {wasm.UploadLimits{}, ""},
+		"more":              {wasm.MaxUploadLimits(), ""},
+		"a smaller module":  {wasm.UploadLimits{ModuleBytes: 20}, "--upload-size"},
+		"fewer functions":   {wasm.UploadLimits{Functions: 1}, "--upload-functions"},
+		"smaller functions": {wasm.UploadLimits{BodyBytes: 3}, "--upload-body"},
+		"fewer locals":      {wasm.UploadLimits{Locals: 1}, "--upload-locals"},
+	} {
+		for _, command := range [][]string{nil, childCommand(t)} {
+			_, err := New(Config{Command: command, Limits: tt.limits}).Inspect(t.Context(), uploadOf(t, code), "")
+			if (err == nil) != (tt.flag == "") || err != nil && !strings.Contains(err.Error(), "raise "+tt.flag+" of the server") {
+				t.Errorf("%s: %v, want %q", name, err, tt.flag)
+			}
+		}
+	}
 }

@@ -226,7 +226,7 @@ func TestHostileArtifacts(t *testing.T) {
 		{"a config that is none", func(*v1.Manifest) {}, `[`, "config is not JSON"},
 		{"a size that is not true", func(m *v1.Manifest) { m.Layers[0].Size++ }, `{}`, "module: "},
 		{"a negative size", func(m *v1.Manifest) { m.Layers[0].Size = -1 }, `{}`, "has -1 bytes according to its manifest"},
-		{"an endless module", func(m *v1.Manifest) { m.Layers[0].Size = 1 << 40 }, `{}`, "the limit is 67108864"},
+		{"an endless module", func(m *v1.Manifest) { m.Layers[0].Size = 1 << 40 }, `{}`, "the limit is 268435456"},
 		{"a digest that leads elsewhere", func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:../../../etc/passwd" }, `{}`, "is not a digest"},
 		{"a weak digest", func(m *v1.Manifest) { m.Layers[0].Digest = "md5:900150983cd24fb0d6963f7d28e17f72" }, `{}`, "is not a digest"},
 		{"a signature of another module", func(m *v1.Manifest) { m.Annotations = map[string]string{SignaturesAnnotation: string(good)} }, `{}`, "not one of these bytes"},

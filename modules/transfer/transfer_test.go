@@ -87,7 +87,7 @@ func TestFetchRefuses(t *testing.T) {
 		source source
 		want   string
 	}{
-		"without end":      {source{chunks: slices.Repeat([][]byte{make([]byte, 1<<20)}, 100), err: io.EOF}, "larger than 64 MiB"},
+		"without end":      {source{chunks: slices.Repeat([][]byte{make([]byte, 1<<20)}, 300), err: io.EOF}, "larger than 256 MiB"},
 		"other bytes":      {source{chunks: [][]byte{[]byte("coda")}, err: io.EOF}, "the server sent " + modules.Digest([]byte("coda"))},
 		"a part":           {source{chunks: [][]byte{[]byte("co")}, err: lost}, "gone"},
 		"nothing":          {source{err: io.EOF}, "the server sent sha256:e3b0"},

@@ -44,8 +44,14 @@ const Minor = 1
 // Version returns the name of a minor version, which hosts advertise and modules require.
 func Version(minor int) string { return ImportModule + "." + strconv.Itoa(minor) }
 
+// The versions of WASI that hosts advertise and modules require.
+const (
+	WASIPreview1 = "wasi-p1" // wasi_snapshot_preview1
+	WASIPreview0 = "wasi-p0" // wasi_unstable, the version before preview 1
+)
+
 // Served returns the versions that a host with this code advertises.
-func Served() []string { return []string{"wasi-p1", Version(Minor)} }
+func Served() []string { return []string{WASIPreview1, WASIPreview0, Version(Minor)} }
 
 // Serves reports whether a host that advertises served can run a module that requires
 // need. A minor version includes all earlier ones.

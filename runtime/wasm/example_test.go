@@ -56,7 +56,7 @@ func ExampleInspect() {
 	fmt.Println(err)
 	// Output:
 	// command [wasi-p1]
-	// module refused: this is not WebAssembly (it starts with "#!/bin/s"): upload the .wasm file that your compiler wrote
+	// module refused: this is not WebAssembly (it starts with "#!/bin/s"): upload the .wasm file that your compiler wrote, or a script (.js, .py) with "wheelwork module push"
 }
 
 // An engine runs a handler of a loaded module. The log lines of the handler go to the sink

@@ -112,8 +112,11 @@ func TestReactorsHaveFiles(t *testing.T) {
 		if got := run(); got != badFile {
 			t.Errorf("without one, after a task that had one: %q", got)
 		}
-		if got := run(runtime.FileGrant{Mount: "/other", Write: true}); got != made+"/other" {
-			t.Errorf("with another mount: %q", got)
+		// The working directory of a program is the root.
+		for mount, want := range map[string]string{"/other": "/other", "/": "/", ".": "/", "data/in": "data/in"} {
+			if got := run(runtime.FileGrant{Mount: mount, Write: true}); got != made+want {
+				t.Errorf("with a mount at %s: %q", mount, got)
+			}
 		}
 	}
 	if n := idle(e); n != 1 {

@@ -17,7 +17,7 @@ const (
 	Command     = inspect.Command     // exports _start: input on stdin, output on stdout
 	Reactor     = inspect.Reactor     // exports wheelwork_handle
 	Script      = inspect.Script      // source text and the digest of its interpreter
-	Interpreter = inspect.Interpreter // runs scripts; not usable by itself
+	Interpreter = inspect.Interpreter // runs scripts; one that exports _start is a command as well
 )
 
 // Info describes a module that may be uploaded.
@@ -30,6 +30,20 @@ type Stub = hostabi.Stub
 // that states the problem and the solution. Its time is proportional to the module's size,
 // about 50 ms for a megabyte.
 func Inspect(code []byte) (Info, error) { return inspect.Module(code) }
+
+// UploadLimits are the limits of an upload that a server's operator can change.
+type UploadLimits = inspect.UploadLimits
+
+// DefaultUploadLimits returns the limits of a server that is not configured.
+func DefaultUploadLimits() UploadLimits { return inspect.DefaultUploadLimits() }
+
+// MaxUploadLimits returns the largest limits, which are those of hosts.
+func MaxUploadLimits() UploadLimits { return inspect.MaxUploadLimits() }
+
+// InspectWithin is Inspect with the limits of a server.
+func InspectWithin(code []byte, limits UploadLimits) (Info, error) {
+	return inspect.ModuleWithin(code, limits)
+}
 
 // WithManifest returns code with text as its manifest section, which is how a module
 // carries its manifest: some compilers cannot emit the section themselves. It refuses a

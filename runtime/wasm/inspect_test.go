@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
@@ -177,5 +179,22 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := New(context.Background(), cfg); err == nil {
 			t.Errorf("%+v accepted", cfg)
 		}
+	}
+}
+
+// TestUploadLimits loads a function with more locals than a server accepts by default: a host
+// accepts what a server with larger limits has accepted.
+func TestUploadLimits(t *testing.T) {
+	code := []byte("\x00asm\x01\x00\x00\x00" + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x07\x0a\x01\x06_start\x00\x00" +
+		"\x0a\x07\x01\x05\x01\x8e\x27\x7f\x0b") // 5006 locals
+	if _, err := Inspect(code); err == nil || !strings.Contains(err.Error(), "locals of one function: 5006, at most 5000 are accepted: make it smaller or split it, or raise --upload-locals of the server") {
+		t.Errorf("by default: %v", err)
+	}
+	if _, err := InspectWithin(code, UploadLimits{Locals: 5006}); err != nil {
+		t.Errorf("with a larger limit: %v", err)
+	}
+	e := newEngine(t, Config{})
+	if r := e.Run(context.Background(), runtime.Task{Digest: load(t, e, code), Deadline: within(20 * time.Second)}, &recorder{}); r.Outcome != runtime.Succeeded {
+		t.Errorf("on a host: %+v", r)
 	}
 }

@@ -54,7 +54,7 @@ func (e *Engine) instantiate(c *guest.Call, m *module, limit int64, files wazero
 	c.SetLines(m.lines)
 	allocator := &memory.Allocator{Limit: limit, Budget: e.host.Memory}
 	ctx := e.imports.Resolve(experimental.WithMemoryAllocator(c, allocator), m.stubs, files != nil)
-	cfg := inst.config(c.Task)
+	cfg := inst.config(c.Task, !e.cfg.NoVariables)
 	if files != nil {
 		cfg = cfg.WithFSConfig(files)
 	}
@@ -95,8 +95,9 @@ func instantiate(ctx context.Context, rt wazero.Runtime, m wazero.CompiledModule
 
 // config returns the environment of a guest. Everything that depends on the task goes
 // through inst.call. Only the arguments, environment and standard streams of commands do
-// not, because a command instance runs one task.
-func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
+// not, because a command instance runs one task. variables adds commandVariables to the
+// environment of a command.
+func (inst *instance) config(t *runtime.Task, variables bool) wazero.ModuleConfig {
 	cfg := wazero.NewModuleConfig().
 		WithName(""). // anonymous: there may be many
 		WithStartFunctions().
@@ -115,9 +116,11 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	inst.call.SetInput(t.Input)
 	cfg = cfg.WithStdin(inputStream{inst}).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
-	for _, key := range commandVariables {
-		value, _ := hostabi.Param(inst.call, key)
-		cfg = cfg.WithEnv("WHEELWORK_"+strings.ToUpper(key), value)
+	if variables {
+		for _, key := range commandVariables {
+			value, _ := hostabi.Param(inst.call, key)
+			cfg = cfg.WithEnv("WHEELWORK_"+strings.ToUpper(key), value)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Env)) { // may override the variables above
 		cfg = cfg.WithEnv(key, t.Env[key])

@@ -33,7 +33,7 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	defer c.ReleaseSlot()
 	var r runtime.Result
 	switch {
-	case p.module.info.Kind == inspect.Command:
+	case p.module.info.Kind == inspect.Command, p.module.info.Kind == inspect.Interpreter:
 		r = e.runCommand(c, p.module, p.limit)
 	case p.module.info.Kind == inspect.Script:
 		r = e.runScript(c, p.module, p.limit)
@@ -60,8 +60,8 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	if m == nil {
 		return refuse(guest.Failed(runtime.HostError, guest.CodeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest))
 	}
-	if m.info.Kind == inspect.Interpreter {
-		return refuse(guest.Failed(runtime.Permanent, guest.CodeNoHandler, "module %s is an interpreter, which runs scripts and nothing by itself: name the module of a script", t.Module))
+	if m.info.Kind == inspect.Interpreter && len(m.info.Handlers) == 0 {
+		return refuse(guest.Failed(runtime.Permanent, guest.CodeNoHandler, "module %s is an interpreter without a command of its own (it exports no %s): name the module of a script", t.Module, abi.ExportStart))
 	}
 	index := slices.Index(m.info.Handlers, guest.HandlerName(t))
 	if index < 0 {

@@ -444,12 +444,26 @@ func withImport(t *testing.T) []byte {
 	return code
 }
 
-func TestInterpreterIsNoHandler(t *testing.T) {
-	e := newEngine(t, Config{})
-	interpreted(t, e, scripts.JavaScript)
-	known, _ := scripts.ByLanguage(scripts.JavaScript)
-	r := e.Run(context.Background(), runtime.Task{Module: "i", Digest: known.Digest}, &recorder{})
-	if r.Outcome != runtime.Permanent || r.Code != guest.CodeNoHandler {
-		t.Errorf("result = %+v", r)
+// TestInterpreterAsCommand runs the interpreters themselves: CPython is a command, QuickJS is not.
+func TestInterpreterAsCommand(t *testing.T) {
+	for _, tt := range []struct {
+		language, code string
+		handlers       []string
+	}{{scripts.JavaScript, guest.CodeNoHandler, nil}, {scripts.Python, "", []string{"main"}}} {
+		t.Run(tt.language, func(t *testing.T) {
+			e := newEngine(t, Config{})
+			interpreted(t, e, tt.language)
+			known, _ := scripts.ByLanguage(tt.language)
+			info, _ := e.Info(known.Digest)
+			if info.Kind != Interpreter || !slices.Equal(info.Handlers, tt.handlers) || known.Command != (tt.handlers != nil) {
+				t.Errorf("%s with the handlers %v, a command: %v", info.Kind, info.Handlers, known.Command)
+			}
+			r := e.Run(context.Background(), runtime.Task{
+				Module: "python", Digest: known.Digest, Args: []string{"-c", "import sys; print(sys.stdin.read().upper(), sys.argv[1])", "x"}, Input: []byte("ada"), Deadline: within(time.Minute),
+			}, &recorder{})
+			if r.Code != tt.code || tt.code == "" && string(r.Output) != "ADA x\n" {
+				t.Errorf("result = %+v", r)
+			}
+		})
 	}
 }

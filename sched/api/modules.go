@@ -47,6 +47,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	defer code.Close() //nolint:errcheck // the module store has a copy
+	code.Limit(a.s.cfg.UploadBytes)
 	if err := transfer.Receive(stream, code); err != nil {
 		return err
 	}
@@ -83,6 +84,9 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if _, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (struct{}, error) { return struct{}{}, mayPut(l) }); err != nil {
 		return err
 	}
+	if err := a.checkScript(ctx, of, code, m.Interpreter); err != nil {
+		return err
+	}
 	a.s.uploads.blobs.RLock()
 	defer a.s.uploads.blobs.RUnlock()
 	if err := a.s.cfg.Modules.PutUpload(code, m.Digest); err != nil {
@@ -99,6 +103,27 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return err
 	}
 	return stream.SendAndClose(resp)
+}
+
+// checkScript lets the upload verifier parse an upload that is a script.
+func (a *modulesAPI) checkScript(ctx context.Context, of *appUploads, code *modules.Upload, digest string) error {
+	if digest == "" || a.s.cfg.CheckScript == nil {
+		return nil
+	}
+	interpreter, err := a.s.cfg.Modules.Get(digest)
+	if err != nil {
+		return status.Errorf(codes.Internal, "read the interpreter of the script: %v", err)
+	}
+	endTurn, err := of.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTurn()
+	err = a.s.cfg.CheckScript(ctx, code, interpreter)
+	if _, ok := status.FromError(err); err == nil || ok { // ok: the upload verifier itself failed
+		return err
+	}
+	return core.Invalid(err)
 }
 
 func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {

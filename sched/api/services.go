@@ -26,6 +26,11 @@ type Config struct {
 	// Inspect is the upload verifier, see [ModuleInfo]. It returns an error of one sentence
 	// that says why a module is refused.
 	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
+	// UploadBytes is the size of the largest module that may be uploaded; 0: the default.
+	UploadBytes int64
+	// CheckScript parses an upload that is a script with its interpreter; nil: scripts are
+	// not parsed.
+	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
 
 	SecretKey []byte // seals the secrets of apps, 32 bytes; nil: the server refuses secrets
 	Remote    Remote // calls the other partitions; nil: there are none

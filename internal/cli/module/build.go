@@ -17,22 +17,31 @@ import (
 
 func (c *commands) build() *cobra.Command {
 	var batch bool
+	var flags cacheFlags
 	cmd := &cobra.Command{
 		Use:   "build [DIR]",
 		Short: "Build the module of a project with the compiler of its language",
 		Long: `Build the module of a project, by default the one in this folder, with the compiler
 of its language, and add its manifest. If the compiler is missing, the error says how
-to install it. Scripts need no compiler: the command packs their sources.`,
+to install it. Scripts need no compiler: the command packs their sources, and parses
+them if this machine has their interpreter.`,
 		Example: `  wheelwork module build hello && wheelwork module push hello@1 hello/hello.wasm`,
 		Args:    cobra.MaximumNArgs(1),
 	}
+	flags.add(cmd)
 	cmd.Flags().BoolVar(&batch, "batch", false, "the source also exports wheelwork_run (Zig needs this flag)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readProject(folder(args))
 		if err != nil {
 			return err
 		}
-		info, err := p.build(cmd.Context(), batch)
+		code, info, err := p.make(cmd.Context(), batch)
+		if err == nil {
+			err = c.checkScript(cmd, info, code, flags)
+		}
+		if err == nil {
+			err = p.write(code)
+		}
 		if err != nil {
 			return err
 		}
@@ -74,27 +83,40 @@ func builtColumns() []string { return []string{"name", "kind", "size", "handlers
 
 // build builds a project's module and writes it to the project's output file.
 func (p project) build(ctx context.Context, batch bool) (wasm.Info, error) {
-	code, err := p.compile(ctx, batch)
+	code, info, err := p.make(ctx, batch)
 	if err != nil {
 		return wasm.Info{}, err
+	}
+	return info, p.write(code)
+}
+
+// make builds a project's module with its manifest.
+func (p project) make(ctx context.Context, batch bool) ([]byte, wasm.Info, error) {
+	code, err := p.compile(ctx, batch)
+	if err != nil {
+		return nil, wasm.Info{}, err
 	}
 	manifest, err := p.manifest()
 	if err != nil {
-		return wasm.Info{}, err
+		return nil, wasm.Info{}, err
 	}
 	if manifest != "" {
 		if code, err = wasm.WithManifest(code, manifest); err != nil {
-			return wasm.Info{}, fmt.Errorf("put the manifest into the module: %w", err)
+			return nil, wasm.Info{}, fmt.Errorf("put the manifest into the module: %w", err)
 		}
 	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
-		return wasm.Info{}, fmt.Errorf("the module was built, but a server would refuse it: %w", err)
+		return nil, wasm.Info{}, fmt.Errorf("the module was built, but a server would refuse it: %w", err)
 	}
+	return code, info, nil
+}
+
+func (p project) write(code []byte) error {
 	if err := os.WriteFile(p.output(), code, 0o644); err != nil {
-		return wasm.Info{}, fmt.Errorf("write the module: %w", err)
+		return fmt.Errorf("write the module: %w", err)
 	}
-	return info, nil
+	return nil
 }
 
 // compile builds the module's code without its manifest.

@@ -58,6 +58,7 @@ type testCase struct {
 func (c *commands) test() *cobra.Command {
 	var cases, file string
 	var build bool
+	var flags engineFlags
 	cmd := &cobra.Command{
 		Use:   "test [DIR]",
 		Short: "Run the cases of a handler here, without a server",
@@ -72,6 +73,7 @@ is 1 when a case fails.`,
 	}
 	cmd.Flags().BoolVar(&build, "build", false, "build the module first")
 	cmd.Flags().StringVar(&file, "module", "", "module or script `file` to run (default the project's)")
+	flags.add(cmd)
 	cmd.Flags().StringVar(&cases, "cases", "", "YAML `file` with the cases (default the project's cases.yaml)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if build && file != "" {
@@ -94,7 +96,7 @@ is 1 when a case fails.`,
 		if err != nil {
 			return err
 		}
-		return c.runCases(cmd.Context(), code, list, filepath.Dir(cases))
+		return c.runCases(cmd, code, list, filepath.Dir(cases), flags)
 	}
 	return cmd
 }
@@ -188,18 +190,19 @@ type caseResult struct {
 }
 
 // runCases runs the cases one after another. It fails when a case fails.
-func (c *commands) runCases(ctx context.Context, code []byte, list []testCase, dir string) error {
-	info, err := wasm.Inspect(code)
-	if err != nil {
-		return err
-	}
+func (c *commands) runCases(cmd *cobra.Command, code []byte, list []testCase, dir string, flags engineFlags) error {
+	ctx := cmd.Context()
 	services := &local.Services{}
-	engine, err := wasm.New(ctx, wasm.Config{Services: services})
+	engine, err := c.newEngine(cmd, flags.cacheFlags, wasm.Config{Services: services, NoVariables: flags.noEnv})
 	if err != nil {
 		return err
 	}
 	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
-	if err := loadModule(ctx, engine, info.Digest, code); err != nil {
+	info, err := load(ctx, engine, code)
+	if err == nil {
+		err = engine.CheckScript(ctx, info.Digest)
+	}
+	if err != nil {
 		return err
 	}
 	failed := 0

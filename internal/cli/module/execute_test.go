@@ -13,6 +13,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 )
 
+// TestMain keeps the modules that the tests compile out of the user's cache.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "wheelwork-compiled-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv(cacheVariable, dir)
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // execute executes a command line that begins behind "wheelwork module". It returns what
 // the command writes, and the error that decides the exit code.
 func execute(t *testing.T, args ...string) (out, errOut string, err error) {

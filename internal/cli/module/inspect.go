@@ -89,15 +89,18 @@ func (c *commands) inspectModule(cmd *cobra.Command, what string) (*inspection, 
 
 func inspectCode(name string, code []byte) (*inspection, error) {
 	in := &inspection{Module: name, Digest: modules.Digest(code), Size: int64(len(code)), Handlers: []string{}, ABI: []string{}, Imports: []string{}, Exports: []string{}, Signers: []string{}}
-	var err error
-	if in.Sections, err = modules.Sections(code); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if info, err := wasm.Inspect(code); err != nil {
+	info, err := wasm.Inspect(code)
+	if err != nil {
 		in.Refused = err.Error()
 	} else {
 		in.Kind, in.Handlers, in.ABI, in.Imports, in.Exports = string(info.Kind), info.Handlers, info.ABI, info.Imports, info.Exports
 		in.MinMemory, in.MaxMemory = info.MinMemoryBytes, info.MaxMemoryBytes
+	}
+	if in.Sections, err = modules.Sections(code); err != nil && in.Refused == "" {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if in.Sections == nil { // not a core module: the refusal says what it is
+		in.Sections = []modules.Section{}
 	}
 	in.readManifest(code)
 	return in, nil
@@ -218,6 +221,9 @@ worth a second look.`,
 				var err error
 				if in[i], err = c.inspectModule(cmd, args[i]); err != nil {
 					return err
+				}
+				if len(in[i].Sections) == 0 && in[i].Refused != "" { // there is nothing to compare
+					return command.Fail("refused", "%s: %s", args[i], in[i].Refused)
 				}
 			}
 			changes := differences(in[0], in[1])

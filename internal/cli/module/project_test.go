@@ -87,6 +87,30 @@ func TestScriptAlone(t *testing.T) {
 	}
 }
 
+// TestScriptsAreParsed builds and tests projects with an error of syntax.
+func TestScriptsAreParsed(t *testing.T) {
+	known, _ := script.ByLanguage(script.JavaScript)
+	if _, err := localInterpreter(known.Digest); errors.Is(err, interpreter.ErrMissing) {
+		testkit.Lacks(t, "%v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "hello")
+	if _, _, err := execute(t, "new", "hello", "--lang", "js", "--dir", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.js"), []byte("export default function main(ctx) {\n  return foo(;\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"build", dir}, {"test", "--build", dir}, {"test", "--module", filepath.Join(dir, "main.js"), "--cases", "testdata/one.yaml"}} {
+		if _, _, err := execute(t, args...); !errors.Is(err, wasm.ErrInvalidModule) || !strings.Contains(err.Error(), "main.js:2:14: SyntaxError") {
+			t.Errorf("%s: %v", strings.Join(args[:2], " "), err)
+		}
+	}
+	t.Setenv(interpreter.DirVariable, t.TempDir())
+	if _, errOut, err := execute(t, "build", dir); err != nil || !strings.Contains(errOut, "the script was not parsed") {
+		t.Errorf("without an interpreter: %v: %s", err, errOut)
+	}
+}
+
 // TestFetchInterpreterFromFile installs an interpreter from a file instead of a registry.
 func TestFetchInterpreterFromFile(t *testing.T) {
 	known, _ := script.ByLanguage(script.JavaScript)

@@ -17,11 +17,16 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
+// most is the largest --max-output: the output is held in memory.
+const most = 1 << 30
+
 func (c *commands) run() *cobra.Command {
 	var handler, input string
 	var args, env []string
 	var memory int64
+	var maxOutput string
 	var services localServices
+	var flags engineFlags
 	cmd := &cobra.Command{
 		Use:   "run FILE.wasm",
 		Short: "Run a handler here, without a server",
@@ -31,13 +36,17 @@ handler succeeded.
 
 Services such as keys and values are in memory, and the handler may use them only
 with --grant. The command prints at the end what the handler changed. It really
-sends the requests over HTTP that are granted.`,
+sends the requests over HTTP that are granted.
+
+The compiled module is kept on disk, so that the next run of it starts at once.`,
 		Example: `  wheelwork module run totals.wasm --input @orders.csv --timeout 10s
   wheelwork module run rates.wasm --input EUR --grant asked --kv rates/EUR=1.1 --secret RATES_KEY=k
   wheelwork module run rates.wasm --grant '{"kv":["rates"]}'`,
 		Args: command.Arguments("FILE.wasm"),
 	}
 	services.flags(cmd)
+	flags.add(cmd)
+	cmd.Flags().StringVar(&maxOutput, "max-output", "1MiB", "largest output of the handler, as `SIZE`")
 	cmd.Flags().StringVar(&handler, "handler", "main", "the entry of the module")
 	cmd.Flags().StringVar(&input, "input", "", "input: a text, @FILE, or @- for standard input")
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "argument of a WASI command; may be repeated")
@@ -53,6 +62,9 @@ sends the requests over HTTP that are granted.`,
 			return command.Usage(cmd, "--memory %d: want 1 to 4096 MiB", memory)
 		}
 		var err error
+		if task.Limits.OutputBytes, err = command.Size(maxOutput); err != nil || task.Limits.OutputBytes > most {
+			return command.Usage(cmd, "--max-output %q: want a size of at most 1GiB, such as 16MiB", maxOutput)
+		}
 		if task.Env, err = readEnv(cmd, env); err != nil {
 			return err
 		}
@@ -67,7 +79,7 @@ sends the requests over HTTP that are granted.`,
 			return err
 		}
 		defer services.close()
-		result, err := c.runLocally(cmd.Context(), code, task, &services)
+		result, err := c.runLocally(cmd, code, task, &services, flags)
 		if err != nil {
 			return err
 		}
@@ -90,12 +102,16 @@ func readEnv(cmd *cobra.Command, pairs []string) (map[string]string, error) {
 
 // runLocally runs one task on its own engine. As on a host, the timeout starts after the
 // module is compiled.
-func (c *commands) runLocally(ctx context.Context, code []byte, task runtime.Task, services *localServices) (runtime.Result, error) {
-	code, err := wasm.Pack(ctx, code, "")
+func (c *commands) runLocally(cmd *cobra.Command, code []byte, task runtime.Task, services *localServices, flags engineFlags) (runtime.Result, error) {
+	ctx := cmd.Context()
+	engine, err := c.newEngine(cmd, flags.cacheFlags, wasm.Config{
+		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs, NoVariables: flags.noEnv,
+	})
 	if err != nil {
 		return runtime.Result{}, err
 	}
-	info, err := wasm.Inspect(code)
+	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
+	info, err := load(ctx, engine, code)
 	if err != nil {
 		return runtime.Result{}, err
 	}
@@ -104,16 +120,6 @@ func (c *commands) runLocally(ctx context.Context, code []byte, task runtime.Tas
 	}
 	if task.Grants == nil && string(manifest.Encode(info.Manifest.Capabilities)) != "{}" {
 		c.Note("the module requests more than --grant allows: --grant asked allows all of it")
-	}
-	engine, err := wasm.New(ctx, wasm.Config{
-		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs,
-	})
-	if err != nil {
-		return runtime.Result{}, err
-	}
-	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
-	if err := loadModule(ctx, engine, info.Digest, code); err != nil {
-		return runtime.Result{}, err
 	}
 	task.Digest = info.Digest
 	if c.Timeout > 0 {

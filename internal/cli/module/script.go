@@ -159,7 +159,40 @@ func readModule(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module: %w", err)
 	}
+	if advice := adviceFor(file); advice != "" && !bytes.HasPrefix(code, []byte("\x00asm")) {
+		return nil, fmt.Errorf("%s is not a module: %s", file, advice)
+	}
 	return code, nil
+}
+
+// adviceFor says what to do with a file that is neither a module nor a script, by its name; ""
+// for other names.
+func adviceFor(file string) string {
+	base := filepath.Base(file)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	const compile = "compile it to a wasm32-wasip1 module first"
+	project := func(language string) string {
+		return compile + fmt.Sprintf(", in a project (\"wheelwork module new NAME --lang %s\", then \"wheelwork module build\") or with its own compiler", language)
+	}
+	switch strings.ToLower(filepath.Ext(base)) {
+	case ".ts", ".mts", ".tsx":
+		return fmt.Sprintf("TypeScript has to be compiled to JavaScript first (\"npx tsc --target es2022 --module es2022 %[1]s\" or \"npx esbuild %[1]s --outfile=%[2]s.js\"), then push %[2]s.js", base, name)
+	case ".jsx", ".cjs":
+		return fmt.Sprintf("it has to be a JavaScript module first (\"npx esbuild %s --format=esm --outfile=%s.js\")", base, name)
+	case ".yaml", ".yml":
+		return "jobs, calendars and grants are applied with \"wheelwork job apply -f " + base + "\"; a module is a .wasm file or a script (.js, .py)"
+	case ".go":
+		return compile + " (\"GOOS=wasip1 GOARCH=wasm go build -o " + name + ".wasm .\")"
+	case ".rs":
+		return project("rust")
+	case ".c", ".cc", ".cpp", ".h":
+		return project("c")
+	case ".zig":
+		return project("zig")
+	case ".rb", ".php", ".pl", ".lua", ".sh", ".bash", ".java", ".kt", ".cs", ".r":
+		return "there is no interpreter for it: write a script in JavaScript or Python, " + compile + ", or run it as a command that the host's operator allows (builtin:exec)"
+	}
+	return ""
 }
 
 // loadModule loads a module into an engine. For a script it loads the interpreter first.

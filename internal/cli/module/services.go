@@ -25,6 +25,7 @@ type localServices struct {
 	grant                    string
 	kv, secrets, directories []string
 	dirs                     map[string]string
+	mounts                   []runtime.FileGrant               // of --dir with a path of the handler
 	before                   map[string]map[string]local.Entry // initial values of --kv, by bucket
 	http                     *outbound.Client
 	app                      string
@@ -34,7 +35,7 @@ func (s *localServices) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.grant, "grant", "", "what the module may use: `asked` for all that its manifest requests, JSON as in a manifest's capabilities, or @FILE")
 	cmd.Flags().StringArrayVar(&s.kv, "kv", nil, "`BUCKET/KEY=VALUE` that exists before the run; may be repeated")
 	cmd.Flags().StringArrayVar(&s.secrets, "secret", nil, "`NAME=VALUE` of a secret; @FILE as a value reads it from a file; may be repeated")
-	cmd.Flags().StringArrayVar(&s.directories, "dir", nil, "`NAME=PATH` of a directory that the module's grants may name; may be repeated")
+	cmd.Flags().StringArrayVar(&s.directories, "dir", nil, "`NAME=PATH` of a directory that the module's grants may name; a NAME with a slash or a dot, such as /data, ./in or /, gives the handler the directory there, :ro behind the path to read only; may be repeated")
 }
 
 // fill reads the flags.
@@ -70,6 +71,12 @@ func (s *localServices) fill(cmd *cobra.Command, app string) error {
 		if !ok || name == "" || path == "" {
 			return command.Usage(cmd, "--dir %q: want NAME=PATH", pair)
 		}
+		if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+			if err := s.mount(name, path); err != nil {
+				return command.Usage(cmd, "--dir %q: %s", pair, err)
+			}
+			continue
+		}
 		s.dirs[name] = path
 	}
 	if s.grant != "" && s.grant != "asked" {
@@ -87,21 +94,51 @@ func (s *localServices) fill(cmd *cobra.Command, app string) error {
 	return nil
 }
 
+// mount gives the handler a directory of this machine at a path of its own.
+func (s *localServices) mount(at, dir string) error {
+	if at != "." {
+		at = strings.TrimPrefix(at, "./")
+	}
+	if err := manifest.CheckMount(at); err != nil {
+		return err
+	}
+	dir, readOnly := strings.CutSuffix(dir, ":ro")
+	name := fmt.Sprintf("mount %d", len(s.mounts)+1) // no other name of a directory has a space
+	s.dirs[name] = dir
+	s.mounts = append(s.mounts, runtime.FileGrant{Mount: at, Dir: name, Write: !readOnly, Bytes: mountBytes})
+	return nil
+}
+
+// mountBytes is the quota of a directory that the user of the command names: as much as a
+// grant can have.
+const mountBytes = 1 << 40
+
 func (s *localServices) close() {
 	_ = s.http.Close() // closes idle connections; the error is always nil
 }
 
 // grants returns the grants of the flags; asked are those that the module requests.
 func (s *localServices) grants(asked runtime.Grants) (*runtime.Grants, error) {
+	var g runtime.Grants
 	switch s.grant {
 	case "":
-		return nil, nil
+		if len(s.mounts) == 0 {
+			return nil, nil
+		}
 	case "asked":
-		return &asked, nil
+		g = asked
+	default:
+		var err error
+		if g, err = manifest.Grants([]byte(s.grant)); err != nil {
+			return nil, fmt.Errorf("--grant: %w", err)
+		}
 	}
-	g, err := manifest.Grants([]byte(s.grant))
-	if err != nil {
-		return nil, fmt.Errorf("--grant: %w", err)
+	for _, m := range s.mounts { // a directory of --dir replaces the one that is granted there
+		g.Files = slices.DeleteFunc(slices.Clone(g.Files), func(f runtime.FileGrant) bool { return f.Mount == m.Mount })
+		g.Files = append(g.Files, m)
+	}
+	if err := manifest.Check(g); err != nil {
+		return nil, fmt.Errorf("--grant and --dir: %w", err)
 	}
 	return &g, nil
 }

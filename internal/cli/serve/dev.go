@@ -39,6 +39,7 @@ directory.`,
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
+	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if conf.Slots < 0 {
@@ -60,7 +61,10 @@ directory.`,
 		if err := errors.Join(retention(cmd), limits(cmd)); err != nil {
 			return err
 		}
-		conf.Verifier, conf.Ready = verifierConfig(), c.printReady(conf.Data)
+		if err := uploads(cmd); err != nil {
+			return err
+		}
+		conf.Verifier, conf.Ready = verifierConfig(conf.Verifier.Limits), c.printReady(conf.Data)
 		if err := node.HideMemory(); err != nil {
 			return err
 		}

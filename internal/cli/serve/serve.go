@@ -64,13 +64,14 @@ func (c *commands) server() *cobra.Command {
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
+	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), uploads(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
@@ -79,7 +80,7 @@ func (c *commands) server() *cobra.Command {
 		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
-		conf.CACert, conf.Verifier = c.CACert, verifierConfig()
+		conf.CACert, conf.Verifier = c.CACert, verifierConfig(conf.Verifier.Limits)
 		conf.Ready = func(r node.Ready) { c.Note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err

@@ -262,11 +262,15 @@ func unservedInstr(op Op) error {
 	case op == 0xfe:
 		return &UnservedError{Feature: "threads (atomic instructions)", Remedy: "compile without -pthread and shared memory"}
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:
-		return &UnservedError{Feature: "exception handling", Remedy: "compile without Wasm exceptions"}
+		return errExceptions()
 	case op == 0xfb, op == 0x14, op == 0x15, op >= 0xd3 && op <= 0xd6:
 		return &UnservedError{Feature: "garbage collection or typed function references", Remedy: "compile for WebAssembly 2.0"}
 	}
 	return &UnservedError{Feature: "an unknown instruction", Remedy: "compile for WebAssembly 2.0"}
+}
+
+func errExceptions() error {
+	return &UnservedError{Feature: "exception handling", Remedy: "compile without Wasm exceptions (in C++ -fno-exceptions, in Rust panic=abort)"}
 }
 
 // An UnservedError reports that a module uses a WebAssembly feature that is not

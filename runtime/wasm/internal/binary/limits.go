@@ -29,7 +29,7 @@ type Limits struct {
 	InitWork       int    // sum of InitBytes: the engine evaluates all of them for each instance, without interruption
 }
 
-// DefaultLimits returns the limits of the upload verifier.
+// DefaultLimits returns the limits of the upload verifier of a server that is not configured.
 func DefaultLimits() Limits {
 	return Limits{
 		ModuleBytes:    64 << 20,
@@ -55,6 +55,17 @@ func DefaultLimits() Limits {
 		InitBytes:      1 << 10,
 		InitWork:       2 << 20,
 	}
+}
+
+// MaxLimits returns the limits of hosts. A server's operator may accept larger modules than
+// DefaultLimits allows, up to these.
+func MaxLimits() Limits {
+	l := DefaultLimits()
+	l.ModuleBytes = 256 << 20
+	l.Functions = 1_000_000
+	l.BodyBytes = 32 << 20
+	l.Locals = 50_000 // the engine's own limit
+	return l
 }
 
 // A LimitError reports that a module exceeds a limit.

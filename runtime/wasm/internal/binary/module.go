@@ -29,6 +29,7 @@ const (
 	KindTable  ExternKind = 1
 	KindMemory ExternKind = 2
 	KindGlobal ExternKind = 3
+	kindTag    ExternKind = 4 // of exception handling, which is not served
 )
 
 func (k ExternKind) String() string {

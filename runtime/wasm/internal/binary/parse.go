@@ -38,10 +38,10 @@ func checkHeader(code []byte) error {
 	if len(code) < 8 || string(code[:4]) != "\x00asm" {
 		return ErrNotWasm
 	}
-	switch string(code[4:8]) {
-	case "\x01\x00\x00\x00":
+	switch {
+	case string(code[4:8]) == "\x01\x00\x00\x00":
 		return nil
-	case "\x0d\x00\x01\x00":
+	case string(code[6:8]) == "\x01\x00": // the layer of components, in any version
 		return ErrComponent
 	}
 	return fmt.Errorf("%w: version % x is unknown", ErrMalformed, code[4:8])
@@ -141,7 +141,7 @@ func (p *parser) reader(id byte) (read func(*reader), name string) {
 	case SectionDataCount:
 		return p.dataCount, "data count"
 	case sectionTag:
-		return func(r *reader) { r.fail(unservedInstr(0x1f)) }, "tag"
+		return func(r *reader) { r.fail(errExceptions()) }, "tag"
 	}
 	return nil, ""
 }
@@ -196,6 +196,8 @@ func (p *parser) imports(r *reader) {
 			r.valueType()
 			p.flag(r)
 			p.m.ImportedGlobals++
+		case kindTag:
+			r.fail(errExceptions())
 		default:
 			r.failf("import %s.%s has unknown kind %d", im.Module, im.Name, im.Kind)
 		}
@@ -312,6 +314,9 @@ func (p *parser) constExpr(r *reader) []byte {
 func (p *parser) exports(r *reader) {
 	for range r.count("exports", p.limits.Exports) {
 		e := Export{Name: r.name(), Kind: ExternKind(r.u8()), Index: r.u32()}
+		if r.err == nil && e.Kind == kindTag {
+			r.fail(errExceptions())
+		}
 		if r.err == nil && e.Kind > KindGlobal {
 			r.failf("export %q has unknown kind %d", e.Name, e.Kind)
 		}

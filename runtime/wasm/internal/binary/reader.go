@@ -93,8 +93,25 @@ func (r *reader) valueType() byte {
 	return b
 }
 
+// Types that are not served: those of exception handling, and references to a heap type, which
+// follows.
+const (
+	exnRef  = 0x69
+	noExn   = 0x74
+	refNull = 0x63
+	ref     = 0x64
+)
+
 func (r *reader) checkValueType(b byte) {
 	if r.err != nil || b >= V128 && b <= I32 || b == FuncRef || b == ExternRef {
+		return
+	}
+	heap := b
+	if (b == ref || b == refNull) && !r.empty() {
+		heap = r.buf[r.off]
+	}
+	if heap == exnRef || heap == noExn {
+		r.fail(errExceptions())
 		return
 	}
 	if b >= 0x60 && b <= 0x7a {

@@ -44,8 +44,21 @@ func errno(err error) sys.Errno {
 	return sys.EPERM
 }
 
+// clean is clean of budget, and refuses a path to a file that ends with a slash.
+func (d *dir) clean(p string) (string, sys.Errno) {
+	clean, bad := d.budget.clean(p)
+	if bad != 0 || !namesDirectory(p) {
+		return clean, bad
+	}
+	if info, err := d.root.Stat(clean); err == nil && !info.IsDir() {
+		return "", sys.ENOTDIR
+	}
+	return clean, 0
+}
+
 func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.Errno) {
-	p, bad := d.budget.clean(p)
+	slash := namesDirectory(p)
+	p, bad := d.clean(p)
 	if bad != 0 {
 		return nil, bad
 	}
@@ -59,6 +72,8 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 	switch {
 	case err == nil && flag&sys.O_NOFOLLOW != 0 && info.Mode()&fs.ModeSymlink != 0:
 		return nil, sys.ELOOP
+	case err != nil && flag&sys.O_CREAT != 0 && slash:
+		return nil, sys.EISDIR
 	case err != nil && flag&sys.O_CREAT != 0:
 		if e := d.budget.take(entryCharge); e != 0 {
 			return nil, e
@@ -83,7 +98,7 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 		return nil, errno(err)
 	}
 	d.budget.open--
-	open := &dirFile{dir: d, file: f, isDir: info.IsDir(), append: flag&sys.O_APPEND != 0, write: flag&(sys.O_WRONLY|sys.O_RDWR) != 0}
+	open := &dirFile{dir: d, file: f, path: p, isDir: info.IsDir(), append: flag&sys.O_APPEND != 0, write: flag&(sys.O_WRONLY|sys.O_RDWR) != 0}
 	open.seek = open.move
 	return open, 0
 }
@@ -118,7 +133,7 @@ func (d *dir) Stat(p string) (wasys.Stat_t, sys.Errno) { return d.look(p, (*os.R
 func (d *dir) Lstat(p string) (wasys.Stat_t, sys.Errno) { return d.look(p, (*os.Root).Lstat) }
 
 func (d *dir) look(p string, by func(*os.Root, string) (fs.FileInfo, error)) (wasys.Stat_t, sys.Errno) {
-	p, bad := d.budget.clean(p)
+	p, bad := d.clean(p)
 	if bad != 0 {
 		return wasys.Stat_t{}, bad
 	}
@@ -130,7 +145,7 @@ func (d *dir) look(p string, by func(*os.Root, string) (fs.FileInfo, error)) (wa
 }
 
 func (d *dir) Readlink(p string) (string, sys.Errno) {
-	p, bad := d.budget.clean(p)
+	p, bad := d.clean(p)
 	if bad != 0 {
 		return "", bad
 	}
@@ -140,7 +155,7 @@ func (d *dir) Readlink(p string) (string, sys.Errno) {
 
 // change calls f, which changes the directory, if the guest may write.
 func (d *dir) change(p string, f func(p string) error) sys.Errno {
-	p, bad := d.budget.clean(p)
+	p, bad := d.clean(p)
 	switch {
 	case bad != 0:
 		return bad
@@ -180,12 +195,21 @@ func (d *dir) remove(p string, isDir bool) sys.Errno {
 }
 
 func (d *dir) Rename(from, to string) sys.Errno {
+	slash := namesDirectory(to)
 	return d.change(to, func(to string) error {
-		from, bad := d.budget.clean(from)
-		if bad != 0 {
+		from, bad := d.clean(from)
+		switch {
+		case bad != 0:
 			return bad
+		case from == ".":
+			return sys.EINVAL
 		}
-		return d.root.Rename(from, to)
+		if slash { // only a directory may get such a name
+			if info, err := d.root.Lstat(from); err == nil && !info.IsDir() {
+				return sys.ENOTDIR
+			}
+		}
+		return rename(d.root, from, to)
 	})
 }
 
@@ -215,6 +239,7 @@ type dirFile struct {
 	position[int64]
 	dir                  *dir
 	file                 *os.File
+	path                 string // the path by which it was opened
 	isDir, append, write bool
 	closed               bool
 }
@@ -315,26 +340,53 @@ func (f *dirFile) move(offset int64, whence int) (int64, sys.Errno) {
 }
 
 func (f *dirFile) Readdir(n int) ([]sys.Dirent, sys.Errno) {
-	f.dir.budget.work(256 * maxOpen)
+	f.dir.budget.work(0)
 	if !f.isDir {
 		return nil, sys.ENOTDIR
 	}
-	entries, err := f.file.ReadDir(n)
-	if err == io.EOF {
-		err = nil
-	}
 	var out []sys.Dirent
-	for _, e := range entries {
-		out = append(out, sys.Dirent{Name: e.Name(), Type: e.Type()})
+	for n <= 0 || len(out) < n {
+		step := readdirStep
+		if n > 0 {
+			step = min(step, n-len(out))
+		}
+		f.dir.budget.work(256 * step)
+		entries, err := f.file.ReadDir(step)
+		for _, e := range entries {
+			out = append(out, sys.Dirent{Ino: inode(f.file, e.Name()), Name: e.Name(), Type: e.Type()})
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, errno(err)
+		}
 	}
-	return out, errno(err)
+	return out, 0
 }
 
-func (f *dirFile) Utimens(_, _ int64) sys.Errno {
+// readdirStep is the number of entries that are read between two points at which the guest
+// can be stopped.
+const readdirStep = 256
+
+func (f *dirFile) Utimens(atim, mtim int64) sys.Errno {
+	f.dir.budget.work(0)
 	if f.dir.readOnly {
 		return sys.EROFS
 	}
-	return 0
+	return errno(chtimes(f.dir.root, f.path, f.file, at(atim), at(mtim)))
+}
+
+// chtimesByPath sets the times of an open file by its path, if the path still names it.
+func chtimesByPath(root *os.Root, path string, file *os.File, atim, mtim time.Time) error {
+	have, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := root.Stat(path); err != nil || !os.SameFile(have, named) {
+		return sys.ENOENT
+	}
+	return root.Chtimes(path, atim, mtim)
 }
 
 func (f *dirFile) Close() sys.Errno {

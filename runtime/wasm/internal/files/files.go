@@ -57,11 +57,14 @@ func writes(flag sys.Oflag) bool {
 }
 
 // clean returns the path relative to the file system's root, "." for the root. A path
-// above the root becomes the root.
+// above the root becomes the root. It removes slashes at the end; see namesDirectory.
 func (b *budget) clean(p string) (string, sys.Errno) {
 	b.work(len(p))
-	if len(p) > maxPath || strings.ContainsRune(p, 0) {
+	switch {
+	case len(p) > maxPath:
 		return "", sys.ENAMETOOLONG
+	case strings.ContainsRune(p, 0):
+		return "", sys.EINVAL
 	}
 	p = path.Clean("/" + p)[1:]
 	if p == "" {
@@ -74,6 +77,10 @@ func (b *budget) clean(p string) (string, sys.Errno) {
 	}
 	return p, 0
 }
+
+// namesDirectory reports whether a path ends with a slash. Such a path is valid for a
+// directory only.
+func namesDirectory(p string) bool { return strings.HasSuffix(p, "/") }
 
 // unimplemented is embedded one level deeper than position, so that the Seek of position
 // takes precedence.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/wazero/experimental/sys"
 )
@@ -147,7 +148,16 @@ func TestRefusals(t *testing.T) {
 			{"write a directory", second(fs.OpenFile("d", sys.O_RDWR, 0)), sys.EISDIR},
 			{"exclusively", second(fs.OpenFile("a", sys.O_CREAT|sys.O_EXCL|sys.O_WRONLY, 0)), sys.EEXIST},
 			{"a long name", second(fs.OpenFile(strings.Repeat("n", 300), sys.O_CREAT|sys.O_WRONLY, 0)), sys.ENAMETOOLONG},
-			{"a name with a zero", second(fs.OpenFile("a\x00b", sys.O_CREAT|sys.O_WRONLY, 0)), sys.ENAMETOOLONG},
+			{"a name with a zero", second(fs.OpenFile("a\x00b", sys.O_CREAT|sys.O_WRONLY, 0)), sys.EINVAL},
+			{"open a file as a directory", second(fs.OpenFile("d/b/", sys.O_RDONLY, 0)), sys.ENOTDIR},
+			{"create a file with the name of a directory", second(fs.OpenFile("new/", sys.O_CREAT|sys.O_WRONLY, 0)), sys.EISDIR},
+			{"see a file as a directory", second(fs.Stat("a/")), sys.ENOTDIR},
+			{"unlink a file as a directory", fs.Unlink("a/"), sys.ENOTDIR},
+			{"unlink a directory by its slash", fs.Unlink("d/"), sys.EISDIR},
+			{"rename a file as a directory", fs.Rename("a/", "x"), sys.ENOTDIR},
+			{"rename a file to the name of a directory", fs.Rename("a", "x/"), sys.ENOTDIR},
+			{"rename a directory to a file", fs.Rename("d", "a"), sys.ENOTDIR},
+			{"rename a file to a directory", fs.Rename("a", "d"), sys.EISDIR},
 			{"a symbolic link", fs.Symlink("/etc/passwd", "link"), sys.ENOSYS},
 			{"a hard link", fs.Link("a", "link"), sys.ENOSYS},
 			{"write what is open to read", second(readOnly.Write([]byte("x"))), sys.EBADF},
@@ -162,6 +172,134 @@ func TestRefusals(t *testing.T) {
 			t.Error("the file has changed")
 		}
 	})
+}
+
+// TestRenameReplacesAnEmptyDirectory checks what POSIX says about a directory that is renamed to
+// the name of another one.
+func TestRenameReplacesAnEmptyDirectory(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		for _, dir := range []string{"source", "empty", "full"} {
+			if errno := fs.Mkdir(dir, 0); errno != 0 {
+				t.Fatal(errno)
+			}
+		}
+		write(t, fs, "source/a", "text")
+		write(t, fs, "full/b", "text")
+		if errno := fs.Rename("source", "full"); errno != sys.ENOTEMPTY {
+			t.Errorf("to a directory with a file: %v, want ENOTEMPTY", errno)
+		}
+		if errno := fs.Rename("source/", "empty/"); errno != 0 {
+			t.Errorf("to an empty directory: %v", errno)
+		}
+		if got := read(t, fs, "empty/a"); got != "text" {
+			t.Errorf("the file below has %q", got)
+		}
+		if _, errno := fs.Stat("source"); errno != sys.ENOENT {
+			t.Errorf("the old name: %v, want ENOENT", errno)
+		}
+	})
+}
+
+func TestTimesOfOpenFiles(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		write(t, fs, "a", "text")
+		f := open(t, fs, "a", sys.O_RDWR)
+		defer f.Close()
+		before, _ := f.Stat()
+		if errno := f.Utimens(sys.UTIME_OMIT, before.Mtim-100); errno != 0 {
+			t.Fatal(errno)
+		}
+		if got, _ := f.Stat(); got.Mtim != before.Mtim-100 || got.Atim != before.Atim {
+			t.Errorf("times %d and %d, want %d and %d", got.Atim, got.Mtim, before.Atim, before.Mtim-100)
+		}
+		if errno := f.Utimens(5e9, sys.UTIME_OMIT); errno != 0 {
+			t.Fatal(errno)
+		}
+		if got, _ := fs.Stat("a"); got.Mtim != before.Mtim-100 || got.Atim != 5e9 {
+			t.Errorf("times %d and %d, want 5 s and %d", got.Atim, got.Mtim, before.Mtim-100)
+		}
+	})
+}
+
+// TestTimesByPath checks the way of systems that cannot set the times of an open file: it must
+// not touch another file that has taken the name.
+func TestTimesByPath(t *testing.T) {
+	base := t.TempDir()
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{"a", "b"} {
+		if err := root.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := root.Open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := time.Unix(7, 0)
+	if err := chtimesByPath(root, "a", f, want, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := chtimesByPath(root, "b", f, want, want); err != sys.ENOENT {
+		t.Errorf("by the name of another file: %v, want ENOENT", err)
+	}
+	for name, changed := range map[string]bool{"a": true, "b": false} {
+		if info, err := root.Stat(name); err != nil || info.ModTime().Equal(want) != changed {
+			t.Errorf("%s has time %v, %v", name, info.ModTime(), err)
+		}
+	}
+}
+
+// TestListingHasInodes checks the inodes of a listing, which a program compares with those of
+// files, in a directory that is read in several steps.
+func TestListingHasInodes(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		want := map[string]uint64{}
+		for i := range 100 { // the quota of bytes allows no more
+			name := fmt.Sprintf("file.%d", i)
+			write(t, fs, name, "")
+			st, errno := fs.Stat(name)
+			if errno != 0 || st.Ino == 0 {
+				t.Fatalf("%s has inode %d, %v", name, st.Ino, errno)
+			}
+			want[name] = st.Ino
+		}
+		d := open(t, fs, ".", sys.O_DIRECTORY)
+		defer d.Close()
+		list, errno := d.Readdir(1000)
+		if errno != 0 || len(list) != len(want) {
+			t.Fatalf("%d entries, %v, want %d", len(list), errno, len(want))
+		}
+		for _, e := range list {
+			if e.Ino != want[e.Name] {
+				t.Errorf("%s has inode %d in the listing, want %d", e.Name, e.Ino, want[e.Name])
+			}
+		}
+	})
+}
+
+func TestLongListing(t *testing.T) {
+	base := t.TempDir()
+	const files = 2*readdirStep + 10
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(base, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := open(t, directory(t, base, false), ".", sys.O_DIRECTORY)
+	defer d.Close()
+	first, errno := d.Readdir(readdirStep + 1)
+	if len(first) != readdirStep+1 || errno != 0 {
+		t.Errorf("%d entries, %v, want %d", len(first), errno, readdirStep+1)
+	}
+	rest, errno := d.Readdir(-1)
+	if len(first)+len(rest) != files || errno != 0 {
+		t.Errorf("%d and %d entries, %v, want %d together", len(first), len(rest), errno, files)
+	}
 }
 
 // TestNothingAbove tries to reach files beside the directory.
@@ -189,8 +327,10 @@ func TestNothingAbove(t *testing.T) {
 			t.Errorf("saw %s", p)
 		}
 	}
-	if errno := fs.Rename("mine", "parent/mine"); errno == 0 {
-		t.Error("moved a file out")
+	for from, to := range map[string]string{"mine": "parent/mine", "parent/secret": "stolen", "../secret": "stolen"} {
+		if errno := fs.Rename(from, to); errno == 0 {
+			t.Errorf("moved %s to %s", from, to)
+		}
 	}
 	if got := read(t, fs, "fine"); got != "m" {
 		t.Errorf("a link within: %q", got)
@@ -215,6 +355,7 @@ func TestReadOnly(t *testing.T) {
 			"rename":   fs.Rename("a", "b"),
 			"chmod":    fs.Chmod("a", 0),
 			"touch":    fs.Utimens("a", 0, 0),
+			"touch .":  open(t, fs, ".", sys.O_DIRECTORY).Utimens(0, 0),
 		} {
 			if errno != sys.EROFS && !(name == "memory" && errno == sys.ENOENT) {
 				t.Errorf("%s: %s: %v", name, what, errno)
@@ -320,6 +461,7 @@ func TestWorkIsTold(t *testing.T) {
 			"write":  func() { _, _ = f.Write(nil) },
 			"pwrite": func() { _, _ = f.Pwrite(nil, 0) },
 			"list":   func() { _, _ = d.Readdir(1) },
+			"touch":  func() { f.Utimens(0, 0) },
 		} {
 			before := told
 			if step(); told == before {

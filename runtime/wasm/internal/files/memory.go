@@ -27,6 +27,7 @@ type node struct {
 	entries map[string]*node // of a directory; nil: a file
 	data    []byte
 	changed int64 // nanoseconds since 1970
+	read    int64 // likewise; a read does not change it
 	open    int   // number of open handles
 	linked  bool  // whether a directory has an entry for it
 }
@@ -44,6 +45,7 @@ func (m *memory) Close() error { return nil }
 func (m *memory) node(dir bool) *node {
 	m.inode++
 	n := &node{inode: m.inode, changed: time.Now().UnixNano()}
+	n.read = n.changed
 	if dir {
 		n.entries = map[string]*node{}
 	}
@@ -52,6 +54,7 @@ func (m *memory) node(dir bool) *node {
 
 // find returns the node at a path.
 func (m *memory) find(p string) (*node, sys.Errno) {
+	slash := namesDirectory(p)
 	p, errno := m.budget.clean(p)
 	if errno != 0 {
 		return nil, errno
@@ -68,6 +71,9 @@ func (m *memory) find(p string) (*node, sys.Errno) {
 			return nil, sys.ENOENT
 		}
 	}
+	if slash && n.entries == nil {
+		return nil, sys.ENOTDIR
+	}
 	return n, 0
 }
 
@@ -77,6 +83,7 @@ func (m *memory) place(p string) (dir *node, name string, errno sys.Errno) {
 	if m.readOnly {
 		return nil, "", sys.EROFS
 	}
+	slash := namesDirectory(p)
 	if p, errno = m.budget.clean(p); errno != 0 {
 		return nil, "", errno
 	}
@@ -89,7 +96,11 @@ func (m *memory) place(p string) (dir *node, name string, errno sys.Errno) {
 	if dir.entries == nil {
 		return nil, "", sys.ENOTDIR
 	}
-	return dir, path.Base(p), 0
+	name = path.Base(p)
+	if n := dir.entries[name]; slash && n != nil && n.entries == nil {
+		return nil, "", sys.ENOTDIR
+	}
+	return dir, name, 0
 }
 
 // add adds an entry to a directory.
@@ -129,6 +140,9 @@ func (m *memory) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sy
 	case errno == sys.ENOENT && flag&sys.O_CREAT != 0:
 		if flag&sys.O_DIRECTORY != 0 {
 			return nil, sys.EINVAL
+		}
+		if namesDirectory(p) {
+			return nil, sys.EISDIR
 		}
 		dir, name, errno := m.place(p)
 		if errno != 0 {
@@ -179,7 +193,7 @@ func (n *node) stat() wasys.Stat_t {
 	if n.entries != nil {
 		mode = fs.ModeDir | 0o700
 	}
-	return wasys.Stat_t{Ino: n.inode, Mode: mode, Nlink: 1, Size: int64(len(n.data)), Atim: n.changed, Mtim: n.changed, Ctim: n.changed}
+	return wasys.Stat_t{Ino: n.inode, Mode: mode, Nlink: 1, Size: int64(len(n.data)), Atim: n.read, Mtim: n.changed, Ctim: n.changed}
 }
 
 func (m *memory) Stat(p string) (wasys.Stat_t, sys.Errno) {
@@ -262,7 +276,7 @@ func (m *memory) Rename(from, to string) sys.Errno {
 		return sys.EINVAL
 	case old != nil && old.entries != nil && n.entries == nil:
 		return sys.EISDIR
-	case old != nil && old.entries == nil && n.entries != nil:
+	case old != nil && old.entries == nil && n.entries != nil, n.entries == nil && namesDirectory(to):
 		return sys.ENOTDIR
 	case old != nil && len(old.entries) > 0:
 		return sys.ENOTEMPTY
@@ -296,18 +310,21 @@ func (m *memory) Chmod(p string, _ fs.FileMode) sys.Errno {
 	return errno
 }
 
-func (m *memory) Utimens(p string, _, mtim int64) sys.Errno {
+func (m *memory) Utimens(p string, atim, mtim int64) sys.Errno {
 	if m.readOnly {
 		return sys.EROFS
 	}
 	n, errno := m.find(p)
 	if errno == 0 {
-		n.touch(mtim)
+		n.touch(atim, mtim)
 	}
 	return errno
 }
 
-func (n *node) touch(mtim int64) {
+func (n *node) touch(atim, mtim int64) {
+	if atim != sys.UTIME_OMIT {
+		n.read = atim
+	}
 	if mtim != sys.UTIME_OMIT {
 		n.changed = mtim
 	}
@@ -331,11 +348,12 @@ func (f *memoryFile) Stat() (wasys.Stat_t, sys.Errno) { return f.node.stat(), 0 
 func (f *memoryFile) Sync() sys.Errno                 { return 0 }
 func (f *memoryFile) Datasync() sys.Errno             { return 0 }
 func (f *memoryFile) SetAppend(enable bool) sys.Errno { f.append = enable; return 0 }
-func (f *memoryFile) Utimens(_, mtim int64) sys.Errno {
+func (f *memoryFile) Utimens(atim, mtim int64) sys.Errno {
+	f.fs.budget.work(0)
 	if f.fs.readOnly {
 		return sys.EROFS
 	}
-	f.node.touch(mtim)
+	f.node.touch(atim, mtim)
 	return 0
 }
 

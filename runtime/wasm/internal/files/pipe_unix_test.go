@@ -21,4 +21,9 @@ func TestPipesDoNotHold(t *testing.T) {
 			t.Errorf("opened a pipe with %v", flag)
 		}
 	}
+	for _, path := range [][2]string{{"pipe/a", "b"}, {"pipe", "pipe/b"}} {
+		if errno := fs.Rename(path[0], path[1]); errno != sys.ENOTDIR {
+			t.Errorf("rename %s to %s: %v, want ENOTDIR", path[0], path[1], errno)
+		}
+	}
 }

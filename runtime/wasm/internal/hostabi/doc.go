@@ -1,4 +1,4 @@
-// Package hostabi owns the functions that guests import: wheelwork_v1, WASI preview 1 and the
+// Package hostabi owns the functions that guests import: wheelwork_v1, WASI preview 1 and 0, and the
 // functions of the meter. It has their types, checks their arguments against the memory and
 // the grants of the guest, and says which parts of the memory they write.
 //

@@ -7,7 +7,6 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
@@ -16,25 +15,33 @@ import (
 
 // Modules are the modules of one engine that guests import from.
 type Modules struct {
-	// plainWASI is WASI for instances that have files. Such an instance runs one task, so
-	// its changes to file descriptors affect no other task.
-	plainWASI api.Module
+	// withFiles is WASI, by version, for instances that have files. Such an instance runs one
+	// task, so its changes to file descriptors affect no other task.
+	withFiles map[string]api.Module
 }
 
 // Instantiate creates the modules in the engine. The engine closes them.
 func (m *Modules) Instantiate(ctx context.Context, rt wazero.Runtime) error {
-	_, err := wasi(rt, false).Instantiate(ctx)
-	_, ownErr := wheelwork(rt).Instantiate(ctx)
-	if err = errors.Join(err, ownErr, InstantiateMeter(ctx, rt)); err != nil {
+	_, err := wheelwork(rt).Instantiate(ctx)
+	if err = errors.Join(err, InstantiateMeter(ctx, rt)); err != nil {
 		return err
 	}
-	plain, err := instantiateUnnamed(ctx, rt, wasi(rt, true))
-	m.plainWASI = plain.instance
-	return err
+	m.withFiles = make(map[string]api.Module)
+	for _, version := range previews() {
+		if _, err := wasi(rt, version, false).Instantiate(ctx); err != nil {
+			return err
+		}
+		with, err := instantiateUnnamed(ctx, rt, wasi(rt, version, true))
+		if err != nil {
+			return err
+		}
+		m.withFiles[version] = with.instance
+	}
+	return nil
 }
 
 // Resolve replaces named modules for a guest: wheelwork_v1 by its stubs, and WASI by
-// plainWASI if it has files. stubs is nil if the guest has none.
+// withFiles if it has files. stubs is nil if the guest has none.
 func (m *Modules) Resolve(ctx context.Context, stubs *Stubs, files bool) context.Context {
 	if stubs == nil && !files {
 		return ctx
@@ -43,8 +50,8 @@ func (m *Modules) Resolve(ctx context.Context, stubs *Stubs, files bool) context
 		switch {
 		case name == abi.ImportModule && stubs != nil:
 			return stubs.module.instance
-		case name == wasi_snapshot_preview1.ModuleName && files:
-			return m.plainWASI
+		case files && m.withFiles[name] != nil:
+			return m.withFiles[name]
 		}
 		return nil
 	})

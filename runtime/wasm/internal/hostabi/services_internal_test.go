@@ -25,7 +25,7 @@ func TestEveryServedFunctionHasItsWritesListed(t *testing.T) {
 			}
 		}
 	}
-	served := wasiTypes()
+	served := engineWASI()
 	for name, listed := range wasiWrites {
 		for _, w := range listed {
 			if params := served[name].Params; w.Ptr >= len(params) || w.Len >= len(params) || params[w.Ptr] != i32 {

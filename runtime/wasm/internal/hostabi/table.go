@@ -80,9 +80,12 @@ var byName = sync.OnceValue(func() map[string]Function {
 // caller may change the map.
 func Served() map[string]binary.FuncType {
 	served := make(map[string]binary.FuncType, 64)
-	for name, t := range wasiTypes() {
-		served[wasi_snapshot_preview1.ModuleName+"."+name] = t
+	for _, version := range previews() {
+		for name, f := range engineWASI() {
+			served[version+"."+name] = f.FuncType
+		}
 	}
+	delete(served, preview0+".sock_accept")
 	for _, f := range Functions() {
 		served[abi.ImportModule+"."+f.Name] = f.Type()
 	}
@@ -94,8 +97,14 @@ func (f *Function) Type() binary.FuncType {
 	return binary.FuncType{Params: f.Params, Results: f.Results}
 }
 
-// wasiTypes reads the functions of WASI preview 1 and their types from the engine, once.
-var wasiTypes = sync.OnceValue(func() map[string]binary.FuncType {
+// A wasiFunction is the engine's implementation of a function of WASI preview 1.
+type wasiFunction struct {
+	binary.FuncType
+	function api.GoModuleFunction // has no state of its own: it works on the module that calls it
+}
+
+// engineWASI reads the functions of WASI preview 1 from the engine, once.
+var engineWASI = sync.OnceValue(func() map[string]wasiFunction {
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer rt.Close(ctx)
@@ -103,9 +112,10 @@ var wasiTypes = sync.OnceValue(func() map[string]binary.FuncType {
 	if err != nil {
 		panic(fmt.Sprintf("wasm: the engine's own WASI module does not compile: %v", err))
 	}
-	types := make(map[string]binary.FuncType)
+	functions := make(map[string]wasiFunction)
 	for name, def := range compiled.ExportedFunctions() {
-		types[name] = binary.FuncType{Params: def.ParamTypes(), Results: def.ResultTypes()}
+		function, _ := def.GoFunction().(api.GoModuleFunction) // nil: the function has no access to the module
+		functions[name] = wasiFunction{binary.FuncType{Params: def.ParamTypes(), Results: def.ResultTypes()}, function}
 	}
-	return types
+	return functions
 })

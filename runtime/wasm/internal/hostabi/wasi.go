@@ -24,11 +24,12 @@ const (
 	wasiNoSys   = 52
 )
 
-// wasi builds WASI preview 1. It replaces functions of the engine to bound the work of one
-// call. For guests without files it also makes closing or moving a standard stream have no
-// effect, because the effect would outlive the task in an instance that is reused.
-func wasi(rt wazero.Runtime, files bool) wazero.HostModuleBuilder {
-	b := rt.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
+// wasi builds a version of WASI: preview1 or preview0. It replaces functions of the engine to
+// bound the work of one call. For guests without files it also makes closing or moving a
+// standard stream have no effect, because the effect would outlive the task in an instance
+// that is reused.
+func wasi(rt wazero.Runtime, version string, files bool) wazero.HostModuleBuilder {
+	b := rt.NewHostModuleBuilder(version)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
 	replace := func(name string, params int, f func(c *guest.Call, mem api.Memory, stack []uint64) uint64) {
 		fn := api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
@@ -36,8 +37,13 @@ func wasi(rt wazero.Runtime, files bool) wazero.HostModuleBuilder {
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, slices.Repeat([]api.ValueType{i32}, params), []api.ValueType{i32}).Export(name)
 	}
+	layout := subscription1
+	if version == preview0 {
+		layout = subscription0
+		replaceOfPreview0(b)
+	}
 	replace("poll_oneoff", 4, func(c *guest.Call, mem api.Memory, stack []uint64) uint64 {
-		p := poll{c: c, mem: mem, files: files, in: uint32(stack[0]), out: uint32(stack[1]), n: uint32(stack[2])}
+		p := poll{c: c, mem: mem, layout: layout, files: files, in: uint32(stack[0]), out: uint32(stack[1]), n: uint32(stack[2])}
 		return p.run(uint32(stack[3]))
 	})
 	if files {
@@ -101,15 +107,25 @@ func standardStream(fd uint64) uint64 {
 	return wasiBadFD
 }
 
+// A subscription is the layout of a subscription of poll_oneoff: its size and the offsets of the
+// fields of a clock. Its user data, its type and a file descriptor are at 0, 8 and 16 in every
+// version.
+type subscription struct{ size, clock, timeout, flags uint32 }
+
+var (
+	subscription1 = subscription{size: 48, clock: 16, timeout: 24, flags: 40}
+	// A clock of preview 0 has an identifier of its own at 16.
+	subscription0 = subscription{size: 56, clock: 24, timeout: 32, flags: 48}
+)
+
 // Sizes and types of WASI's subscriptions and events, and bounds of their number.
 const (
-	subscriptionBytes = 48
-	eventBytes        = 32
-	eventClock        = 0
-	eventRead         = 1
-	eventWrite        = 2
-	clockReal         = 0
-	maxSubscriptions  = 1024
+	eventBytes       = 32
+	eventClock       = 0
+	eventRead        = 1
+	eventWrite       = 2
+	clockReal        = 0
+	maxSubscriptions = 1024
 )
 
 // poll is one call of poll_oneoff. The streams and files of a guest are always ready, so a
@@ -118,6 +134,7 @@ const (
 type poll struct {
 	c          *guest.Call
 	mem        api.Memory
+	layout     subscription
 	files      bool
 	in, out, n uint32
 	events     uint32 // number of events written
@@ -128,7 +145,7 @@ func (p *poll) run(count uint32) uint64 {
 	if p.n == 0 || p.n > maxSubscriptions {
 		return wasiInvalid
 	}
-	in, ok := p.mem.Read(p.in, p.n*subscriptionBytes)
+	in, ok := p.mem.Read(p.in, p.n*p.layout.size)
 	out, fits := p.mem.Read(p.out, p.n*eventBytes)
 	if !ok || !fits || !p.mem.WriteUint32Le(count, 0) {
 		return wasiFault
@@ -137,10 +154,10 @@ func (p *poll) run(count uint32) uint64 {
 	subscriptions := bytes.Clone(in) // the events may be written over them
 	least := time.Duration(math.MaxInt64)
 	waits := make([]time.Duration, 0, p.n) // of the clocks; 0 for streams
-	for s := range slices.Chunk(subscriptions, subscriptionBytes) {
+	for s := range slices.Chunk(subscriptions, int(p.layout.size)) {
 		switch s[8] {
 		case eventClock:
-			wait, bad := clockWait(s)
+			wait, bad := p.layout.wait(s)
 			if bad != wasiOK {
 				return bad
 			}
@@ -155,7 +172,7 @@ func (p *poll) run(count uint32) uint64 {
 	}
 	p.c.Sleep(least)
 	for i, wait := range waits {
-		s := subscriptions[i*subscriptionBytes:][:subscriptionBytes]
+		s := subscriptions[i*int(p.layout.size):][:p.layout.size]
 		switch {
 		case s[8] != eventClock:
 			p.event(out, s, p.stream(binary.LittleEndian.Uint32(s[16:])))
@@ -186,15 +203,15 @@ func (p *poll) event(out, subscription []byte, errno uint16) {
 	p.events++
 }
 
-// clockWait returns how long a clock subscription still has to wait.
-func clockWait(s []byte) (wait time.Duration, errno uint64) {
-	at := binary.LittleEndian.Uint64(s[24:])
+// wait returns how long a clock subscription still has to wait.
+func (l subscription) wait(s []byte) (wait time.Duration, errno uint64) {
+	at := binary.LittleEndian.Uint64(s[l.timeout:])
 	until := time.Duration(min(at, math.MaxInt64))
-	switch flags := binary.LittleEndian.Uint16(s[40:]); flags {
+	switch flags := binary.LittleEndian.Uint16(s[l.flags:]); flags {
 	case 0:
 		return until, wasiOK
 	case 1: // an absolute time
-		if binary.LittleEndian.Uint32(s[16:]) == clockReal {
+		if binary.LittleEndian.Uint32(s[l.clock:]) == clockReal {
 			return until - time.Duration(time.Now().UnixNano()), wasiOK
 		}
 		return until - time.Duration(guest.Nanotime()), wasiOK

@@ -15,6 +15,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/guest"
 )
 
+// subscriptionBytes is the size of a subscription of preview 1.
+const subscriptionBytes = 48
+
 // polling calls poll_oneoff.
 func polling(t *testing.T, files bool, subscriptions ...[subscriptionBytes]byte) (result uint64, events []string, took time.Duration) {
 	t.Helper()
@@ -28,7 +31,7 @@ func polling(t *testing.T, files bool, subscriptions ...[subscriptionBytes]byte)
 		t.Fatal(err)
 	}
 	start := time.Now()
-	p := poll{c: c, mem: mem, files: files, in: in, out: out, n: uint32(len(subscriptions))}
+	p := poll{c: c, mem: mem, layout: subscription1, files: files, in: in, out: out, n: uint32(len(subscriptions))}
 	result = p.run(count)
 	n, _ := mem.ReadUint32Le(count)
 	for i := range n {
@@ -98,7 +101,7 @@ func TestPollOfASteadyTime(t *testing.T) {
 	if result, events, _ := polling(t, false, future, past); result != wasiOK || fmt.Sprint(events) != "[steady/0/0]" {
 		t.Errorf("a time gone by: %d %v", result, events)
 	}
-	if wait, errno := clockWait(future[:]); errno != wasiOK || wait < 59*time.Minute || wait > time.Hour {
+	if wait, errno := subscription1.wait(future[:]); errno != wasiOK || wait < 59*time.Minute || wait > time.Hour {
 		t.Errorf("an hour ahead: %v, %d", wait, errno)
 	}
 }
@@ -107,12 +110,12 @@ func TestPollOutsideTheMemory(t *testing.T) {
 	mem := wazerotest.NewMemory(65536)
 	c := guest.NewCall(context.Background(), &runtime.Task{}, guest.Discard{}, &guest.Host{Slots: make(chan struct{}, 1)})
 	for _, p := range []poll{{in: 65530, n: 1}, {out: 65530, n: 1}, {in: 0xffffffff, n: 1}} {
-		p.c, p.mem = c, mem
+		p.c, p.mem, p.layout = c, mem, subscription1
 		if got := p.run(100); got != wasiFault {
 			t.Errorf("in %d out %d: %d", p.in, p.out, got)
 		}
 	}
-	p := poll{c: c, mem: mem, n: 1}
+	p := poll{c: c, mem: mem, layout: subscription1, n: 1}
 	if got := p.run(65533); got != wasiFault {
 		t.Errorf("a count outside: %d", got)
 	}

@@ -1,8 +1,6 @@
 package hostabi
 
 import (
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
-
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
@@ -15,7 +13,7 @@ func Writes(module, name string) ([]meter.Write, bool) {
 	switch module {
 	case abi.ImportModule:
 		table = hostWrites
-	case wasi_snapshot_preview1.ModuleName:
+	case preview1, preview0:
 		table = wasiWrites
 	}
 	writes, ok := table[name]

@@ -21,7 +21,7 @@ const (
 	Command     Kind = "command"     // exports _start: input on stdin, output on stdout
 	Reactor     Kind = "reactor"     // exports wheelwork_handle
 	Script      Kind = "script"      // source text and the digest of its interpreter
-	Interpreter Kind = "interpreter" // runs scripts; not usable by itself
+	Interpreter Kind = "interpreter" // runs scripts; one that exports _start is a command as well
 )
 
 // Info describes a module that may be uploaded.

@@ -16,8 +16,11 @@ import (
 // Module is the check of an upload: it describes a module, or refuses it with one sentence
 // that states the problem and the solution. Its time is proportional to the module's size,
 // about 50 ms for a megabyte.
-func Module(code []byte) (Info, error) {
-	parsed, info, err := parse(code)
+func Module(code []byte) (Info, error) { return ModuleWithin(code, UploadLimits{}) }
+
+// ModuleWithin is Module with the limits of a server.
+func ModuleWithin(code []byte, limits UploadLimits) (Info, error) {
+	parsed, info, err := parse(code, limits.binary())
 	if err != nil {
 		return Info{}, err
 	}
@@ -32,14 +35,14 @@ func Module(code []byte) (Info, error) {
 
 // Describe is Module without the check of types, which compiling does too.
 func Describe(code []byte) (Info, error) {
-	_, info, err := parse(code)
+	_, info, err := parse(code, binary.MaxLimits())
 	return info, err
 }
 
 // DescribesItself describes a module, and reports whether the module has to run to tell its
 // manifest: it exports wheelwork_describe and has no manifest section.
 func DescribesItself(code []byte) (info Info, itself bool, err error) {
-	m, info, err := parse(code)
+	m, info, err := parse(code, binary.MaxLimits())
 	if err != nil {
 		return Info{}, false, err
 	}
@@ -48,8 +51,8 @@ func DescribesItself(code []byte) (info Info, itself bool, err error) {
 }
 
 // parse is Module without the check of types, which compiling does too.
-func parse(code []byte) (*binary.Module, Info, error) {
-	m, err := binary.Parse(code, binary.DefaultLimits())
+func parse(code []byte, limits binary.Limits) (*binary.Module, Info, error) {
+	m, err := binary.Parse(code, limits)
 	if err != nil {
 		return nil, Info{}, explain(code, err)
 	}
@@ -63,7 +66,7 @@ func parse(code []byte) (*binary.Module, Info, error) {
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Kind == Interpreter { // the host always serves the driver's functions, so it need not advertise them
+	if info.Kind == Interpreter && !exports(m, abi.ExportStart) { // the host always serves the driver's functions, so it need not advertise them
 		info.ABI, info.Needs = nil, nil
 	} else if err := fits(&info); err != nil {
 		return nil, Info{}, err
@@ -91,11 +94,11 @@ func explain(code []byte, err error) error {
 	var limit *binary.LimitError
 	switch {
 	case errors.Is(err, binary.ErrNotWasm):
-		return Refuse("this is not WebAssembly (it starts with %q): upload the .wasm file that your compiler wrote", head(code))
+		return Refuse("this is not WebAssembly (it starts with %q): upload the .wasm file that your compiler wrote, or a script (.js, .py) with \"wheelwork module push\"", head(code))
 	case errors.Is(err, binary.ErrComponent):
 		return Refuse("this is a component, which is not served: compile to a wasm32-wasip1 core module")
 	case errors.As(err, &limit):
-		return Refuse("too much for one module: %v: make it smaller or split it", limit)
+		return Refuse("too much for one module: %v: make it smaller or split it%s", limit, raise(limit))
 	case errors.Is(err, binary.ErrMalformed):
 		return Refuse("%v: the file is damaged or cut off, build and upload it again", err)
 	}
@@ -144,15 +147,17 @@ func describeImports(m *binary.Module, info *Info) error {
 }
 
 func whatIsServed(module string) string {
-	switch module {
-	case abi.ImportModule:
+	switch {
+	case module == abi.ImportModule:
 		var names []string
 		for _, f := range hostabi.Functions() {
 			names = append(names, f.Name)
 		}
 		return abi.ImportModule + " has " + strings.Join(names, ", ")
-	case wasi_snapshot_preview1.ModuleName:
+	case hostabi.IsPreview1(module):
 		return "that is no function of WASI preview 1"
+	case hostabi.IsPreview0(module):
+		return "that is no function of WASI preview 0"
 	}
 	return "the modules served are " + wasi_snapshot_preview1.ModuleName + " and " + abi.ImportModule +
 		"; compile for wasm32-wasip1 and without JavaScript glue"
@@ -168,6 +173,8 @@ func describeExports(m *binary.Module, info *Info) error {
 	}
 	slices.Sort(info.Exports)
 	switch {
+	case info.Kind == Interpreter && exports(m, abi.ExportStart):
+		return checkExport(m, abi.ExportStart, binary.FuncType{})
 	case info.Kind == Interpreter:
 		return nil
 	case exports(m, abi.ExportHandle):

@@ -18,7 +18,7 @@ import (
 // module that already has the section, because it would be unclear which one applies. The
 // same arguments give the same bytes.
 func WithManifest(code []byte, text string) ([]byte, error) {
-	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
+	m, err := wasmbinary.Parse(code, wasmbinary.MaxLimits())
 	if err != nil {
 		return nil, explain(code, err)
 	}
@@ -87,7 +87,7 @@ func fits(info *Info) error {
 	return nil
 }
 
-// needs sets Needs to the interfaces that hosts must advertise: wasi-p1, and the newest
+// needs sets Needs to the interfaces that hosts must advertise: wasi-p0, wasi-p1, and the newest
 // minor version that introduced a function that the module imports and does not declare
 // optional.
 func (info *Info) needs() {
@@ -110,8 +110,11 @@ func (info *Info) needs() {
 			minor = max(minor, abi.Since(function))
 		}
 	}
-	if slices.ContainsFunc(info.ABI, func(s string) bool { return s != abi.ImportModule }) {
-		info.Needs = append(info.Needs, abi.Served()[0])
+	if slices.ContainsFunc(info.ABI, hostabi.IsPreview0) {
+		info.Needs = append(info.Needs, abi.WASIPreview0)
+	}
+	if slices.ContainsFunc(info.ABI, hostabi.IsPreview1) {
+		info.Needs = append(info.Needs, abi.WASIPreview1)
 	}
 	if own || info.Kind == Reactor {
 		info.Needs = append(info.Needs, abi.Version(minor))
@@ -120,7 +123,7 @@ func (info *Info) needs() {
 
 // handlers returns the names of a module's handlers.
 func (info *Info) handlers() []string {
-	if info.Kind == Command || len(info.Manifest.Handlers) == 0 {
+	if info.Kind == Command || info.Kind == Interpreter || len(info.Manifest.Handlers) == 0 {
 		return []string{abi.DefaultHandler}
 	}
 	var names []string

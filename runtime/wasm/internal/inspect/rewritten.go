@@ -29,7 +29,7 @@ type Rewritten struct {
 
 // Rewrite parses, bounds and rewrites a module.
 func Rewrite(code []byte, limits Limits) (Rewritten, error) {
-	parsed, info, err := parse(code)
+	parsed, info, err := parse(code, wasmbinary.MaxLimits())
 	if err != nil {
 		return Rewritten{}, err
 	}
