@@ -145,7 +145,8 @@ type worker struct {
 // more tasks, returns those that have not begun, and lets functions finish for
 // DrainTimeout. After that it ends the contexts of the others. It returns when a server
 // has their results or, if that fails, when they are stored. Run waits for a server that
-// is out of reach. It fails if a server refuses the worker before the worker has joined.
+// is out of reach, and logs at once and then at growing intervals why it waits. It fails
+// if a server refuses the worker before the worker has joined, for example its token.
 func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
 	w, err := newWorker(opt, handlers)
 	if err != nil {
