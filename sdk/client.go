@@ -61,6 +61,11 @@ type Options struct {
 
 	// Dialer opens connections to host:port. Default: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
+
+	// DialOptions are added to those of the client's connections: interceptors, stats
+	// handlers. An interceptor sees every attempt of a call, and the stream that carries
+	// commands, but not the single command. Default: none.
+	DialOptions []grpc.DialOption
 }
 
 // Client talks to the servers of one installation. It is safe for concurrent use.
@@ -234,7 +239,7 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 	if opt.Dialer != nil {
 		options = append(options, grpc.WithContextDialer(opt.Dialer))
 	}
-	return options
+	return append(options, opt.DialOptions...)
 }
 
 // maxAnswer bounds one message from the server, in bytes: a page of 1000 jobs

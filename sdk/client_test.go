@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -595,6 +596,23 @@ func TestTokenOfAFile(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", token, err, want)
 		}
+	}
+}
+
+// TestDialOptions checks that an interceptor of the program sees the calls of a client.
+func TestDialOptions(t *testing.T) {
+	f := start(t, sdktest.Config{})
+	var calls []string
+	c := f.dial(t, sdk.Options{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			calls = append(calls, method)
+			return next(ctx, method, req, reply, cc, opts...)
+		})}})
+	if _, err := c.Hosts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{apiv1.Cluster_GetVersion_FullMethodName, apiv1.Cluster_ListHosts_FullMethodName}; !slices.Equal(calls, want) {
+		t.Errorf("the interceptor saw %q, want %q", calls, want)
 	}
 }
 

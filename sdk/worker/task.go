@@ -14,6 +14,9 @@ import (
 
 // Task is one attempt of one run. Its fields are read-only. Its methods may be called
 // from any goroutine and have no effect once the function has returned.
+//
+// A test may make a task by hand, &worker.Task{Input: …}, and call a function with it.
+// What the function reports is then dropped, unless [Record] keeps it.
 type Task struct {
 	Run         string // the id, the same in all attempts
 	App         string
@@ -32,11 +35,17 @@ type Task struct {
 	Args  []string
 	Env   map[string]string
 
-	attempt *session.Attempt
-	mu      sync.Mutex
-	ended   bool
-	logged  int // bytes
-	full    bool
+	to     reporter // nil: reports are dropped
+	mu     sync.Mutex
+	ended  bool
+	logged int // bytes
+	full   bool
+}
+
+// reporter receives the reports of one attempt, one at a time. Log must not keep line.
+type reporter interface {
+	Log(level int32, line []byte) // 0 debug, 1 info, 2 warn, 3 error
+	Progress(done, total int64, message string)
 }
 
 // Bounds of the reports of one attempt, the same as for modules.
@@ -57,7 +66,7 @@ func newTask(a *session.Attempt, name string) *Task {
 		Run: crockford.EncodeToString(m.Run), App: m.App, Job: m.Job, Handler: name,
 		Attempt: int(m.Attempt), MaxAttempts: int(m.MaxAttempts), PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers,
 		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent,
-		Input: m.Input, Args: m.Args, Env: m.Env, attempt: a,
+		Input: m.Input, Args: m.Args, Env: m.Env, to: a,
 	}
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
@@ -70,8 +79,8 @@ func newTask(a *session.Attempt, name string) *Task {
 func (t *Task) Progress(done, total int64, message string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.ended {
-		t.attempt.Progress(done, total, message[:min(len(message), maxLine)])
+	if !t.ended && t.to != nil {
+		t.to.Progress(done, total, message[:min(len(message), maxLine)])
 	}
 }
 
@@ -104,13 +113,13 @@ func (t *Task) write(level slog.Level, text []byte) {
 // emit sends one line; the caller holds t.mu.
 func (t *Task) emit(level slog.Level, line []byte) {
 	switch {
-	case t.ended || t.full:
+	case t.ended || t.full || t.to == nil:
 	case t.logged+len(line)+1 > maxLog:
 		t.full = true
-		t.attempt.Log(levelOf(slog.LevelWarn), fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", maxLog))
+		t.to.Log(levelOf(slog.LevelWarn), fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", maxLog))
 	default:
 		t.logged += len(line) + 1
-		t.attempt.Log(levelOf(level), line)
+		t.to.Log(levelOf(level), line)
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -47,6 +49,19 @@ func Handle(name string, fn Func) Handler {
 		h.err = fmt.Errorf("the handler %s has no function", name)
 	}
 	return h
+}
+
+// Name returns the name by which jobs call the handler, without "native:".
+func (h Handler) Name() string { return h.name }
+
+// Call calls the function of a handler as a worker does, but in the goroutine of the
+// caller and without the limits of a run: for tests, and for middleware. The middleware of
+// [Options] is not called.
+func (h Handler) Call(ctx context.Context, t *Task) ([]byte, error) {
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.fn(ctx, t)
 }
 
 // HandleJSON names a function whose input and output are JSON. A run without input passes
@@ -128,6 +143,21 @@ type Options struct {
 	// worker gives up its run. Default: 10 s.
 	Patience time.Duration
 
+	// Middleware wraps every handler: each function receives a handler and returns one of
+	// the same name that calls it. The first is the outermost. Default: none.
+	//
+	//	func timed(next worker.Handler) worker.Handler {
+	//		return worker.Handle(next.Name(), func(ctx context.Context, t *worker.Task) ([]byte, error) {
+	//			defer func(start time.Time) { t.Logf("took %s", time.Since(start)) }(time.Now())
+	//			return next.Call(ctx, t)
+	//		})
+	//	}
+	Middleware []func(Handler) Handler
+
+	// DialOptions are added to those of the worker's connections: interceptors, stats
+	// handlers. Default: none.
+	DialOptions []grpc.DialOption
+
 	// Logger receives the worker's own messages. Default: [slog.Default].
 	Logger *slog.Logger
 
@@ -204,7 +234,11 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 		if h.err != nil {
 			return nil, h.err
 		}
-		w.funcs[h.name] = h.fn
+		wrapped, err := wrap(h, opt.Middleware)
+		if err != nil {
+			return nil, err
+		}
+		w.funcs[h.name] = wrapped.fn
 	}
 	switch {
 	case len(handlers) == 0:
@@ -220,6 +254,20 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 	return w, nil
 }
 
+// wrap puts middleware around a handler, the first outermost.
+func wrap(h Handler, middleware []func(Handler) Handler) (Handler, error) {
+	name := h.name
+	for _, m := range slices.Backward(middleware) {
+		if h = m(h); h.err != nil {
+			return h, h.err
+		}
+		if h.name != name {
+			return h, fmt.Errorf("a middleware made %q of the handler %s: it must keep the name, with worker.Handle(next.Name(), …)", h.name, name)
+		}
+	}
+	return h, nil
+}
+
 // refused reports whether the error of a first join is permanent.
 func refused(err error) bool {
 	switch status.Code(err) {
@@ -233,5 +281,5 @@ func newID() string { return "worker-" + strings.ToLower(rand.Text()) }
 
 // sdk returns the options of connections.
 func (o Options) sdk() sdk.Options {
-	return sdk.Options{Token: o.Token, TLS: o.TLS, Dialer: o.Dialer}
+	return sdk.Options{Token: o.Token, TLS: o.TLS, Dialer: o.Dialer, DialOptions: o.DialOptions}
 }
