@@ -128,7 +128,9 @@ func TestHandlers(t *testing.T) {
 		t.Progress(1, 2, "half")
 		return nil, worker.Permanent(worker.WithCode(errors.New("low"), "low_balance"))
 	})
-	echo := func(_ context.Context, run *apiv1.Run, _ func(string)) (string, error) { return "handled " + run.GetHandler(), nil }
+	echo := func(_ context.Context, run *apiv1.Run, _ func(string)) (string, error) {
+		return "handled " + run.GetHandler(), nil
+	}
 	for _, tt := range []struct {
 		conf    sdktest.Config
 		handler string
