@@ -139,7 +139,7 @@ func (gu *Guests) PutGrants(m *apiv1.ModuleGrants) (*apiv1.ModuleGrants, error) 
 	return grantsMessage(s, m.Module), nil
 }
 
-// grantsMessage returns the grants of a module as the API shows them.
+// GrantsMessage returns the grants of a module as the API shows them.
 func (gu *Guests) GrantsMessage(app, module string) *apiv1.ModuleGrants {
 	if a := gu.l.State.apps[app]; a != nil {
 		return grantsMessage(a.slots[job.ModuleSlot], module)

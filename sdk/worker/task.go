@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"context"
-	"encoding/base32"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -29,7 +28,8 @@ type Task struct {
 	Part        int       // number of this part of a fan-out, from 0
 	Parts       int       // number of parts of the fan-out; 0: the run is not a part
 	Deadline    time.Time // of the context; zero: none
-	TraceParent string    // W3C trace context, "" when the run is not traced
+	TraceParent string    // W3C trace context, "" when the run is not traced; the context has it too
+	TraceState  string    // the tracestate that goes with it
 
 	Input []byte
 	Args  []string
@@ -57,15 +57,12 @@ const (
 	maxTrace  = 16 << 10
 )
 
-// crockford is the alphabet of run ids.
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
-
 func newTask(a *session.Attempt, name string) *Task {
 	m := a.Task
 	t := &Task{
-		Run: crockford.EncodeToString(m.Run), App: m.App, Job: m.Job, Handler: name,
+		Run: session.RunText(m.Run), App: m.App, Job: m.Job, Handler: name,
 		Attempt: int(m.Attempt), MaxAttempts: int(m.MaxAttempts), PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers,
-		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent,
+		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent, TraceState: m.TraceState,
 		Input: m.Input, Args: m.Args, Env: m.Env, to: a,
 	}
 	if m.TimeoutMs > 0 {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -158,6 +159,11 @@ type Options struct {
 	// handlers. Default: none.
 	DialOptions []grpc.DialOption
 
+	// TracerProvider makes a span of each attempt, in the trace of the call that triggered
+	// its run; with OpenTelemetry's global provider it is otel.GetTracerProvider(). Default:
+	// none; the context of a function then has the span context of the caller.
+	TracerProvider trace.TracerProvider
+
 	// Logger receives the worker's own messages. Default: [slog.Default].
 	Logger *slog.Logger
 
@@ -166,9 +172,10 @@ type Options struct {
 }
 
 type worker struct {
-	opt   Options
-	funcs map[string]Func
-	names []string // sorted, as jobs name them
+	opt    Options
+	tracer trace.Tracer // nil: attempts are no spans
+	funcs  map[string]Func
+	names  []string // sorted, as jobs name them
 }
 
 // Run executes runs of jobs with the given functions until ctx ends. Then it accepts no
@@ -249,6 +256,9 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 		return nil, fmt.Errorf("the DrainTimeout is %v: want more than 0", opt.DrainTimeout)
 	case opt.Patience < 0:
 		return nil, fmt.Errorf("the Patience is %v: want more than 0", opt.Patience)
+	}
+	if opt.TracerProvider != nil {
+		w.tracer = opt.TracerProvider.Tracer("github.com/wheelworkhq/wheelwork/sdk/worker")
 	}
 	w.names = sorted(w.funcs)
 	return w, nil
