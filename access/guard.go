@@ -131,7 +131,7 @@ func (g *Guard) Caller(ctx context.Context, method string) (Role, error) {
 	}
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) != 1 {
-		return Role{}, status.Error(codes.Unauthenticated, "a token is needed: pass --token or set WHEELWORK_TOKEN")
+		return Role{}, status.Error(codes.Unauthenticated, "a token is needed: "+rightToken(need))
 	}
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
 	if !ok {
@@ -139,16 +139,29 @@ func (g *Guard) Caller(ctx context.Context, method string) (Role, error) {
 	}
 	r, ok := g.RoleOf(token)
 	if !ok {
-		return Role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; the right one is in the file token of the server's data directory")
+		return Role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; "+rightToken(need))
 	}
 	r, err := g.acting(ctx, r)
 	if err != nil {
 		return Role{}, err
 	}
 	if !r.may(need) {
-		return Role{}, status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s", r.Name, need)
+		return Role{}, status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: %s", r.Name, need, rightToken(need))
 	}
 	return r, nil
+}
+
+// rightToken tells a caller where the token for a permission is.
+func rightToken(need string) string {
+	switch need {
+	case "work":
+		return "a worker uses the one in the file host-token of the server's data directory, and a host the token of the installation's hosts (--token-file)"
+	case Execute:
+		return "a host uses the token of the installation's hosts (--token-file)"
+	case "serve", "state", act:
+		return "servers use the token of the installation's servers (--server-token-file)"
+	}
+	return "people and their programs use the one in the file token of the server's data directory"
 }
 
 // acting returns the role with which a call is made: the caller's own role or, if a

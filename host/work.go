@@ -8,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -26,10 +23,7 @@ import (
 func (h *Host) execute(ctx context.Context, a *session.Attempt) *apiv1.TaskResult {
 	ctx, span := h.span(ctx, a.Task)
 	res := h.runTask(ctx, a)
-	if res.Outcome != runtime.Succeeded {
-		span.SetStatus(codes.Error, res.Error)
-	}
-	span.End()
+	session.EndSpan(span, apiv1.Outcome(res.Outcome), res.Code, res.Error)
 	return message(res)
 }
 
@@ -72,10 +66,8 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 		batch[of[k]].Result = message(res)
 	}
 	for i, span := range spans {
-		if r := batch[i].Result; r.Outcome != apiv1.Outcome_OUTCOME_SUCCEEDED {
-			span.SetStatus(codes.Error, r.Error)
-		}
-		span.End()
+		r := batch[i].Result
+		session.EndSpan(span, r.Outcome, r.Code, r.Error)
 	}
 }
 
@@ -85,20 +77,7 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 	if m.TraceParent == "" && h.untraced {
 		return ctx, noop.Span{}
 	}
-	if m.TraceParent != "" {
-		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.TraceParent})
-	}
-	ctx, span := h.cfg.Tracer.Start(ctx, "run "+m.Job, trace.WithSpanKind(trace.SpanKindConsumer))
-	if span.IsRecording() {
-		span.SetAttributes(
-			attribute.String("wheelwork.run.id", job.RunID(m.Run).String()), attribute.String("wheelwork.app", m.App),
-			attribute.String("wheelwork.job", m.Job), attribute.Int("wheelwork.run.attempt", int(m.Attempt)),
-			attribute.String("wheelwork.module", m.Module))
-		carrier := propagation.MapCarrier{}
-		propagation.TraceContext{}.Inject(ctx, carrier)
-		m.TraceParent = carrier["traceparent"]
-	}
-	return ctx, span
+	return session.StartSpan(ctx, h.cfg.Tracer, m)
 }
 
 func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
@@ -187,7 +166,7 @@ func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
-		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role,
+		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, TraceState: m.TraceState, Role: m.Role,
 		Limits: runtime.Limits{MemoryBytes: max(m.MemoryBytes, 0), Fuel: max(m.Fuel, 0)},
 	}
 	if d := timeoutOf(m); d > 0 {

@@ -234,6 +234,7 @@ func (j *Job) Message(now time.Time) *apiv1.Job {
 // RunMessage returns a run as the API shows it. An armed run whose planned time is not
 // after now is shown as queued.
 func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
+	traceParent, _ := SplitTrace(row.TraceParent)
 	m := &apiv1.Run{
 		Id: runID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
 		PlannedAt: timestamp(row.PlannedMs), AcceptedAt: timestamp(row.AcceptedMs),
@@ -241,7 +242,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Host: row.Host,
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
-		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, JobRevision: row.JobRevision,
+		CancelRequested: row.CancelRequested, TraceParent: traceParent, JobRevision: row.JobRevision,
 		Covers: row.Covers, Labels: row.Labels,
 	}
 	if len(row.Cause) > 0 {

@@ -53,7 +53,7 @@ type Run struct {
 
 	CancelRequested bool
 	CancelWhy       string // "": by request
-	TraceParent     string
+	TraceParent     string // as TraceText makes it
 	Revision        int64
 	Covers          int64      // number of missed planned times that the run covers besides its own
 	Cause           RunID      // the run that this one retries or follows, or whose node it is; zero: none

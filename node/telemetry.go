@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	promexport "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -22,17 +25,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-
-	"go.opentelemetry.io/otel/attribute"
+	"google.golang.org/grpc/stats"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 )
 
 // telemetry is what a process reports about itself: metrics for readers of /metrics, and
-// traces for the collector that OTEL_EXPORTER_OTLP_ENDPOINT names. Without that variable,
-// or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, there are no traces and they cost nothing.
+// traces for a collector, see [newSpanExporter]. Without a collector there are no traces
+// and they cost nothing.
 type telemetry struct {
 	meter    metric.Meter
 	tracer   trace.Tracer
@@ -50,25 +54,61 @@ func newTelemetry(ctx context.Context, role string) (*telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up metrics: %w", err)
 	}
-	res, err := resource.Merge(resource.Default(), resource.NewSchemaless(
-		attribute.String("service.name", "wheelwork-"+role), attribute.String("service.version", version.String())))
+	res, err := resource.New(
+		ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "wheelwork-"+role), attribute.String("service.version", version.String())),
+		resource.WithFromEnv(), // last: the operator's names take precedence
+	)
 	if err != nil {
-		return nil, fmt.Errorf("set up telemetry: %w", err)
+		return nil, fmt.Errorf("set up telemetry: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(res))
 	t.meter = meters.Meter("github.com/wheelworkhq/wheelwork")
 	t.stop = append(t.stop, meters.Shutdown)
-	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" {
-		exp, err := otlptracegrpc.New(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("set up traces: %w", err)
-		}
-		traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp), sdktrace.WithResource(res))
+	exporter, err := newSpanExporter(ctx, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("set up traces: %w", err)
+	}
+	if exporter != nil {
+		traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
 		t.provider = traces
 		t.stop = append(t.stop, traces.Shutdown)
 	}
 	t.tracer = t.provider.Tracer("github.com/wheelworkhq/wheelwork")
 	return t, nil
+}
+
+// newSpanExporter returns the exporter of traces that the variables of OpenTelemetry ask
+// for; nil: none. Traces are on when an endpoint is set, or OTEL_TRACES_EXPORTER is otlp.
+// The exporters read the endpoint, headers, certificates and the rest from the environment,
+// and the tracer provider reads the sampler.
+func newSpanExporter(ctx context.Context, getenv func(string) string) (sdktrace.SpanExporter, error) {
+	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {
+		return nil, nil
+	}
+	switch kind := getenv("OTEL_TRACES_EXPORTER"); kind {
+	case "none":
+		return nil, nil
+	case "":
+		if getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+			return nil, nil
+		}
+	case "otlp":
+	default:
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: want otlp or none", kind)
+	}
+	name := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	if getenv(name) == "" {
+		name = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	}
+	switch protocol := getenv(name); protocol {
+	case "", "grpc":
+		return otlptracegrpc.New(ctx)
+	case "http/protobuf":
+		return otlptracehttp.New(ctx)
+	default:
+		return nil, fmt.Errorf("%s is %q: want grpc, which is the default, or http/protobuf", name, protocol)
+	}
 }
 
 // partitionMeter returns a meter for one partition of a cluster: its metrics have the
@@ -120,13 +160,23 @@ func (t *telemetry) Close() error {
 	return err
 }
 
-// serverOptions makes each call a span, when traces are on.
+// untraced are methods that are no work of a caller, or whose streams last as long as a
+// connection: a span of one would say nothing. The commands on a stream of producers carry
+// the traces of their callers themselves.
+var untraced = []string{
+	apiv1.Cluster_GetVersion_FullMethodName, apiv1.Nameserver_Watch_FullMethodName, apiv1.Nameserver_Join_FullMethodName,
+	apiv1.Nameserver_Route_FullMethodName, apiv1.Worker_Work_FullMethodName, apiv1.Producer_Produce_FullMethodName,
+	healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName,
+}
+
+// serverOptions makes each call a span, when traces are on, except those of untraced.
 func (t *telemetry) serverOptions() []grpc.ServerOption {
 	if _, off := t.provider.(noop.TracerProvider); off {
 		return nil
 	}
 	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
-		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(propagator)))}
+		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(propagator),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return !slices.Contains(untraced, info.FullMethodName) })))}
 }
 
 // metrics serves /metrics to callers with a token that may read the cluster.

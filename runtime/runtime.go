@@ -35,6 +35,7 @@ type Task struct {
 
 	Deadline    time.Time // zero: none. The executor stops the handler when the deadline passes.
 	TraceParent string    // W3C trace context, "" when the run is not traced
+	TraceState  string    // the tracestate that goes with it
 	Limits      Limits
 	Grants      *Grants // nil: allow nothing. Tasks of one module and app share the value.
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -95,6 +96,68 @@ func TestListsOfLongErrors(t *testing.T) {
 		}
 		if len(want) > 0 || pages < 2 || bytes < runs*50_000 {
 			t.Errorf("%d runs are left out, %d bytes of errors came in %d pages", len(want), bytes, pages)
+		}
+	})
+}
+
+// TestListWhileRunsEnd lists runs in pages and lets some end after the page that shows them
+// as live: the history behind it does not show them again, and shows all others.
+func TestListWhileRunsEnd(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["long"] = func(ctx context.Context, _ runtime.Task, _ runtime.Sink) runtime.Result {
+			<-ctx.Done()
+			return runtime.Result{Outcome: runtime.Stopped, Code: "cancelled"}
+		}
+		c.apply(&apiv1.Job{Name: "long"})
+		c.apply(&apiv1.Job{Name: "short"})
+		want := map[string]string{} // by id: the state in the list
+		for range 5 {
+			id := c.trigger("short", "")
+			c.wait(id)
+			want[id] = "succeeded"
+		}
+		var live []string
+		for range 4 {
+			id := c.trigger("long", "")
+			want[id], live = "live", append(live, id)
+		}
+		time.Sleep(time.Second)
+		for size := range 9 {
+			shown := map[string]int{}
+			token, ended := "", ""
+			for pages := 0; ; pages++ {
+				page, err := c.runs.ListRuns(context.Background(), &apiv1.ListRunsRequest{PageSize: int32(size + 4), PageToken: token})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range page.Runs {
+					shown[r.Id]++
+					if live := r.FinishedAt == nil; live != (want[r.Id] == "live") {
+						t.Errorf("pages of %d: run %s is %s", size+4, r.Id, r.State)
+					}
+				}
+				if pages == 0 && len(live) > 0 { // it is on this page, and ends before the next
+					id := live[0]
+					live = live[1:]
+					time.Sleep(time.Millisecond)
+					if _, err := c.runs.CancelRun(context.Background(), &apiv1.CancelRunRequest{Id: id}); err != nil {
+						t.Fatal(err)
+					}
+					c.wait(id)
+					ended = id
+				}
+				if token = page.NextPageToken; token == "" {
+					break
+				}
+			}
+			for id := range want {
+				if shown[id] != 1 {
+					t.Errorf("pages of %d: run %s is there %d times", size+4, id, shown[id])
+				}
+			}
+			if ended != "" {
+				want[ended] = "stopped"
+			}
 		}
 	})
 }

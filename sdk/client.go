@@ -61,6 +61,11 @@ type Options struct {
 
 	// Dialer opens connections to host:port. Default: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
+
+	// DialOptions are added to those of the client's connections: interceptors, stats
+	// handlers. An interceptor sees every attempt of a call, and the stream that carries
+	// commands, but not the single command. Default: none.
+	DialOptions []grpc.DialOption
 }
 
 // Client talks to the servers of one installation. It is safe for concurrent use.
@@ -177,11 +182,23 @@ func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Token = strings.TrimSpace(o.Token)
-	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("the token has an invalid character: read it from its file again")
+	if o.Token, err = cleanToken(o.Token); err != nil {
+		return nil, err
 	}
 	return grpc.NewClient(target, dialOptions(transport, o)...)
+}
+
+// cleanToken removes white space around a token, and refuses a text that is not a token.
+// Its errors do not repeat the text, which may be a secret.
+func cleanToken(token string) (string, error) {
+	token = strings.TrimSpace(token)
+	switch {
+	case strings.ContainsAny(token, "\r\n"):
+		return "", errors.New("the token has a line break in it: pass one line, the token alone")
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", errors.New("the token has a character that tokens do not have: read it from its file again")
+	}
+	return token, nil
 }
 
 // target splits an address into the address for gRPC and its transport security.
@@ -222,7 +239,7 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 	if opt.Dialer != nil {
 		options = append(options, grpc.WithContextDialer(opt.Dialer))
 	}
-	return options
+	return append(options, opt.DialOptions...)
 }
 
 // maxAnswer bounds one message from the server, in bytes: a page of 1000 jobs

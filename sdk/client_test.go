@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -586,11 +587,32 @@ func TestTokenOfAFile(t *testing.T) {
 	if _, err := f.dial(t, sdk.Options{Token: " secret\n"}).Hosts(t.Context()); err != nil {
 		t.Errorf("with a line break: %v", err)
 	}
-	for _, token := range []string{"two\nlines", "caf\u00e9"} {
+	for token, want := range map[string]string{
+		"two\nlines": "dial: the token has a line break in it: pass one line, the token alone",
+		"caf\u00e9":  "dial: the token has a character that tokens do not have: read it from its file again",
+		"two words":  "dial: the token has a character that tokens do not have: read it from its file again",
+	} {
 		_, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", sdk.Options{Token: token})
-		if want := "dial: the token has an invalid character: read it from its file again"; err == nil || err.Error() != want {
+		if err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", token, err, want)
 		}
+	}
+}
+
+// TestDialOptions checks that an interceptor of the program sees the calls of a client.
+func TestDialOptions(t *testing.T) {
+	f := start(t, sdktest.Config{})
+	var calls []string
+	c := f.dial(t, sdk.Options{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			calls = append(calls, method)
+			return next(ctx, method, req, reply, cc, opts...)
+		})}})
+	if _, err := c.Hosts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{apiv1.Cluster_GetVersion_FullMethodName, apiv1.Cluster_ListHosts_FullMethodName}; !slices.Equal(calls, want) {
+		t.Errorf("the interceptor saw %q, want %q", calls, want)
 	}
 }
 

@@ -43,6 +43,42 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Message == "" && t.Code == e.Code
 }
 
+// GRPCStatus returns the code and the message, for callers that use package status of gRPC.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
+
+// ErrorOf converts the error of a call over a connection of [Options.Conn]: its Message is
+// one sentence for people. It returns nil for nil.
+func ErrorOf(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	s := status.Convert(err)
+	var inner interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &inner) { // Convert puts the text of the wrapping errors into the message
+		s = inner.GRPCStatus()
+	}
+	return fromStatus(s)
+}
+
+func fromStatus(s *status.Status) *Error {
+	message := s.Message()
+	switch {
+	case s.Code() == codes.Unavailable:
+		message = dialReason(message)
+	case s.Code() == codes.DeadlineExceeded:
+		message = "no answer in time"
+	case message == "":
+		message = "the server answered " + strings.ToLower(s.Code().String())
+	}
+	err := &Error{Code: s.Code(), Message: message}
+	for _, d := range s.Details() {
+		if r, ok := d.(*apiv1.Refusal); ok {
+			err.Names, err.Etag = r.Names, r.Etag
+		}
+	}
+	return err
+}
+
 // The sentinels, for errors.Is.
 var (
 	ErrInvalid         = &Error{Code: codes.InvalidArgument}    // the request can never succeed as it is
@@ -95,18 +131,9 @@ func (c *Client) callError(ctx context.Context, op string, err error) error {
 }
 
 func (c *Client) statusError(s *status.Status) *Error {
-	message := s.Message()
-	switch {
-	case s.Code() == codes.Unavailable && strings.Contains(message, "connection"):
-		message = "cannot reach " + c.servers.String() + ": " + dialReason(message)
-	case message == "":
-		message = "the server answered " + strings.ToLower(s.Code().String())
-	}
-	err := &Error{Code: s.Code(), Message: message}
-	for _, d := range s.Details() {
-		if r, ok := d.(*apiv1.Refusal); ok {
-			err.Names, err.Etag = r.Names, r.Etag
-		}
+	err := fromStatus(s)
+	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection") {
+		err.Message = "cannot reach " + c.servers.String() + ": " + err.Message
 	}
 	return err
 }

@@ -144,6 +144,7 @@ func (p *producer) trySubmit(ctx context.Context, app string, command *apiv1.Com
 }
 
 func (p *producer) pending(ctx context.Context, command *apiv1.Command) *Pending {
+	traceCommand(ctx, command)
 	c := &Pending{command: command, size: sizeOf(command), deadline: p.now() + p.limits.timeout}
 	if end, ok := ctx.Deadline(); ok {
 		c.deadline = min(c.deadline, end.Sub(p.began))
@@ -158,8 +159,9 @@ func sizeOf(command *apiv1.Command) int {
 	if t == nil {
 		return proto.Size(command)
 	}
-	const heads = 2*5 + 5*5 // of the two messages and the five texts: a tag, and a length of at most four bytes
-	return heads + len(t.App) + len(t.Name) + len(t.GetInput()) + len(t.InputBytes) + len(t.IdempotencyKey)
+	const heads = 2*5 + 7*5 // of the two messages and the seven texts: a tag, and a length of at most four bytes
+	return heads + len(t.App) + len(t.Name) + len(t.GetInput()) + len(t.InputBytes) + len(t.IdempotencyKey) +
+		len(command.TraceParent) + len(command.TraceState)
 }
 
 // enter queues a command, or adds it to the waiters for room.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,8 +49,15 @@ type RunQuery struct {
 
 // Runs returns the selected runs, newest first, without their inputs and
 // outputs. It reads page after page while the caller iterates and ends after
-// the first error.
+// the first error. A run that ends while the list is read is in it once, in the state in
+// which it was read first.
 func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
+	return func(yield func(*Run, error) bool) { c.runPages(ctx, q)(yield) }
+}
+
+// runPages is Runs for one iteration.
+func (c *Client) runPages(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
+	live := map[string]bool{} // the ids of the runs that were live when they were read
 	return pages(q.Limit, func(size int32, token string) ([]*Run, string, error) {
 		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
 			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, Parent: q.Parent, PageSize: size, PageToken: token,
@@ -58,7 +66,14 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
 		if n := r.GetUnreadableBlocks(); n > 0 && q.Unreadable != nil {
 			q.Unreadable(int(n))
 		}
-		return r.GetRuns(), r.GetNextPageToken(), c.callError(ctx, "list runs", err)
+		fresh := slices.DeleteFunc(r.GetRuns(), func(run *Run) bool {
+			again := live[run.GetId()]
+			if run.GetFinishedAt() == nil {
+				live[run.GetId()] = true
+			}
+			return again
+		})
+		return fresh, r.GetNextPageToken(), c.callError(ctx, "list runs", err)
 	})
 }
 

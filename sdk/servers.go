@@ -303,6 +303,7 @@ func lost(err error) bool {
 // out of reach, the other servers of its cluster name it until one of them takes over.
 // Every call of this package can be repeated.
 func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	ctx = traced(ctx)
 	return s.try(ctx, appIn(ctx, args), func(at *server) error {
 		return at.conn.Invoke(ctx, method, args, reply, opts...)
 	})
@@ -313,6 +314,7 @@ func (s *servers) Invoke(ctx context.Context, method string, args, reply any, op
 func (s *servers) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (stream grpc.ClientStream, err error) {
+	ctx = traced(ctx)
 	app := appIn(ctx, nil)
 	err = s.try(ctx, app, func(at *server) error {
 		inner, err := at.conn.NewStream(ctx, desc, method, opts...)

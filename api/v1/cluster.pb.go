@@ -2156,7 +2156,7 @@ type AskRequest struct {
 	//	*AskRequest_Run
 	//	*AskRequest_Call
 	What          isAskRequest_What `protobuf_oneof:"what"`
-	TraceParent   string            `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	TraceParent   string            `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // as in Accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2450,7 +2450,7 @@ type ForwardRequest struct {
 	// empty value for other commands. Older servers send no ids at all.
 	Runs          [][]byte `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"`
 	Again         bool     `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`                               // some of the commands may already have been carried out
-	TraceParent   string   `protobuf:"bytes,5,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that the commands came with
+	TraceParent   string   `protobuf:"bytes,5,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that the commands came with, as in Accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -2627,16 +2627,16 @@ type Accepted struct {
 	Job         string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	HasInput    bool                   `protobuf:"varint,3,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"` // false: the job's own input
 	Input       []byte                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	KeyHash     []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // 16 bytes of the idempotency key's hash; empty: none
-	TraceParent string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Trigger     string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`                        // "": manual
-	Cause       []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                            // the run that this one retries or follows
-	Completes   bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"`                   // completes the job's dependency: the recorded Met entries are used up
-	Parts       []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                   // of a retried parent: make only these parts
-	Node        string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of a run of a workflow, the cause: the node that this run is
-	Priority    int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
-	PlannedMs   int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time in the id
-	Pin         *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                               // when the job names an alias
+	KeyHash     []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`             // 16 bytes of the idempotency key's hash; empty: none
+	TraceParent string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // W3C trace context: traceparent and, if there is one, a space and tracestate
+	Trigger     string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`                            // "": manual
+	Cause       []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                                // the run that this one retries or follows
+	Completes   bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"`                       // completes the job's dependency: the recorded Met entries are used up
+	Parts       []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                       // of a retried parent: make only these parts
+	Node        string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                                 // of a run of a workflow, the cause: the node that this run is
+	Priority    int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                        // unless the job has one; 0: none
+	PlannedMs   int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`     // 0: the time in the id
+	Pin         *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                                   // when the job names an alias
 	// kept are, for a retried workflow, the nodes that it may keep and the nested workflows
 	// that continue.
 	Kept          []*NodeRow `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`
@@ -3037,7 +3037,7 @@ type RunRow struct {
 	Attempts        []*AttemptRow          `protobuf:"bytes,24,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	RetryMs         int64                  `protobuf:"varint,25,opt,name=retry_ms,json=retryMs,proto3" json:"retry_ms,omitempty"`
 	CancelRequested bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
-	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // as in Accepted
 	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
 	Definition      []byte                 `protobuf:"bytes,29,opt,name=definition,proto3" json:"definition,omitempty"` // of a live run: the job at the time of acceptance
 	Covers          int64                  `protobuf:"varint,30,opt,name=covers,proto3" json:"covers,omitempty"`
@@ -3893,8 +3893,8 @@ type Ingress struct {
 	// at_ms is the time of acceptance. The id of the run of a trigger with a key is derived
 	// from it, so that applying the command again gives the same id.
 	AtMs          int64  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
-	Run           []byte `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"` // of a trigger without a key: the id of its run, set by the accepting server
-	TraceParent   string `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Run           []byte `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`                                    // of a trigger without a key: the id of its run, set by the accepting server
+	TraceParent   string `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that the command came with, as in Accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -91,7 +91,12 @@ type Command struct {
 	//	*Command_Apply
 	//	*Command_Delete
 	//	*Command_Trigger
-	Kind          isCommand_Kind `protobuf_oneof:"kind"`
+	Kind isCommand_Kind `protobuf_oneof:"kind"`
+	// trace_parent and trace_state are the W3C trace context of the caller of this command;
+	// default: those of the call that the command came with. They are for triggers: the run
+	// becomes a part of the trace.
+	TraceParent   string `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	TraceState    string `protobuf:"bytes,5,opt,name=trace_state,json=traceState,proto3" json:"trace_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +163,20 @@ func (x *Command) GetTrigger() *TriggerJobRequest {
 		}
 	}
 	return nil
+}
+
+func (x *Command) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
+}
+
+func (x *Command) GetTraceState() string {
+	if x != nil {
+		return x.TraceState
+	}
+	return ""
 }
 
 type isCommand_Kind interface {
@@ -326,11 +345,14 @@ const file_v1_produce_proto_rawDesc = "" +
 	"\x0eProduceRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x121\n" +
 	"\bcommands\x18\x02 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x10\n" +
-	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xb3\x01\n" +
+	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xf7\x01\n" +
 	"\aCommand\x12)\n" +
 	"\x05apply\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x05apply\x128\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1e.wheelwork.v1.DeleteJobRequestH\x00R\x06delete\x12;\n" +
-	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atriggerB\x06\n" +
+	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atrigger\x12!\n" +
+	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\x12\x1f\n" +
+	"\vtrace_state\x18\x05 \x01(\tR\n" +
+	"traceStateB\x06\n" +
 	"\x04kind\"t\n" +
 	"\x0fProduceResponse\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +

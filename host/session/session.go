@@ -42,13 +42,13 @@ type Config struct {
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
 	// Units returns the partitions of a cluster. The host has a session with the owner of
-	// each partition, and ConnectUnit connects to that owner. Units is called once and
-	// may block until the partitions are known. If it is nil or returns none, there is
-	// one session, for which Connect is called.
+	// each partition, and ConnectUnit connects to that owner. Units is called until it
+	// succeeds, and may block until the partitions are known. If it is nil or returns
+	// none, there is one session, for which Connect is called.
 	Units       func(ctx context.Context) ([]string, error)
 	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
 
-	// Final reports whether an error of Connect, or of the attempt to join a session,
+	// Final reports whether an error of Units, of Connect, or of the attempt to join a session,
 	// cannot be cured by another attempt: Run then returns the error. Final is called
 	// until the host has joined its first session. Default: no error is final.
 	Final func(error) bool
@@ -157,6 +157,8 @@ type link struct {
 	w    *Worker
 	unit string // the partition; "": there is only one link
 	out  *outgoing
+
+	begun int // sessions that have begun; used by the goroutine of connect only
 
 	// Guarded by Worker.mu.
 	granted int                      // credits that the server has and has not used
@@ -328,11 +330,8 @@ func (w *Worker) connectAll(ctx context.Context) error {
 	if w.cfg.Units == nil {
 		return w.links[0].connect(ctx)
 	}
-	units, err := w.cfg.Units(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	units, err := w.units(ctx)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	if len(units) == 0 {
@@ -368,39 +367,69 @@ func (w *Worker) connectAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// The pause before the next attempt to reach a server: it doubles from firstPause to
+// longestPause. A host that a server has redirected soon learns of the right server, so
+// it tries again after redirectPause.
+const (
+	firstPause    = 50 * time.Millisecond
+	redirectPause = 100 * time.Millisecond
+	longestPause  = 2 * time.Second
+)
+
+// units asks for the partitions until there is an answer, or a final error.
+func (w *Worker) units(ctx context.Context) ([]string, error) {
+	var down outage
+	for wait := firstPause; ; wait = min(2*wait, longestPause) {
+		units, err := w.cfg.Units(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return units, nil
+		case w.cfg.Final(err):
+			return nil, err
+		}
+		down.log(w.cfg.Logger, time.Now(), "", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+}
+
 // connect maintains a session. It returns only final errors.
 func (l *link) connect(ctx context.Context) error {
 	w := l.w
-	// A host that a server has redirected soon learns of the right server, so it tries
-	// again soon.
-	const first, soon, longest = 50 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second
-	wait := first
+	wait := firstPause
+	var down outage
 	for ctx.Err() == nil {
-		start := time.Now()
+		start, begun := time.Now(), l.begun
 		err := l.runSession(ctx)
+		if l.begun != begun {
+			down = outage{}
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		if errors.Is(err, errLeft) || errors.Is(err, errBack) {
 			w.cfg.Logger.Info("left", "unit", l.unit, "because", err)
-			wait = first
+			wait = firstPause
 			continue
 		}
 		if !w.hasJoined() && w.cfg.Final(err) {
 			return err
 		}
-		if time.Since(start) > longest {
-			wait = first
+		if time.Since(start) > longestPause {
+			wait = firstPause
 		}
 		if elsewhere(err) {
-			wait = min(wait, soon)
+			wait = min(wait, redirectPause)
 		}
-		w.cfg.Logger.Warn("no server", "unit", l.unit, "error", err, "again_in", wait)
+		down.log(w.cfg.Logger, time.Now(), l.unit, err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
-		wait = min(2*wait, longest)
+		wait = min(2*wait, longestPause)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -41,16 +42,17 @@ func (l *link) runSession(ctx context.Context) error {
 	defer cancel()
 	stream, err := apiv1.NewWorkerClient(conn).Work(ctx)
 	if err != nil {
-		return fmt.Errorf("open the stream: %w", err)
+		return streamError{"open the stream", err}
 	}
 	if err := stream.Send(l.hello()); err != nil {
-		_, recv := stream.Recv() // has the reason
-		return errors.Join(recv, err)
+		_, err = stream.Recv() // has the reason
+		return streamError{"join", err}
 	}
 	first, err := stream.Recv()
 	if err != nil {
-		return fmt.Errorf("join: %w", err)
+		return streamError{"join", err}
 	}
+	l.begun++
 	l.begin(conn, first.GetWelcome().GetServer())
 	defer l.endSession()
 	if attends {
@@ -74,8 +76,26 @@ func (l *link) runSession(ctx context.Context) error {
 	case l.left():
 		return errLeft
 	}
-	return errors.Join(err, sending)
+	if errors.Is(sending, context.Canceled) { // it only followed
+		sending = nil
+	}
+	return errors.Join(streamError{"the stream ended", err}, sending)
 }
+
+// streamError is the reason for the end of a stream, without the code of gRPC in its text.
+type streamError struct {
+	op  string
+	err error
+}
+
+func (e streamError) Error() string {
+	if errors.Is(e.err, io.EOF) {
+		return e.op + ": the server closed it"
+	}
+	return e.op + ": " + status.Convert(e.err).Message()
+}
+
+func (e streamError) Unwrap() error { return e.err }
 
 // hello returns the first message, with the tasks that the host holds. No message arrives
 // between hello and begin, because the former stream has ended.

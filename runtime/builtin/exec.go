@@ -139,6 +139,9 @@ func (c *Command) environment(t *runtime.Task) ([]string, error) {
 	}
 	if t.TraceParent != "" {
 		vars["TRACEPARENT"] = t.TraceParent
+		if t.TraceState != "" {
+			vars["TRACESTATE"] = t.TraceState
+		}
 	}
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ", "SystemRoot"} {
 		if v, ok := os.LookupEnv(name); ok {

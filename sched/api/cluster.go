@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -11,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -64,16 +66,18 @@ func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequ
 	return o, nil
 }
 
-// TraceParent returns the W3C trace context of a call, in the format of the traceparent
-// header: that of the server's span, or else the one that the caller sent; "": none.
+// TraceParent returns the W3C trace context of a call, as [job.TraceText] makes it: that of
+// the server's span, or else the one that the caller sent; "": none.
 func TraceParent(ctx context.Context) string {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		carrier := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, carrier)
-		return carrier["traceparent"]
+		return job.TraceText(carrier["traceparent"], carrier["tracestate"])
 	}
-	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 && len(v[0]) == 55 {
-		return v[0]
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(parent) != 1 {
+		return ""
 	}
-	return ""
+	// A tracestate may come in several headers, which the W3C recommendation joins.
+	return job.TraceText(parent[0], strings.Join(metadata.ValueFromIncomingContext(ctx, "tracestate"), ","))
 }

@@ -135,7 +135,9 @@ func (s *Services) Apply(ctx context.Context, accepted []*apiv1.Ingress, again b
 		if t == nil || m.Commands[i].Err != nil {
 			continue
 		}
-		t.TraceParent = accepted[i].TraceParent
+		if t.TraceParent == "" { // the command has none of its own
+			t.TraceParent = accepted[i].TraceParent
+		}
 		if id := accepted[i].Run; len(id) == len(t.Run) && !t.HasKey() {
 			t.Run, t.Again = job.RunID(id), again
 			if !again {

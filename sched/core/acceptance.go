@@ -48,10 +48,14 @@ func (a *acceptance) newest(before uint64, limit int, keep func(*job.Run) bool) 
 	}
 	for i, walked := end-1, 0; i >= 0; i, walked = i-1, walked+1 {
 		e := a.entries[i]
-		if len(runs) == limit || walked == maxWalk {
-			return runs, a.entries[i+1].serial
+		if walked == maxWalk {
+			return runs, e.serial + 1
 		}
-		if !gone(e.run) && keep(e.run) {
+		switch {
+		case gone(e.run) || !keep(e.run):
+		case len(runs) == limit: // there is a next page only if it has a run: a list must know when it has read the last live one
+			return runs, e.serial + 1
+		default:
 			runs = append(runs, e.run)
 		}
 	}

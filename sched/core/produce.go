@@ -75,7 +75,8 @@ type command struct {
 	Done    bool // it was executed before
 }
 
-// NewCommand validates a command. It stores a trigger in t.
+// NewCommand validates a command. It stores a trigger in t. traceParent is the trace of
+// the call that the command came with; the command's own takes precedence.
 func NewCommand(c *apiv1.Command, t *Trigger, traceParent string) (cmd command) {
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
@@ -84,6 +85,9 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string) (cmd command) 
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
+		if c.TraceParent != "" {
+			traceParent = job.TraceText(c.TraceParent, c.TraceState)
+		}
 		if k.Trigger.GetWait() != "" {
 			cmd.Err = status.Error(codes.InvalidArgument, "wait is for TriggerJob: a stream of commands waits for no run")
 		} else if cmd.Err = NewTrigger(t, k.Trigger, traceParent); cmd.Err == nil {

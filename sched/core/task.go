@@ -18,7 +18,8 @@ func (di *dispatcher) task(r *job.Run) *apiv1.Task {
 	t.Run, t.App, t.Job, t.Attempt, t.MaxAttempts, t.Epoch = r.ID[:], r.App, r.Job, r.Attempt, r.MaxAttempts(), di.l.cfg.Epoch
 	t.PlannedMs, t.Module, t.Digest, t.Handler = r.PlannedMs, sh.Handler.Module, sh.Digest, sh.Handler.Name
 	t.Input, t.Args, t.Env, t.Http, t.Command = r.Given(), sh.Handler.Args, sh.Handler.Env, sh.Handler.Http, sh.Handler.Command
-	t.TimeoutMs, t.TraceParent, t.Covers = r.Policy.Timeout.Milliseconds(), r.TraceParent, r.Covers
+	t.TimeoutMs, t.Covers = r.Policy.Timeout.Milliseconds(), r.Covers
+	t.TraceParent, t.TraceState = job.SplitTrace(r.TraceParent)
 	t.Trust, t.MemoryBytes, t.Fuel = di.l.State.apps[r.App].trustID(), sh.Memory, sh.Fuel
 	t.Priority, t.Pace = r.Policy.Priority, paceText(r.Pace)
 	t.StartWithinMs = di.l.Sessions.startWithin(r)

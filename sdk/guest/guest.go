@@ -125,7 +125,7 @@ func (Context) Write(p []byte) (int, error) {
 }
 
 // Param returns a property of the task (run_id, app, job, attempt, max_attempts,
-// planned_at_ms, covers, part, parts, deadline_ms, module, digest, handler, trace_parent)
+// planned_at_ms, covers, part, parts, deadline_ms, module, digest, handler, trace_parent, trace_state)
 // or a variable of the job's environment. ok is false when neither has the name.
 func (Context) Param(name string) (value string, ok bool) { return param(name) }
 

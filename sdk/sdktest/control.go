@@ -35,13 +35,12 @@ func (s *Server) BulkJobs(_ context.Context, r *apiv1.BulkJobsRequest) (*apiv1.B
 		answer.Changed++
 		switch r.GetAction() {
 		case "trigger":
-			s.startLocked(job, job.GetInput())
+			s.startLocked(job, job.GetInput(), "manual", s.nowLocked())
 		case "delete":
 			delete(s.jobs, key)
+			delete(s.plans, key)
 		default:
-			job = proto.CloneOf(job)
-			job.Paused = new(r.GetAction() == "pause")
-			s.jobs[key] = job
+			s.pauseLocked(job, r.GetAction() == "pause")
 		}
 	}
 	return answer, nil
@@ -71,8 +70,8 @@ func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.R
 	if err != nil {
 		return nil, err
 	}
-	run := s.startLocked(job, old.GetInput())
-	run.Trigger, run.Cause = "retry", old.GetId()
+	run := s.startLocked(job, old.GetInput(), "retry", s.nowLocked())
+	run.Cause = old.GetId()
 	return proto.CloneOf(run.Run), nil
 }
 
@@ -93,7 +92,8 @@ func (s *Server) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*api
 
 // Calendars
 
-// PutCalendar stores a calendar as it is: it parses neither dates nor iCalendar.
+// PutCalendar stores a calendar as it is. A schedule that names it fires at its dates, in
+// force from the next time that a job with such a schedule is applied.
 func (s *Server) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
 	calendar := proto.CloneOf(r.GetCalendar())
 	if calendar.GetName() == "" {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,6 +16,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
+	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
 // start serves on a port that the system chooses, and returns a client.
@@ -93,6 +95,63 @@ func ExampleConfig_handle() {
 	// succeeded: HELLO
 	// log: got hello
 	// failed: there is no input
+}
+
+// A job of a native function runs the function, as in a worker.
+func ExampleConfig_handlers() {
+	type order struct{ Price, Pieces int }
+	bill := worker.HandleJSON("bill", func(_ context.Context, t *worker.Task, o order) (int, error) {
+		t.Logf("%d pieces", o.Pieces)
+		return o.Price * o.Pieces, nil
+	})
+	server := sdktest.NewServer(sdktest.Config{Handlers: []worker.Handler{bill}})
+	defer server.Close()
+	client := start(server, sdk.Options{})
+	defer client.Close()
+	ctx := context.Background()
+	if _, err := client.Apply(ctx, &sdk.Job{Name: "bill", Handler: &sdk.Handler{Name: "native:bill"}}); err != nil {
+		log.Fatal(err)
+	}
+
+	run, err := client.TriggerAndWait(ctx, sdk.Trigger{Job: "bill", Input: []byte(`{"Price": 7, "Pieces": 6}`)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(run.GetState(), run.GetOutput())
+	for line, err := range client.Logs(ctx, sdk.LogQuery{Run: run.GetId()}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(line.GetLevel(), line.GetText())
+	}
+	// Output:
+	// succeeded 42
+	// info 6 pieces
+}
+
+// With a clock of its own, the server fires the schedules of a week in an instant.
+func ExampleServer_Advance() {
+	report := worker.Handle("report", func(_ context.Context, t *worker.Task) ([]byte, error) {
+		fmt.Println(t.PlannedAt.UTC().Format("Mon 15:04"))
+		return nil, nil
+	})
+	server := sdktest.NewServer(sdktest.Config{
+		Handlers: []worker.Handler{report},
+		Start:    time.Date(2026, 3, 6, 8, 0, 0, 0, time.UTC), // a Friday
+	})
+	defer server.Close()
+	client := start(server, sdk.Options{})
+	defer client.Close()
+	job := &sdk.Job{Name: "report", Handler: &sdk.Handler{Name: "native:report"}, Schedule: &sdk.Schedule{Cron: "0 9 * * 1-5"}}
+	if _, err := client.Apply(context.Background(), job); err != nil {
+		log.Fatal(err)
+	}
+
+	server.Advance(5 * 24 * time.Hour)
+	// Output:
+	// Fri 09:00
+	// Mon 09:00
+	// Tue 09:00
 }
 
 // With a token, the server refuses calls that do not carry it.

@@ -1,6 +1,19 @@
 // Package sdktest provides a Wheelwork server for tests. The server keeps jobs, runs and
-// modules in memory, fires no schedule, and ends each run by calling a Go function. It
-// serves the calls of [sdk.Client] over real gRPC, and can fail in the ways of a network.
+// modules in memory and executes each run by calling a Go function. It serves the calls of
+// [sdk.Client] over real gRPC, and can fail in the ways of a network.
+//
+// # Handlers
+//
+// A job of a native function, native:NAME, runs the function of that name in
+// [Config.Handlers]. [Config.Handle] stands in for modules, plugins and built-in handlers:
+// the server runs no module, sends no request and starts no program. Every run has one
+// attempt, and starts at once, whatever its overlap policy, priority or routing.
+//
+// # Time
+//
+// The server fires schedules at the times at which a real server does. By default time is
+// real. In a test with [testing/synctest] it is that of the bubble. With [Config.Start] the
+// server has a clock of its own, which only [Server.Advance] moves.
 package sdktest
 
 import (
@@ -25,6 +38,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
 // Config adjusts a [Server]. The zero value is valid.
@@ -32,9 +46,18 @@ type Config struct {
 	// Token that calls must carry. Default: calls need none.
 	Token string
 
-	// Handle executes a run and returns its output; an error fails the run. ctx ends when
-	// the run is cancelled or the server is closed. Default: the input is the output.
+	// Handlers are the native functions, as a worker has them. A run of a native function
+	// that is not among them fails, unless Handle is set. Default: none.
+	Handlers []worker.Handler
+
+	// Handle executes the runs of all other handlers and returns their output; an error
+	// fails the run. ctx ends when the run is cancelled or the server is closed. Default:
+	// the input is the output.
 	Handle func(ctx context.Context, run *apiv1.Run, log func(line string)) (output string, err error)
+
+	// Start is the first time of the server's own clock, which only [Server.Advance]
+	// moves. Default: the server uses real time.
+	Start time.Time
 
 	// UnreadableBlocks is how many damaged blocks of the history each page of a list of
 	// runs passes over. Default: none.
@@ -62,7 +85,10 @@ type Server struct {
 
 	mu      sync.Mutex // guards the fields below
 	conns   map[net.Conn]struct{}
+	time    time.Time // of the server's own clock; zero: time is real
+	alarm   *time.Timer
 	jobs    map[string]*apiv1.Job // by app/name
+	plans   map[string]*planned   // by app/name; only jobs with a schedule
 	runs    []*run                // oldest first
 	keys    map[string]*run       // by app/job/idempotency key
 	modules []*apiv1.Module
@@ -73,15 +99,14 @@ type Server struct {
 // run is a run with the data for its watchers.
 type run struct {
 	*apiv1.Run
-	log    []*apiv1.LogLine
-	cancel context.CancelFunc
+	handler *apiv1.Handler // of the job; read only
+	log     []*apiv1.LogLine
+	cancel  context.CancelFunc
+	ended   chan struct{}
 }
 
 // NewServer returns a server without jobs. The caller calls Close when done.
 func NewServer(conf Config) *Server {
-	if conf.Handle == nil {
-		conf.Handle = func(_ context.Context, run *apiv1.Run, _ func(string)) (string, error) { return run.GetInput(), nil }
-	}
 	nothing := func(*apiv1.ProduceRequest) error { return nil }
 	if conf.Before == nil {
 		conf.Before = nothing
@@ -92,12 +117,16 @@ func NewServer(conf Config) *Server {
 	s := &Server{
 		conf:    conf,
 		conns:   make(map[net.Conn]struct{}),
+		time:    conf.Start,
 		jobs:    make(map[string]*apiv1.Job),
+		plans:   make(map[string]*planned),
 		keys:    make(map[string]*run),
 		dates:   make(map[string]*apiv1.Calendar),
 		changed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.alarm = time.AfterFunc(time.Hour, s.fire)
+	s.alarm.Stop()
 	s.grpc = grpc.NewServer(
 		grpc.UnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := s.authenticate(ctx, info.FullMethod); err != nil {
@@ -129,7 +158,10 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Close ends the server and every run.
 func (s *Server) Close() {
+	s.mu.Lock() // a schedule that fires now starts its runs before, or not at all
 	s.cancel()
+	s.alarm.Stop()
+	s.mu.Unlock()
 	s.grpc.Stop()
 	s.work.Wait()
 }
@@ -186,7 +218,7 @@ func (s *Server) authenticate(ctx context.Context, method string) error {
 
 // Jobs
 
-// ApplyJob stores a job. It checks the etag, the name and the module only.
+// ApplyJob stores a job. It checks the etag, the name, the handler and the schedule only.
 func (s *Server) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,13 +247,22 @@ func (s *Server) changedLocked(job *apiv1.Job, ifMatch string) error {
 }
 
 func (s *Server) applyLocked(job *apiv1.Job, dryRun bool) (string, error) {
-	if job.GetName() == "" || job.GetHandler().GetModule() == "" {
-		return "", status.Errorf(codes.InvalidArgument, "job %q names no module: set handler.module to NAME@VERSION", job.GetName())
+	if job.GetName() == "" {
+		return "", status.Error(codes.InvalidArgument, "name is missing")
+	}
+	if job.GetHandler().GetModule() == "" && !isExecutor(job.GetHandler().GetName()) {
+		return "", status.Errorf(codes.InvalidArgument,
+			"job %q names no handler: set handler.module to NAME@VERSION, or handler.name to native:NAME, plugin:NAME/HANDLER or builtin:NAME", job.GetName())
+	}
+	plan, err := s.planLocked(job)
+	if err != nil {
+		return "", err
 	}
 	key := job.GetApp() + "/" + job.GetName()
 	was := s.jobs[key]
 	next := proto.CloneOf(job)
-	next.Revision, next.CreatedAt, next.UpdatedAt = was.GetRevision()+1, timestamppb.Now(), timestamppb.Now()
+	now := timestamppb.New(s.nowLocked())
+	next.Revision, next.CreatedAt, next.UpdatedAt = was.GetRevision()+1, now, now
 	next.Etag = fmt.Sprintf("%016x", next.Revision)
 	result := "created"
 	if was != nil {
@@ -234,6 +275,9 @@ func (s *Server) applyLocked(job *apiv1.Job, dryRun bool) (string, error) {
 	}
 	if !dryRun {
 		s.jobs[key] = next
+		if was == nil || !proto.Equal(was.GetSchedule(), job.GetSchedule()) || was.GetPaused() != job.GetPaused() {
+			s.scheduleLocked(key, plan)
+		}
 	}
 	return result, nil
 }
@@ -246,11 +290,21 @@ func (s *Server) jobLocked(app, name string) (*apiv1.Job, error) {
 	return job, nil
 }
 
+// isExecutor reports whether a handler runs without a module.
+func isExecutor(name string) bool {
+	kind, of, _ := strings.Cut(name, ":")
+	return of != "" && slices.Contains([]string{"native", "plugin", "builtin"}, kind)
+}
+
 // GetJob returns a job.
 func (s *Server) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.jobLocked(r.GetApp(), r.GetName())
+	job, err := s.jobLocked(r.GetApp(), r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return s.shownLocked(job), nil
 }
 
 // ListJobs returns the jobs of an app, sorted by name, in pages of 50 by default.
@@ -288,10 +342,11 @@ func (s *Server) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv1
 func (s *Server) deleteLocked(r *apiv1.DeleteJobRequest) error {
 	_, err := s.jobLocked(r.GetApp(), r.GetName())
 	delete(s.jobs, r.GetApp()+"/"+r.GetName())
+	delete(s.plans, r.GetApp()+"/"+r.GetName())
 	return err
 }
 
-// PauseJob marks a job as paused.
+// PauseJob marks a job as paused: its schedule does not fire.
 func (s *Server) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
 	return s.setPaused(r.GetApp(), r.GetName(), true)
 }
@@ -308,10 +363,18 @@ func (s *Server) setPaused(app, name string, paused bool) (*apiv1.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.pauseLocked(job, paused)
+	return s.shownLocked(s.jobs[app+"/"+name]), nil
+}
+
+func (s *Server) pauseLocked(job *apiv1.Job, paused bool) {
 	job = proto.CloneOf(job)
 	job.Paused = &paused
-	s.jobs[app+"/"+name] = job
-	return job, nil
+	key := job.GetApp() + "/" + job.GetName()
+	s.jobs[key] = job
+	if plan, err := s.planLocked(job); err == nil {
+		s.scheduleLocked(key, plan)
+	}
 }
 
 // TriggerJob starts a run at once and waits for its end as long as the request says. A
@@ -360,19 +423,23 @@ func (s *Server) triggerLocked(r *apiv1.TriggerJobRequest) (_ *run, result strin
 	if r.Input != nil {
 		input = r.GetInput()
 	}
-	run := s.startLocked(job, input)
+	run := s.startLocked(job, input, "manual", s.nowLocked())
 	s.keys[key] = run
 	return run, "accepted", nil
 }
 
 // startLocked starts a run of a job.
-func (s *Server) startLocked(job *apiv1.Job, input string) *run {
-	now := timestamppb.Now()
+func (s *Server) startLocked(job *apiv1.Job, input, trigger string, planned time.Time) *run {
+	now := timestamppb.New(s.nowLocked())
 	ctx, cancel := context.WithCancel(s.ctx)
-	run := &run{cancel: cancel, Run: &apiv1.Run{
-		Id: fmt.Sprintf("%026d", len(s.runs)+1), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: "manual",
-		PlannedAt: now, AcceptedAt: now, StartedAt: now, Attempt: 1, MaxAttempts: job.GetRetry().GetMax() + 1,
-		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: cmp.Or(job.GetHandler().GetName(), "main"), Input: input,
+	name := job.GetHandler().GetName()
+	if name == "" {
+		name = "main"
+	}
+	run := &run{cancel: cancel, handler: job.GetHandler(), ended: make(chan struct{}), Run: &apiv1.Run{
+		Id: fmt.Sprintf("%026d", len(s.runs)+1), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: trigger,
+		PlannedAt: timestamppb.New(planned), AcceptedAt: now, StartedAt: now, Attempt: 1, MaxAttempts: job.GetRetry().GetMax() + 1,
+		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: name, Input: input,
 	}}
 	s.runs = append(s.runs, run)
 	s.work.Go(func() { s.handle(ctx, run) }) // handle begins by taking the lock
@@ -384,24 +451,20 @@ func (s *Server) handle(ctx context.Context, run *run) {
 	s.mu.Lock()
 	task := proto.CloneOf(run.Run)
 	s.mu.Unlock()
-	output, err := s.conf.Handle(ctx, task, func(line string) {
-		s.update(func() {
-			run.log = append(run.log, &apiv1.LogLine{
-				Offset: int64(len(run.log)), Time: timestamppb.Now(), Attempt: 1, Level: "info", Text: line,
-			})
-		})
-	})
+	output, err := s.execute(ctx, run, task)
 	s.update(func() {
-		run.FinishedAt = timestamppb.Now()
+		run.FinishedAt = timestamppb.New(s.nowLocked())
 		switch {
 		case ctx.Err() != nil:
 			run.State = "stopped"
 		case err != nil:
-			run.State, run.Error, run.Code = "failed", err.Error(), "exit"
+			run.State, run.Error, run.Code = "failed", err.Error(), codeOf(err)
 		default:
 			run.State, run.Output = "succeeded", output
 		}
+		s.endedLocked(run)
 	})
+	close(run.ended)
 }
 
 // update changes runs and wakes their watchers.

@@ -103,6 +103,23 @@ func (w *worker) run(ctx context.Context, a *session.Attempt) *apiv1.TaskResult 
 			Error: fmt.Sprintf("this worker has no function for the handler %q of module %q: it has %s", m.Handler, m.Module, strings.Join(w.names, ", ")),
 		}
 	}
+	if w.tracer == nil {
+		return w.execute(session.ContextOf(ctx, m), a, fn, name)
+	}
+	ctx, span := session.StartSpan(ctx, w.tracer, m)
+	r := w.execute(ctx, a, fn, name)
+	if r == nil {
+		session.EndSpan(span, apiv1.Outcome_OUTCOME_STOPPED, "", "the function was given up")
+	} else {
+		session.EndSpan(span, r.Outcome, r.Code, r.Error)
+	}
+	return r
+}
+
+// execute calls the function of an attempt. It returns nil if it has given the function
+// up: the attempt has its result then.
+func (w *worker) execute(ctx context.Context, a *session.Attempt, fn Func, name string) *apiv1.TaskResult {
+	m := a.Task
 	t := newTask(a, name)
 	if !t.Deadline.IsZero() {
 		var cancel context.CancelFunc

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +28,6 @@ type servers struct {
 	apps []string
 	id   string
 	urls []string
-	log  *slog.Logger
 
 	mu sync.Mutex
 	at int // index of the server that is tried first
@@ -39,7 +37,7 @@ type servers struct {
 const unitHeader = "wheelwork-unit"
 
 func newServers(opt Options) (*servers, error) {
-	s := &servers{opt: opt.sdk(), apps: opt.Apps, log: opt.Logger}
+	s := &servers{opt: opt.sdk(), apps: opt.Apps}
 	for url := range strings.SplitSeq(opt.Address, ",") {
 		url = strings.TrimSpace(url)
 		conn, err := s.opt.Conn(url) // otherwise the worker would retry an invalid address forever
@@ -92,39 +90,28 @@ func (s *servers) each(try func(url string) error) error {
 			s.mu.Unlock()
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", s.urls[at], err))
+		errs = append(errs, fmt.Errorf("%s: %w", s.urls[at], sdk.ErrorOf(err)))
 	}
 	return errors.Join(errs...)
 }
 
-// units asks the servers in turn for the partitions of their cluster, until one answers.
-// Without a cluster the list is empty.
+// units asks the servers in turn for the partitions of their cluster. Without a cluster
+// the list is empty.
 func (s *servers) units(ctx context.Context) (units []string, err error) {
-	const first, longest = 50 * time.Millisecond, 2 * time.Second
-	for wait := first; ; wait = min(2*wait, longest) {
-		err := s.each(func(url string) error {
-			conn, err := s.opt.Conn(url)
-			if err != nil {
-				return err
-			}
-			defer conn.Close() //nolint:errcheck // the answer has come
-			a, err := s.assigned(ctx, conn, "")
-			if status.Code(err) == codes.Unimplemented {
-				return nil
-			}
-			units = a.GetUnits()
+	err = s.each(func(url string) error {
+		conn, err := s.opt.Conn(url)
+		if err != nil {
 			return err
-		})
-		if err == nil || refused(err) || ctx.Err() != nil {
-			return units, err
 		}
-		s.log.Warn("no server answers", "error", err, "again_in", wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		defer conn.Close() //nolint:errcheck // the answer has come
+		a, err := s.assigned(ctx, conn, "")
+		if status.Code(err) == codes.Unimplemented {
+			return nil
 		}
-	}
+		units = a.GetUnits()
+		return err
+	})
+	return units, err
 }
 
 // ofUnit is a connection whose calls are all for one partition.

@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"context"
-	"encoding/base32"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -14,6 +13,9 @@ import (
 
 // Task is one attempt of one run. Its fields are read-only. Its methods may be called
 // from any goroutine and have no effect once the function has returned.
+//
+// A test may make a task by hand, &worker.Task{Input: …}, and call a function with it.
+// What the function reports is then dropped, unless [Record] keeps it.
 type Task struct {
 	Run         string // the id, the same in all attempts
 	App         string
@@ -26,17 +28,24 @@ type Task struct {
 	Part        int       // number of this part of a fan-out, from 0
 	Parts       int       // number of parts of the fan-out; 0: the run is not a part
 	Deadline    time.Time // of the context; zero: none
-	TraceParent string    // W3C trace context, "" when the run is not traced
+	TraceParent string    // W3C trace context, "" when the run is not traced; the context has it too
+	TraceState  string    // the tracestate that goes with it
 
 	Input []byte
 	Args  []string
 	Env   map[string]string
 
-	attempt *session.Attempt
-	mu      sync.Mutex
-	ended   bool
-	logged  int // bytes
-	full    bool
+	to     reporter // nil: reports are dropped
+	mu     sync.Mutex
+	ended  bool
+	logged int // bytes
+	full   bool
+}
+
+// reporter receives the reports of one attempt, one at a time. Log must not keep line.
+type reporter interface {
+	Log(level int32, line []byte) // 0 debug, 1 info, 2 warn, 3 error
+	Progress(done, total int64, message string)
 }
 
 // Bounds of the reports of one attempt, the same as for modules.
@@ -48,16 +57,13 @@ const (
 	maxTrace  = 16 << 10
 )
 
-// crockford is the alphabet of run ids.
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
-
 func newTask(a *session.Attempt, name string) *Task {
 	m := a.Task
 	t := &Task{
-		Run: crockford.EncodeToString(m.Run), App: m.App, Job: m.Job, Handler: name,
+		Run: session.RunText(m.Run), App: m.App, Job: m.Job, Handler: name,
 		Attempt: int(m.Attempt), MaxAttempts: int(m.MaxAttempts), PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers,
-		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent,
-		Input: m.Input, Args: m.Args, Env: m.Env, attempt: a,
+		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent, TraceState: m.TraceState,
+		Input: m.Input, Args: m.Args, Env: m.Env, to: a,
 	}
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
@@ -70,8 +76,8 @@ func newTask(a *session.Attempt, name string) *Task {
 func (t *Task) Progress(done, total int64, message string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.ended {
-		t.attempt.Progress(done, total, message[:min(len(message), maxLine)])
+	if !t.ended && t.to != nil {
+		t.to.Progress(done, total, message[:min(len(message), maxLine)])
 	}
 }
 
@@ -104,13 +110,13 @@ func (t *Task) write(level slog.Level, text []byte) {
 // emit sends one line; the caller holds t.mu.
 func (t *Task) emit(level slog.Level, line []byte) {
 	switch {
-	case t.ended || t.full:
+	case t.ended || t.full || t.to == nil:
 	case t.logged+len(line)+1 > maxLog:
 		t.full = true
-		t.attempt.Log(levelOf(slog.LevelWarn), fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", maxLog))
+		t.to.Log(levelOf(slog.LevelWarn), fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", maxLog))
 	default:
 		t.logged += len(line) + 1
-		t.attempt.Log(levelOf(level), line)
+		t.to.Log(levelOf(level), line)
 	}
 }
 

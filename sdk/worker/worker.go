@@ -12,9 +12,12 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -47,6 +50,19 @@ func Handle(name string, fn Func) Handler {
 		h.err = fmt.Errorf("the handler %s has no function", name)
 	}
 	return h
+}
+
+// Name returns the name by which jobs call the handler, without "native:".
+func (h Handler) Name() string { return h.name }
+
+// Call calls the function of a handler as a worker does, but in the goroutine of the
+// caller and without the limits of a run: for tests, and for middleware. The middleware of
+// [Options] is not called.
+func (h Handler) Call(ctx context.Context, t *Task) ([]byte, error) {
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.fn(ctx, t)
 }
 
 // HandleJSON names a function whose input and output are JSON. A run without input passes
@@ -128,6 +144,26 @@ type Options struct {
 	// worker gives up its run. Default: 10 s.
 	Patience time.Duration
 
+	// Middleware wraps every handler: each function receives a handler and returns one of
+	// the same name that calls it. The first is the outermost. Default: none.
+	//
+	//	func timed(next worker.Handler) worker.Handler {
+	//		return worker.Handle(next.Name(), func(ctx context.Context, t *worker.Task) ([]byte, error) {
+	//			defer func(start time.Time) { t.Logf("took %s", time.Since(start)) }(time.Now())
+	//			return next.Call(ctx, t)
+	//		})
+	//	}
+	Middleware []func(Handler) Handler
+
+	// DialOptions are added to those of the worker's connections: interceptors, stats
+	// handlers. Default: none.
+	DialOptions []grpc.DialOption
+
+	// TracerProvider makes a span of each attempt, in the trace of the call that triggered
+	// its run; with OpenTelemetry's global provider it is otel.GetTracerProvider(). Default:
+	// none; the context of a function then has the span context of the caller.
+	TracerProvider trace.TracerProvider
+
 	// Logger receives the worker's own messages. Default: [slog.Default].
 	Logger *slog.Logger
 
@@ -136,16 +172,18 @@ type Options struct {
 }
 
 type worker struct {
-	opt   Options
-	funcs map[string]Func
-	names []string // sorted, as jobs name them
+	opt    Options
+	tracer trace.Tracer // nil: attempts are no spans
+	funcs  map[string]Func
+	names  []string // sorted, as jobs name them
 }
 
 // Run executes runs of jobs with the given functions until ctx ends. Then it accepts no
 // more tasks, returns those that have not begun, and lets functions finish for
 // DrainTimeout. After that it ends the contexts of the others. It returns when a server
 // has their results or, if that fails, when they are stored. Run waits for a server that
-// is out of reach. It fails if a server refuses the worker before the worker has joined.
+// is out of reach, and logs at once and then at growing intervals why it waits. It fails
+// if a server refuses the worker before the worker has joined, for example its token.
 func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
 	w, err := newWorker(opt, handlers)
 	if err != nil {
@@ -203,7 +241,11 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 		if h.err != nil {
 			return nil, h.err
 		}
-		w.funcs[h.name] = h.fn
+		wrapped, err := wrap(h, opt.Middleware)
+		if err != nil {
+			return nil, err
+		}
+		w.funcs[h.name] = wrapped.fn
 	}
 	switch {
 	case len(handlers) == 0:
@@ -215,8 +257,25 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 	case opt.Patience < 0:
 		return nil, fmt.Errorf("the Patience is %v: want more than 0", opt.Patience)
 	}
+	if opt.TracerProvider != nil {
+		w.tracer = opt.TracerProvider.Tracer("github.com/wheelworkhq/wheelwork/sdk/worker")
+	}
 	w.names = sorted(w.funcs)
 	return w, nil
+}
+
+// wrap puts middleware around a handler, the first outermost.
+func wrap(h Handler, middleware []func(Handler) Handler) (Handler, error) {
+	name := h.name
+	for _, m := range slices.Backward(middleware) {
+		if h = m(h); h.err != nil {
+			return h, h.err
+		}
+		if h.name != name {
+			return h, fmt.Errorf("a middleware made %q of the handler %s: it must keep the name, with worker.Handle(next.Name(), …)", h.name, name)
+		}
+	}
+	return h, nil
 }
 
 // refused reports whether the error of a first join is permanent.
@@ -232,5 +291,5 @@ func newID() string { return "worker-" + strings.ToLower(rand.Text()) }
 
 // sdk returns the options of connections.
 func (o Options) sdk() sdk.Options {
-	return sdk.Options{Token: o.Token, TLS: o.TLS, Dialer: o.Dialer}
+	return sdk.Options{Token: o.Token, TLS: o.TLS, Dialer: o.Dialer, DialOptions: o.DialOptions}
 }

@@ -689,7 +689,7 @@ func TestOptions(t *testing.T) {
 		{worker.Options{Address: "http://127.0.0.1:1", DrainTimeout: -1}, []worker.Handler{ok}, "DrainTimeout"},
 		{worker.Options{Address: "http://127.0.0.1:1", Patience: -1}, []worker.Handler{ok}, "Patience"},
 		{worker.Options{}, []worker.Handler{ok}, "is not the address of a server"},
-		{worker.Options{Address: "http://127.0.0.1:1", Token: "two\nlines"}, []worker.Handler{ok}, "the token has an invalid character"},
+		{worker.Options{Address: "http://127.0.0.1:1", Token: "two\nlines"}, []worker.Handler{ok}, "the token has a line break in it"},
 		{worker.Options{Address: "http://127.0.0.1:1,ftp://x"}, []worker.Handler{ok}, `begins with "ftp"`},
 	} {
 		if err := worker.Run(t.Context(), tt.opt, tt.handlers...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -713,7 +713,7 @@ func TestRefused(t *testing.T) {
 		defer w.stop()
 		opt := worker.Options{Address: "http://127.0.0.1:1", Dialer: w.dial, Logger: slog.New(slog.DiscardHandler)}
 		f := worker.Handle("f", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
-		if err := worker.Run(t.Context(), opt, f); err == nil || !strings.Contains(err.Error(), "who are you") {
+		if err := worker.Run(t.Context(), opt, f); err == nil || err.Error() != "worker: http://127.0.0.1:1: who are you" && err.Error() != "worker: join: who are you" {
 			t.Errorf("refused: %v", err)
 		}
 		w.sever()
@@ -724,8 +724,11 @@ func TestRefused(t *testing.T) {
 		if err := worker.Run(ctx, opt, f); err != nil || ctx.Err() == nil {
 			t.Errorf("nobody is there: %v", err)
 		}
-		if !strings.Contains(log.String(), "no server answers") {
-			t.Errorf("the log of a worker without a server is %q", log.String())
+		if first, _, _ := strings.Cut(log.String(), "\n"); !strings.Contains(first, "level=WARN") || !strings.Contains(first, "no server answers") || !strings.Contains(first, "nobody is there") {
+			t.Errorf("a worker without a server logs first: %s", first)
+		}
+		if n := strings.Count(log.String(), "no server answers"); n < 10 || n > 30 {
+			t.Errorf("it says so %d times in an hour", n)
 		}
 	})
 }

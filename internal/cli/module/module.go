@@ -69,7 +69,7 @@ the version of the server there.`,
 			return c.pushToOCI(cmd, oci, upload)
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			if err := c.pushInterpreter(ctx, client, upload); err != nil {
+			if err := c.pushInterpreter(ctx, client, upload, key); err != nil {
 				return err
 			}
 			return c.upload(ctx, client, upload)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/internal/toolchain"
+	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
@@ -225,9 +227,10 @@ func localInterpreter(digest string) ([]byte, error) {
 	return interpreter.Load(dir, known)
 }
 
-// pushInterpreter uploads the interpreter of a script, unless the app has it. It does
-// nothing for other modules.
-func (c *commands) pushInterpreter(ctx context.Context, client *sdk.Client, upload sdk.Upload) error {
+// pushInterpreter uploads the interpreter of a script, unless the app has it. With the file
+// of a key it signs the interpreter too, also one that the app has: an app that requires
+// signatures requires them of everything that it runs. It does nothing for other modules.
+func (c *commands) pushInterpreter(ctx context.Context, client *sdk.Client, upload sdk.Upload, key string) error {
 	s, err := script.Unpack(upload.Code)
 	if errors.Is(err, script.ErrNotScript) {
 		return nil
@@ -241,7 +244,7 @@ func (c *commands) pushInterpreter(ctx context.Context, client *sdk.Client, uplo
 	}
 	for _, m := range have {
 		if m.GetDigest() == s.Interpreter && m.GetCollectedAt() == nil {
-			return nil
+			return c.signInterpreter(ctx, client, m, key)
 		}
 	}
 	code, err := localInterpreter(s.Interpreter)
@@ -252,12 +255,36 @@ func (c *commands) pushInterpreter(ctx context.Context, client *sdk.Client, uplo
 	name, version, _ := strings.Cut(known.Name(), "@")
 	bar := c.Progress(int64(len(code)), "upload "+known.Name(), true)
 	defer bar.End()
-	_, result, err := client.PushModule(ctx, sdk.Upload{
-		App: upload.App, Name: name, Version: version, Code: code, Progress: func(sent, _ int64) { bar.Reached(sent) },
-	})
+	needed := sdk.Upload{App: upload.App, Name: name, Version: version, Code: code, Progress: func(sent, _ int64) { bar.Reached(sent) }}
+	if needed.Signatures, err = readSignatures(ctx, needed, nil, key); err != nil {
+		return err
+	}
+	_, result, err := client.PushModule(ctx, needed)
 	if err != nil {
 		return fmt.Errorf("push %s, which runs the script: %w", known.Name(), err)
 	}
 	c.Note("%s: %s", known.Name(), result)
+	return nil
+}
+
+// signInterpreter adds the signature of a key to a version that has none of it; "": there
+// is no key.
+func (c *commands) signInterpreter(ctx context.Context, client *sdk.Client, m *sdk.Module, key string) error {
+	if key == "" {
+		return nil
+	}
+	private, err := readKey(key)
+	if err != nil {
+		return err
+	}
+	signed, err := modules.Sign(private, m.GetDigest())
+	if err != nil || slices.Contains(signersOf(m), signed.Key) {
+		return err
+	}
+	ref := m.GetName() + "@" + m.GetVersion()
+	if _, err := client.SignModule(ctx, m.GetApp(), ref, &sdk.Signature{Key: signed.Key, Signature: signed.Signature}); err != nil {
+		return fmt.Errorf("sign %s, which runs the script: %w", ref, err)
+	}
+	c.Note("%s: signed", ref)
 	return nil
 }

@@ -15,14 +15,17 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 	b = wire.Int(b, fields.ProduceRequestNumber, int64(m.Number))
 	for _, c := range m.Commands {
 		k, ok := c.Kind.(*apiv1.Command_Trigger)
-		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey) {
+		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey, c.TraceParent, c.TraceState) {
 			return b, false
 		}
 		var command, trigger int
 		b, command = wire.Begin(b, fields.ProduceRequestCommands)
 		b, trigger = wire.Begin(b, fields.CommandTrigger)
 		b = appendTrigger(b, k.Trigger)
-		b = wire.End(wire.End(b, trigger), command)
+		b = wire.End(b, trigger)
+		b = wire.Text(b, fields.CommandTraceParent, c.TraceParent)
+		b = wire.Text(b, fields.CommandTraceState, c.TraceState)
+		b = wire.End(b, command)
 	}
 	return wire.Text(b, fields.ProduceRequestAck, m.Ack), plain(m) && valid(m.Ack)
 }
@@ -55,7 +58,7 @@ func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
 		case fields.ProduceRequestCommands:
 			c := r.Message()
 			t := triggers.next()
-			if !readTrigger(&c, &t.request) {
+			if !readTrigger(&c, &t.command, &t.request) {
 				return false
 			}
 			t.kind.Trigger, t.command.Kind = &t.request, &t.kind
@@ -70,7 +73,7 @@ func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
 }
 
 // readTrigger reads a command that is a trigger.
-func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
+func readTrigger(c *wire.Reader, command *apiv1.Command, t *apiv1.TriggerJobRequest) bool {
 	if !c.Next() || c.Field != fields.CommandTrigger {
 		return false
 	}
@@ -93,7 +96,20 @@ func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
 			r.Fail()
 		}
 	}
-	return !r.Failed() && !c.Next() && !c.Failed() // a command with two kinds is left to proto.Unmarshal, for which the last one counts
+	if r.Failed() {
+		return false
+	}
+	for c.Next() {
+		switch c.Field {
+		case fields.CommandTraceParent:
+			command.TraceParent = c.Text()
+		case fields.CommandTraceState:
+			command.TraceState = c.Text()
+		default: // a command with two kinds is left to proto.Unmarshal, for which the last one counts
+			return false
+		}
+	}
+	return !c.Failed()
 }
 
 func appendResponse(b []byte, m *apiv1.ProduceResponse) ([]byte, bool) {

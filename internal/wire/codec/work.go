@@ -107,7 +107,7 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	}
 	for _, t := range prefetch.Each(m.Tasks, readTasks) {
 		if len(t.Env) > 0 || t.Http != nil || !plain(t) || !valid(t.Args...) ||
-			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.Command, t.Role, t.Trust) {
+			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.TraceState, t.Command, t.Role, t.Trust) {
 			return b, false
 		}
 		var from int
@@ -171,7 +171,8 @@ func appendTask(b []byte, t *apiv1.Task) []byte {
 	b = wire.Int(b, fields.TaskFuel, t.Fuel)
 	b = wire.Int(b, fields.TaskPriority, int64(t.Priority))
 	b = wire.Int(b, fields.TaskPace, int64(t.Pace))
-	return wire.Int(b, fields.TaskStartWithinMs, t.StartWithinMs)
+	b = wire.Int(b, fields.TaskStartWithinMs, t.StartWithinMs)
+	return wire.Text(b, fields.TaskTraceState, t.TraceState)
 }
 
 func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
@@ -250,6 +251,8 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 			t.Pace = apiv1.Pace(r.Int())
 		case fields.TaskStartWithinMs:
 			t.StartWithinMs = r.Int()
+		case fields.TaskTraceState:
+			t.TraceState = r.Text()
 		default:
 			r.Fail()
 		}

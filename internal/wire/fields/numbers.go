@@ -286,9 +286,11 @@ const (
 
 // The fields of apiv1.Command.
 const (
-	CommandApply   = 1
-	CommandDelete  = 2
-	CommandTrigger = 3
+	CommandApply       = 1
+	CommandDelete      = 2
+	CommandTrigger     = 3
+	CommandTraceParent = 4
+	CommandTraceState  = 5
 )
 
 // The fields of apiv1.ProduceResponse.
@@ -385,4 +387,5 @@ const (
 	TaskPriority      = 72
 	TaskPace          = 73
 	TaskStartWithinMs = 74
+	TaskTraceState    = 75
 )

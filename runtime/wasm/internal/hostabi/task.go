@@ -68,6 +68,8 @@ func Param(c *guest.Call, key string) (string, bool) {
 		return guest.HandlerName(t), true
 	case "trace_parent":
 		return t.TraceParent, true
+	case "trace_state":
+		return t.TraceState, true
 	}
 	v, ok := t.Env[key]
 	return v, ok
