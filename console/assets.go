@@ -1,9 +1,12 @@
 package console
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"mime"
@@ -12,7 +15,7 @@ import (
 	"strings"
 )
 
-//go:generate cp ../api/v1/openapi.swagger.json assets/openapi.json
+//go:generate cp ../api/v1/openapi.json assets/openapi.json
 
 //go:embed assets
 var embedded embed.FS
@@ -43,7 +46,10 @@ func contentType(name string) string {
 	return "text/plain; charset=utf-8"
 }
 
-func loadAssets() (*assets, error) {
+// openAPIVersion is where the generated document has the version of the program.
+const openAPIVersion = `"version": "VERSION"`
+
+func loadAssets(version string) (*assets, error) {
 	a := &assets{files: map[string]asset{}}
 	root, err := fs.Sub(embedded, "assets/static")
 	if err != nil {
@@ -64,8 +70,16 @@ func loadAssets() (*assets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load assets: %w", err)
 	}
-	a.openAPI, err = embedded.ReadFile("assets/openapi.json")
-	return a, err
+	document, err := embedded.ReadFile("assets/openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(cmp.Or(version, "dev"))
+	if err != nil {
+		return nil, err
+	}
+	a.openAPI = bytes.Replace(document, []byte(openAPIVersion), append([]byte(`"version": `), text...), 1)
+	return a, nil
 }
 
 // address returns the path of a file for a page. An unknown name is a template error,

@@ -23,7 +23,7 @@ type Config struct {
 	// Banner names the kind of installation beside the logo, for example "dev". Default:
 	// none.
 	Banner string
-	// Version is shown at the foot of each page. Default: none.
+	// Version is shown at the foot of each page and in the OpenAPI document. Default: none.
 	Version string
 	// Secure means that browsers connect over TLS. Then cookies are not sent over plain
 	// HTTP, and browsers are told to keep using TLS. Default: false.
@@ -99,7 +99,7 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Codes == nil {
 		cfg.Codes = NewCodes()
 	}
-	assets, err := loadAssets()
+	assets, err := loadAssets(cfg.Version)
 	if err != nil {
 		return nil, err
 	}

@@ -2007,6 +2007,7 @@ func (x *Attempt) GetCode() string {
 	return ""
 }
 
+// Progress is what the handler of a run last reported.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          int64                  `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
@@ -2067,6 +2068,7 @@ func (x *Progress) GetMessage() string {
 	return ""
 }
 
+// LogLine is one line that an attempt of a run wrote.
 type LogLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // number of the line in the run's log; resume with from = offset + 1
@@ -3198,6 +3200,7 @@ func (x *BulkJobsResponse) GetNextPageToken() string {
 	return ""
 }
 
+// Calendar is a named set of dates.
 type Calendar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -3996,6 +3999,7 @@ func (x *ExplainRunResponse) GetHosts() []*HostVerdict {
 	return nil
 }
 
+// HostVerdict says whether a host can take a run.
 type HostVerdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -4188,7 +4192,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xd7\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xef\t\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4205,8 +4209,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06labels\x18\v \x03(\v2\x1d.wheelwork.v1.Job.LabelsEntryR\x06labels\x12/\n" +
 	"\amisfire\x18\f \x01(\v2\x15.wheelwork.v1.MisfireR\amisfire\x12/\n" +
 	"\aoverlap\x18\r \x01(\v2\x15.wheelwork.v1.OverlapR\aoverlap\x12\x1a\n" +
-	"\bdeadline\x18\x0e \x01(\tR\bdeadline\x12\x1a\n" +
-	"\bpriority\x18\x0f \x01(\x05R\bpriority\x12&\n" +
+	"\bdeadline\x18\x0e \x01(\tR\bdeadline\x122\n" +
+	"\bpriority\x18\x0f \x01(\x05B\x16\x82\xbc\x18\x12\t\x00\x00\x00\x00\x00\x00$\xc0\x11\x00\x00\x00\x00\x00\x00$@R\bpriority\x12&\n" +
 	"\x04rate\x18\x10 \x01(\v2\x12.wheelwork.v1.RateR\x04rate\x12/\n" +
 	"\arouting\x18\x11 \x01(\v2\x15.wheelwork.v1.RoutingR\arouting\x12,\n" +
 	"\x06fanout\x18\x12 \x01(\v2\x14.wheelwork.v1.FanoutR\x06fanout\x128\n" +
@@ -4265,10 +4269,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\tR\x05until\x12\x14\n" +
 	"\x05every\x18\x03 \x01(\tR\x05every\x12\x12\n" +
-	"\x04days\x18\x04 \x03(\tR\x04days\"i\n" +
+	"\x04days\x18\x04 \x03(\tR\x04days\"x\n" +
 	"\aMisfire\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
+	"\x03max\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x03max\x12\x16\n" +
 	"\x06window\x18\x03 \x01(\tR\x06window\x12\x1c\n" +
 	"\tthreshold\x18\x04 \x01(\tR\tthreshold\"7\n" +
 	"\aOverlap\x12\x16\n" +
@@ -4276,23 +4280,23 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"*\n" +
 	"\x04Rate\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x10\n" +
-	"\x03per\x18\x02 \x01(\tR\x03per\"\xf4\x01\n" +
+	"\x03per\x18\x02 \x01(\tR\x03per\"\x83\x02\n" +
 	"\aRouting\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x16\n" +
 	"\x06labels\x18\x04 \x03(\tR\x06labels\x12\x1b\n" +
-	"\tmax_hosts\x18\x05 \x01(\x05R\bmaxHosts\x12 \n" +
-	"\fmin_free_cpu\x18\x06 \x01(\x01R\n" +
+	"\tmax_hosts\x18\x05 \x01(\x05R\bmaxHosts\x12/\n" +
+	"\fmin_free_cpu\x18\x06 \x01(\x01B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?R\n" +
 	"minFreeCpu\x12(\n" +
 	"\x10max_memory_bytes\x18\a \x01(\x04R\x0emaxMemoryBytes\x12$\n" +
-	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"\x86\x01\n" +
+	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"\xb3\x01\n" +
 	"\x06Fanout\x12\x12\n" +
-	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\x05R\x06shards\x12\x16\n" +
-	"\x06reduce\x18\x03 \x01(\tR\x06reduce\x12\x1b\n" +
-	"\tmax_parts\x18\x04 \x01(\x05R\bmaxParts\x12\x1b\n" +
-	"\tmax_depth\x18\x05 \x01(\x05R\bmaxDepth\"e\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12%\n" +
+	"\x06shards\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x06shards\x12\x16\n" +
+	"\x06reduce\x18\x03 \x01(\tR\x06reduce\x12*\n" +
+	"\tmax_parts\x18\x04 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x80\x84.AR\bmaxParts\x12*\n" +
+	"\tmax_depth\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00P@R\bmaxDepth\"e\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x12\x0e\n" +
@@ -4319,13 +4323,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"finishedAt\x12\x12\n" +
-	"\x04kept\x18\b \x01(\bR\x04kept\"w\n" +
-	"\x05Retry\x12\x10\n" +
-	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x18\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\"\x95\x01\n" +
+	"\x05Retry\x12\x1f\n" +
+	"\x03max\x18\x01 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00Y@R\x03max\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\tR\abackoff\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\tR\x05first\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\tR\x05limit\x12\x16\n" +
-	"\x06jitter\x18\x05 \x01(\x01R\x06jitter\"\xd4\x01\n" +
+	"\x05limit\x18\x04 \x01(\tR\x05limit\x12%\n" +
+	"\x06jitter\x18\x05 \x01(\x01B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?R\x06jitter\"\xd4\x01\n" +
 	"\bJobStats\x12\x12\n" +
 	"\x04live\x18\x01 \x01(\x03R\x04live\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
@@ -4419,10 +4423,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x96\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xa5\x01\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x1d\n" +
@@ -4455,13 +4459,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\f_input_bytes\"7\n" +
 	"\x0fSkipNextRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xcb\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xda\x01\n" +
 	"\x12BackfillJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x17\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12#\n" +
+	"\x05limit\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x05limit\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"\xb8\x01\n" +
 	"\x13BackfillJobResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\x05R\baccepted\x12\x1a\n" +
@@ -4512,13 +4516,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xb3\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xc2\x01\n" +
 	"\x0fListRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12*\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\"\x8e\x01\n" +

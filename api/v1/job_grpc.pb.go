@@ -39,6 +39,7 @@ const (
 type JobsClient interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
+	// GetJob returns a job with its counters and its next planned time.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
 	// earlier at 3 MiB.
@@ -47,7 +48,9 @@ type JobsClient interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
+	// PauseJob stops the schedule of a job. Triggers still work.
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
+	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
 	// its end is.
@@ -177,6 +180,7 @@ func (c *jobsClient) BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...
 type JobsServer interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
+	// GetJob returns a job with its counters and its next planned time.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
 	// earlier at 3 MiB.
@@ -185,7 +189,9 @@ type JobsServer interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
+	// PauseJob stops the schedule of a job. Triggers still work.
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
+	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
 	// its end is.
@@ -506,7 +512,9 @@ type CalendarsClient interface {
 	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
 	// again.
 	PutCalendar(ctx context.Context, in *PutCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	// GetCalendar returns a calendar.
 	GetCalendar(ctx context.Context, in *GetCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	// ListCalendars returns the calendars of an app by name.
 	ListCalendars(ctx context.Context, in *ListCalendarsRequest, opts ...grpc.CallOption) (*ListCalendarsResponse, error)
 	// DeleteCalendar removes a calendar that no job names.
 	DeleteCalendar(ctx context.Context, in *DeleteCalendarRequest, opts ...grpc.CallOption) (*DeleteCalendarResponse, error)
@@ -569,7 +577,9 @@ type CalendarsServer interface {
 	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
 	// again.
 	PutCalendar(context.Context, *PutCalendarRequest) (*Calendar, error)
+	// GetCalendar returns a calendar.
 	GetCalendar(context.Context, *GetCalendarRequest) (*Calendar, error)
+	// ListCalendars returns the calendars of an app by name.
 	ListCalendars(context.Context, *ListCalendarsRequest) (*ListCalendarsResponse, error)
 	// DeleteCalendar removes a calendar that no job names.
 	DeleteCalendar(context.Context, *DeleteCalendarRequest) (*DeleteCalendarResponse, error)
@@ -732,6 +742,7 @@ const (
 //
 // Runs shows and controls runs.
 type RunsClient interface {
+	// GetRun returns a run with its attempts, input and output.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
 	// end, newest first.
@@ -855,6 +866,7 @@ type Runs_ReadLogClient = grpc.ServerStreamingClient[LogLine]
 //
 // Runs shows and controls runs.
 type RunsServer interface {
+	// GetRun returns a run with its attempts, input and output.
 	GetRun(context.Context, *GetRunRequest) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
 	// end, newest first.
