@@ -155,7 +155,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.admitted(c.uploadAPI), body: maxModule},
-		{pattern: "/api/", open: c.admitted(c.gateway.ServeHTTP), body: c.maxBody},
+		{pattern: "/api/", open: c.admitted(onlyJSON(c.gateway.ServeHTTP)), body: c.maxBody},
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -27,6 +28,10 @@ func jsonForm() protojson.MarshalOptions {
 
 func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 	conn := conditional{server}
+	methods, err := newMethods()
+	if err != nil {
+		return nil, err
+	}
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &oneValue{runtime.JSONPb{
 			MarshalOptions:   jsonForm(),
@@ -35,8 +40,11 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
+		runtime.WithRoutingErrorHandler(methods.refuse),
 		runtime.WithForwardResponseOption(setETag),
+		runtime.WithForwardResponseOption(setCreated),
 		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithDisablePathLengthFallback(), // it answers a POST like a GET
 	)
 	ctx := context.Background() // registration with a client neither stores the context nor waits on it
 	for _, register := range []func() error{
@@ -79,6 +87,17 @@ func (k keyedJobs) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest,
 		req.IdempotencyKey = keys[0]
 	}
 	return k.JobsClient.TriggerJob(ctx, req, opts...)
+}
+
+// setCreated sets the status and the address of a response to the creation of a job.
+func setCreated(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
+	created, ok := m.(*apiv1.ApplyJobResponse)
+	if method, _ := runtime.RPCMethod(ctx); !ok || method != apiv1.Jobs_CreateJob_FullMethodName {
+		return nil
+	}
+	w.Header().Set("Location", "/api/v1/apps/"+created.GetJob().GetApp()+"/jobs/"+created.GetJob().GetName())
+	w.WriteHeader(http.StatusCreated)
+	return nil
 }
 
 // oneValue decodes bodies with exactly one JSON value. It refuses data after the value,

@@ -2215,6 +2215,50 @@ func (x *ApplyJobRequest) GetTogether() []string {
 	return nil
 }
 
+type CreateJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJobRequest) Reset() {
+	*x = CreateJobRequest{}
+	mi := &file_v1_job_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJobRequest) ProtoMessage() {}
+
+func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
+func (*CreateJobRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CreateJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
 // Refusal is a machine-readable reason for a refused request. It is a detail of the
 // error.
 type Refusal struct {
@@ -2232,7 +2276,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2288,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2301,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2298,7 +2342,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2354,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2367,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2350,7 +2394,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2406,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2419,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2407,7 +2451,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2463,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2476,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2480,7 +2524,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2536,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2549,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2534,7 +2578,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2590,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2603,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2598,7 +2642,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2654,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2667,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 type PauseJobRequest struct {
@@ -2636,7 +2680,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2692,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2705,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2688,7 +2732,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2744,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2757,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2750,7 +2794,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2806,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2819,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -2830,7 +2874,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2886,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2899,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -2886,7 +2930,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +2942,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +2955,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -2968,7 +3012,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3024,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3037,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3041,7 +3085,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3097,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3110,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3144,7 +3188,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3200,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3213,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3217,7 +3261,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3273,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3286,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3310,7 +3354,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3366,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3379,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3355,7 +3399,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3411,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3424,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3406,7 +3450,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3462,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3475,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3450,7 +3494,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3506,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3519,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3495,7 +3539,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3551,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3564,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3545,7 +3589,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3601,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3614,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 type GetRunRequest struct {
@@ -3583,7 +3627,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3639,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3652,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3643,7 +3687,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3699,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3712,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3734,7 +3778,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3790,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3803,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -3793,7 +3837,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3849,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3862,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -3845,7 +3889,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +3901,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +3914,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -3897,7 +3941,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +3953,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +3966,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -3950,7 +3994,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4006,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4019,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4012,7 +4056,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4068,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4081,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4078,7 +4122,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4134,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4147,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4132,7 +4176,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4188,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4201,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4412,7 +4456,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x1a\n" +
-	"\btogether\x18\x04 \x03(\tR\btogether\"o\n" +
+	"\btogether\x18\x04 \x03(\tR\btogether\"7\n" +
+	"\x10CreateJobRequest\x12#\n" +
+	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\"o\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
@@ -4555,10 +4601,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow2\x9f\v\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow2\xb4\f\n" +
 	"\x04Jobs\x12\x9b\x01\n" +
 	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"P\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12x\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12\x92\x01\n" +
+	"\tCreateJob\x12\x1e.wheelwork.v1.CreateJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"E\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02\":\x03job\"\x1b/api/v1/apps/{job.app}/jobs\x12x\n" +
 	"\x06GetJob\x12\x1b.wheelwork.v1.GetJobRequest\x1a\x11.wheelwork.v1.Job\">\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/jobs/{name}\x12\x86\x01\n" +
 	"\bListJobs\x12\x1d.wheelwork.v1.ListJobsRequest\x1a\x1e.wheelwork.v1.ListJobsResponse\";\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/jobs\x12\x8d\x01\n" +
 	"\tDeleteJob\x12\x1e.wheelwork.v1.DeleteJobRequest\x1a\x1f.wheelwork.v1.DeleteJobResponse\"?\xaa\xbb\x18\n" +
@@ -4599,7 +4647,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -4622,140 +4670,144 @@ var file_v1_job_proto_goTypes = []any{
 	(*Progress)(nil),               // 18: wheelwork.v1.Progress
 	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
 	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
-	(*Refusal)(nil),                // 21: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 22: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 23: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 24: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 25: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 26: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 27: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 28: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 29: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 30: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 31: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 32: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 33: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 34: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 35: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 36: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 37: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 38: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 39: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 40: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 41: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 42: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 43: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 44: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 45: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 46: wheelwork.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),        // 47: wheelwork.v1.RetryRunRequest
-	(*ExplainRunRequest)(nil),      // 48: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 49: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 50: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 51: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 52: wheelwork.v1.ReadLogRequest
-	nil,                            // 53: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 54: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 55: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 57: wheelwork.v1.HTTPCall
+	(*CreateJobRequest)(nil),       // 21: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 22: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 23: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 24: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 25: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 26: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 27: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 28: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 29: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 30: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 31: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 32: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 33: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 34: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 35: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 36: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 37: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 38: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 39: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 40: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 41: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 42: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 43: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 44: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 45: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 46: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 47: wheelwork.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),        // 48: wheelwork.v1.RetryRunRequest
+	(*ExplainRunRequest)(nil),      // 49: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 50: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 51: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 52: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 53: wheelwork.v1.ReadLogRequest
+	nil,                            // 54: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 55: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 56: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 57: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 58: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	53, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	54, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	56, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	56, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	56, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	57, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	57, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	57, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	54, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	57, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	55, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	58, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	56, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	56, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	56, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	56, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	56, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	56, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	56, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	57, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	57, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	57, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	57, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	57, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	57, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	57, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	56, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	57, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	56, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	56, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	56, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	56, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	57, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	57, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	57, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	57, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 35: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 36: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	0,  // 37: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	56, // 38: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	56, // 39: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	56, // 40: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	56, // 41: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	55, // 42: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	56, // 43: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	36, // 44: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	36, // 45: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	16, // 46: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	50, // 47: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	20, // 48: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	23, // 49: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	24, // 50: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	26, // 51: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	28, // 52: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	29, // 53: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	30, // 54: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	31, // 55: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	32, // 56: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	34, // 57: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	37, // 58: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	38, // 59: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	39, // 60: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	41, // 61: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	43, // 62: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	44, // 63: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	46, // 64: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	47, // 65: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	48, // 66: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	51, // 67: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	52, // 68: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	22, // 69: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 70: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	25, // 71: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	27, // 72: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 73: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 74: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 75: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 76: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	33, // 77: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	35, // 78: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	36, // 79: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	36, // 80: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	40, // 81: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	42, // 82: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 83: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	45, // 84: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 85: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 86: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	49, // 87: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 88: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 89: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	69, // [69:90] is the sub-list for method output_type
-	48, // [48:69] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	0,  // 36: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 37: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	0,  // 38: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	57, // 39: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	57, // 40: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	57, // 41: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	57, // 42: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	56, // 43: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	57, // 44: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	37, // 45: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	37, // 46: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	16, // 47: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	51, // 48: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	20, // 49: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 50: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	24, // 51: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	25, // 52: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	27, // 53: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	29, // 54: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	30, // 55: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	31, // 56: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	32, // 57: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	33, // 58: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	35, // 59: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	38, // 60: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	39, // 61: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	40, // 62: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	42, // 63: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	44, // 64: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	45, // 65: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	47, // 66: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	48, // 67: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	49, // 68: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	52, // 69: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	53, // 70: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	23, // 71: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 72: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 73: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	26, // 74: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	28, // 75: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 76: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 77: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 78: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 79: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	34, // 80: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	36, // 81: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	37, // 82: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	37, // 83: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 84: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	43, // 85: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 86: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	46, // 87: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 88: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 89: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	50, // 90: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 91: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 92: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	71, // [71:93] is the sub-list for method output_type
+	49, // [49:71] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -4766,14 +4818,14 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Jobs_ApplyJob_FullMethodName    = "/wheelwork.v1.Jobs/ApplyJob"
+	Jobs_CreateJob_FullMethodName   = "/wheelwork.v1.Jobs/CreateJob"
 	Jobs_GetJob_FullMethodName      = "/wheelwork.v1.Jobs/GetJob"
 	Jobs_ListJobs_FullMethodName    = "/wheelwork.v1.Jobs/ListJobs"
 	Jobs_DeleteJob_FullMethodName   = "/wheelwork.v1.Jobs/DeleteJob"
@@ -39,6 +40,10 @@ const (
 type JobsClient interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
+	// CreateJob creates a job. If the job exists, the call fails with ALREADY_EXISTS. If a
+	// server is lost during the call, the job may exist although the call fails; ApplyJob can
+	// be repeated.
+	CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
 	// GetJob returns a job with its counters and its next planned time.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
@@ -76,6 +81,16 @@ func (c *jobsClient) ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ApplyJobResponse)
 	err := c.cc.Invoke(ctx, Jobs_ApplyJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyJobResponse)
+	err := c.cc.Invoke(ctx, Jobs_CreateJob_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +195,10 @@ func (c *jobsClient) BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...
 type JobsServer interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
+	// CreateJob creates a job. If the job exists, the call fails with ALREADY_EXISTS. If a
+	// server is lost during the call, the job may exist although the call fails; ApplyJob can
+	// be repeated.
+	CreateJob(context.Context, *CreateJobRequest) (*ApplyJobResponse, error)
 	// GetJob returns a job with its counters and its next planned time.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
@@ -215,6 +234,9 @@ type UnimplementedJobsServer struct{}
 
 func (UnimplementedJobsServer) ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyJob not implemented")
+}
+func (UnimplementedJobsServer) CreateJob(context.Context, *CreateJobRequest) (*ApplyJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateJob not implemented")
 }
 func (UnimplementedJobsServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
@@ -278,6 +300,24 @@ func _Jobs_ApplyJob_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(JobsServer).ApplyJob(ctx, req.(*ApplyJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_CreateJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).CreateJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_CreateJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).CreateJob(ctx, req.(*CreateJobRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -454,6 +494,10 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ApplyJob",
 			Handler:    _Jobs_ApplyJob_Handler,
+		},
+		{
+			MethodName: "CreateJob",
+			Handler:    _Jobs_CreateJob_Handler,
 		},
 		{
 			MethodName: "GetJob",

@@ -126,6 +126,9 @@ func (g *generator) success(m method) (*response, error) {
 		out.Content.add(jsonType, media{line})
 		return out, nil
 	case hasEtag(m.Output()):
+		if isCreate(m) {
+			out.Headers.add("Location", &header{"The path of the new object.", &schema{Type: "string"}})
+		}
 		out.Headers.add("ETag", &header{"The etag of the definition, in quotes: the value for If-Match.", &schema{Type: "string"}})
 	}
 	out.Content.add(jsonType, media{ref})
