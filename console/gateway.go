@@ -3,8 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -33,10 +31,11 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 		return nil, err
 	}
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &oneValue{runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &requestJSON{runtime.JSONPb{
 			MarshalOptions:   jsonForm(),
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
+		runtime.SetQueryParameterParser(queryParser{}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
@@ -98,23 +97,6 @@ func setCreated(ctx context.Context, w http.ResponseWriter, m proto.Message) err
 	w.Header().Set("Location", "/api/v1/apps/"+created.GetJob().GetApp()+"/jobs/"+created.GetJob().GetName())
 	w.WriteHeader(http.StatusCreated)
 	return nil
-}
-
-// oneValue decodes bodies with exactly one JSON value. It refuses data after the value,
-// because a client that sends two values would assume that both were read.
-type oneValue struct{ runtime.JSONPb }
-
-func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
-	return runtime.DecoderFunc(func(v any) error {
-		d := json.NewDecoder(r)
-		if err := (runtime.DecoderWrapper{Decoder: d, UnmarshalOptions: m.UnmarshalOptions}).Decode(v); err != nil {
-			return err
-		}
-		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("the body goes on after its JSON value: send one value")
-		}
-		return nil
-	})
 }
 
 // forwarded lets only the trace context, an idempotency key and the condition of a change
