@@ -25,7 +25,7 @@ func jsonForm() protojson.MarshalOptions {
 }
 
 func newGateway(server *grpc.ClientConn) (http.Handler, error) {
-	conn := conditional{server}
+	conn := conditional{earlyErrors{server}}
 	methods, err := newMethods()
 	if err != nil {
 		return nil, err
