@@ -26,6 +26,7 @@ func jsonForm() protojson.MarshalOptions {
 
 func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 	conn := conditional{earlyErrors{server}}
+	useQueryParser()
 	methods, err := newMethods()
 	if err != nil {
 		return nil, err
@@ -35,7 +36,6 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 			MarshalOptions:   jsonForm(),
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
-		runtime.SetQueryParameterParser(queryParser{}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -66,6 +67,10 @@ func plain(err error) string { return inner.ReplaceAllString(err.Error(), "") }
 
 // queryParser reads the query of a request. Its errors name the parameter.
 type queryParser struct{ runtime.DefaultQueryParser }
+
+// useQueryParser sets the parser of all gateways of the process, which the library keeps in
+// a package variable. It sets it once, because other gateways may serve meanwhile.
+var useQueryParser = sync.OnceFunc(func() { runtime.NewServeMux(runtime.SetQueryParameterParser(queryParser{})) })
 
 // Parse implements [runtime.QueryParameterParser].
 func (p queryParser) Parse(m proto.Message, query url.Values, filter *utilities.DoubleArray) error {
