@@ -25,6 +25,9 @@ var tools = []string{"openapi-typescript", "redocly", "tsc"}
 // TestClient lints the OpenAPI document of a server, makes types of it, compiles the client
 // with them, and runs it.
 func TestClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not with -short: builds the program and compiles TypeScript")
+	}
 	packages := installed(t)
 	server := dev(t)
 	dir := t.TempDir()
