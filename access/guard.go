@@ -32,10 +32,10 @@ type Role struct {
 var (
 	// Admin is the role of people and their programs. It cannot act as a host or as a
 	// server.
-	Admin = Role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
+	Admin = Role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write", reflect}}
 	// Host is the role of hosts: they execute the handlers of all apps, and cannot
 	// act as a server.
-	Host = Role{"host", []string{"work", "execute", "jobs.read", "cluster.read"}}
+	Host = Role{"host", []string{"work", "execute", "jobs.read", "cluster.read", reflect}}
 	// Member is the role of all processes of an installation without a separate token for
 	// servers, whose token is accepted on one machine only. It is also the role of a
 	// process in calls to itself.
@@ -46,13 +46,17 @@ var (
 	Server = Role{"server", append(slices.Clone(Member.permissions), "state", act)}
 	// Worker is the role of programs that execute runs with functions of their own. They
 	// get no modules, and nothing that modules are granted.
-	Worker = Role{"worker", []string{"work"}}
+	Worker = Role{"worker", []string{"work", reflect}}
 )
 
 // Execute is the permission of hosts that run whatever apps define: modules, with the
 // secrets and values granted to them, plugins and built-in handlers. A caller with it can
 // receive the tasks of every app.
 const Execute = "execute"
+
+// reflect is the permission to read the definition of the API by gRPC reflection. Every
+// role has it.
+const reflect = "reflection.read"
 
 // act is the permission to make calls for a principal that another server has
 // authenticated, see [ActingHeader].
@@ -78,6 +82,9 @@ func New() *Guard {
 	g := &Guard{tokens: map[[sha256.Size]byte]Role{}, methods: map[string]string{
 		"/grpc.health.v1.Health/Check": Public,
 		"/grpc.health.v1.Health/Watch": Public,
+
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      reflect,
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflect,
 	}}
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {

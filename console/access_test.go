@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -406,23 +405,6 @@ func TestVendoredFiles(t *testing.T) {
 		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != row[3] {
 			t.Errorf("%s is not %s as published: sha256 %x", row[1], row[2], sum)
 		}
-	}
-}
-
-// TestOpenAPIIsCurrent compares the document with the generated one beside the API; go
-// generate copies it here.
-func TestOpenAPIIsCurrent(t *testing.T) {
-	generated, err := os.ReadFile("../api/v1/openapi.swagger.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSite(t, newFake())
-	_, served := s.do(t, "GET", "/api/v1/openapi.json", nil)
-	if !bytes.Equal([]byte(served), generated) {
-		t.Error("the served document differs from api/v1/openapi.swagger.json: run go generate ./console")
-	}
-	if !json.Valid([]byte(served)) {
-		t.Error("the document is not JSON")
 	}
 }
 

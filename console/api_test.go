@@ -127,6 +127,18 @@ func TestGatewayStreamsTheLog(t *testing.T) {
 	}
 }
 
+// TestStreamsFailLikeOtherRequests checks that a stream without a first message is refused
+// with the status and the body of any refused request.
+func TestStreamsFailLikeOtherRequests(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	for _, path := range []string{"/api/v1/apps/default/runs/none:watch", "/api/v1/apps/default/runs/none/log"} {
+		code, v := s.call(t, "GET", path, "")
+		if message, _ := v["message"].(string); code != http.StatusNotFound || v["code"] != float64(codes.NotFound) || message == "" || len(v) != 2 {
+			t.Errorf("%s: %d %v", path, code, v)
+		}
+	}
+}
+
 func TestUploadAPI(t *testing.T) {
 	s := newSite(t, newFake())
 	const path = "/api/v1/apps/default/modules/big/versions/1.0"

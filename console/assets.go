@@ -2,10 +2,12 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"mime"
@@ -15,7 +17,7 @@ import (
 	"time"
 )
 
-//go:generate cp ../api/v1/openapi.swagger.json assets/openapi.json
+//go:generate cp ../api/v1/openapi.json assets/openapi.json
 
 //go:embed assets
 var embedded embed.FS
@@ -47,7 +49,10 @@ func contentType(name string) string {
 	return "text/plain; charset=utf-8"
 }
 
-func loadAssets() (*assets, error) {
+// openAPIVersion is where the generated document has the version of the program.
+const openAPIVersion = `"version": "VERSION"`
+
+func loadAssets(version string) (*assets, error) {
 	a := &assets{files: map[string]asset{}}
 	root, err := fs.Sub(embedded, "assets/static")
 	if err != nil {
@@ -68,8 +73,15 @@ func loadAssets() (*assets, error) {
 		return nil, fmt.Errorf("load assets: %w", err)
 	}
 	document, err := embedded.ReadFile("assets/openapi.json")
-	a.openAPI = newAsset(document, "application/json")
-	return a, err
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(cmp.Or(version, "dev"))
+	if err != nil {
+		return nil, err
+	}
+	a.openAPI = newAsset(bytes.Replace(document, []byte(openAPIVersion), append([]byte(`"version": `), text...), 1), "application/json")
+	return a, nil
 }
 
 func newAsset(body []byte, contentType string) asset {

@@ -24,7 +24,7 @@ type Config struct {
 	// Banner names the kind of installation beside the logo, for example "dev". Default:
 	// none.
 	Banner string
-	// Version is shown at the foot of each page. Default: none.
+	// Version is shown at the foot of each page and in the OpenAPI document. Default: none.
 	Version string
 	// Secure means that browsers connect over TLS. Then cookies are not sent over plain
 	// HTTP, and browsers are told to keep using TLS. Default: false.
@@ -114,7 +114,7 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Codes == nil {
 		cfg.Codes = NewCodes()
 	}
-	assets, err := loadAssets()
+	assets, err := loadAssets(cfg.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
-		{pattern: "/api/", open: c.admitted(c.gateway.ServeHTTP), body: c.maxBody},
+		{pattern: "/api/", open: c.admitted(onlyJSON(c.gateway.ServeHTTP)), body: c.maxBody},
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},

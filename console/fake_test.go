@@ -385,6 +385,16 @@ func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.
 	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
 }
 
+func (f *fakeAPI) CreateJob(ctx context.Context, r *apiv1.CreateJobRequest) (*apiv1.ApplyJobResponse, error) {
+	f.mu.Lock()
+	j := f.job(r.Job.Name)
+	f.mu.Unlock()
+	if j != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "job %s exists", r.Job.Name)
+	}
+	return f.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: r.Job})
+}
+
 // refuses returns the error for a change of a job with another etag, or for the deletion
 // of a job that others name.
 func (f *fakeAPI) refuses(j *apiv1.Job, ifMatch string, force bool) error {

@@ -3,8 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -15,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -26,17 +25,25 @@ func jsonForm() protojson.MarshalOptions {
 }
 
 func newGateway(server *grpc.ClientConn) (http.Handler, error) {
-	conn := conditional{server}
+	conn := conditional{earlyErrors{server}}
+	useQueryParser()
+	methods, err := newMethods()
+	if err != nil {
+		return nil, err
+	}
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &oneValue{runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &requestJSON{runtime.JSONPb{
 			MarshalOptions:   jsonForm(),
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
+		runtime.WithRoutingErrorHandler(methods.refuse),
 		runtime.WithForwardResponseOption(setETag),
+		runtime.WithForwardResponseOption(setCreated),
 		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithDisablePathLengthFallback(), // it answers a POST like a GET
 	)
 	ctx := context.Background() // registration with a client neither stores the context nor waits on it
 	for _, register := range []func() error{
@@ -81,21 +88,15 @@ func (k keyedJobs) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest,
 	return k.JobsClient.TriggerJob(ctx, req, opts...)
 }
 
-// oneValue decodes bodies with exactly one JSON value. It refuses data after the value,
-// because a client that sends two values would assume that both were read.
-type oneValue struct{ runtime.JSONPb }
-
-func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
-	return runtime.DecoderFunc(func(v any) error {
-		d := json.NewDecoder(r)
-		if err := (runtime.DecoderWrapper{Decoder: d, UnmarshalOptions: m.UnmarshalOptions}).Decode(v); err != nil {
-			return err
-		}
-		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("the body goes on after its JSON value: send one value")
-		}
+// setCreated sets the status and the address of a response to the creation of a job.
+func setCreated(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
+	created, ok := m.(*apiv1.ApplyJobResponse)
+	if method, _ := runtime.RPCMethod(ctx); !ok || method != apiv1.Jobs_CreateJob_FullMethodName {
 		return nil
-	})
+	}
+	w.Header().Set("Location", "/api/v1/apps/"+created.GetJob().GetApp()+"/jobs/"+created.GetJob().GetName())
+	w.WriteHeader(http.StatusCreated)
+	return nil
 }
 
 // forwarded lets only the trace context, an idempotency key and the condition of a change

@@ -226,6 +226,42 @@ func TestDeleteModule(t *testing.T) {
 	})
 }
 
+// TestCreateJob creates a job, which must not exist.
+func TestCreateJob(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		create := func(name, input string) (*apiv1.ApplyJobResponse, error) {
+			return c.jobs.CreateJob(t.Context(), &apiv1.CreateJobRequest{Job: &apiv1.Job{Name: name, Input: input, Handler: &apiv1.Handler{Module: "m@1"}}})
+		}
+		c.push()
+		first, err := create("j", "1")
+		if err != nil || first.Result != "created" || first.Job.Etag == "" {
+			t.Fatalf("%v %v", first, err)
+		}
+		for _, input := range []string{"1", "2"} {
+			if _, err := create("j", input); status.Code(err) != codes.AlreadyExists || !strings.Contains(err.Error(), "job j exists") {
+				t.Errorf("with the input %s: %v", input, err)
+			}
+		}
+		w.stopServer()
+		w.start()
+		c.reconnect(w)
+		if j, err := c.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "j"}); err != nil || j.Input != "1" {
+			t.Errorf("after a restart: %v %v", j, err)
+		}
+		if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "j"}); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := create("j", "3"); err != nil || again.Result != "created" {
+			t.Errorf("after its deletion: %v %v", again, err)
+		}
+		for _, req := range []*apiv1.CreateJobRequest{{}, {Job: &apiv1.Job{}}} {
+			if _, err := c.jobs.CreateJob(t.Context(), req); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%v: %v", req, err)
+			}
+		}
+	})
+}
+
 // TestConditionalApply checks the preconditions etag and if_match.
 func TestConditionalApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// App is a tenant: its limits, and counters of what it has.
 type App struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -339,15 +340,15 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xb4\x03\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc3\x03\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
 	"\x04rate\x18\x03 \x01(\v2\x12.wheelwork.v1.RateR\x04rate\x12\x19\n" +
 	"\bkv_bytes\x182 \x01(\x03R\akvBytes\x12!\n" +
 	"\fenqueue_from\x183 \x03(\tR\venqueueFrom\x12%\n" +
-	"\x0erequire_signed\x18( \x01(\bR\rrequireSigned\x12\x16\n" +
-	"\x06weight\x184 \x01(\x05R\x06weight\x12\x1f\n" +
+	"\x0erequire_signed\x18( \x01(\bR\rrequireSigned\x12%\n" +
+	"\x06weight\x184 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\x06weight\x12\x1f\n" +
 	"\vretain_runs\x185 \x01(\tR\n" +
 	"retainRuns\x12\x1f\n" +
 	"\vretain_logs\x186 \x01(\tR\n" +

@@ -31,7 +31,9 @@ const (
 // Apps lists the apps of a server and sets their limits. An app exists as soon as
 // something is in it.
 type AppsClient interface {
+	// ListApps returns the apps with their limits and counters.
 	ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (*ListAppsResponse, error)
+	// GetApp returns one app with its limits and counters.
 	GetApp(ctx context.Context, in *GetAppRequest, opts ...grpc.CallOption) (*App, error)
 	// PutApp replaces the limits of an app. Its permission is separate from that for
 	// defining jobs, because it also decides which keys and which other apps the app
@@ -84,7 +86,9 @@ func (c *appsClient) PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc
 // Apps lists the apps of a server and sets their limits. An app exists as soon as
 // something is in it.
 type AppsServer interface {
+	// ListApps returns the apps with their limits and counters.
 	ListApps(context.Context, *ListAppsRequest) (*ListAppsResponse, error)
+	// GetApp returns one app with its limits and counters.
 	GetApp(context.Context, *GetAppRequest) (*App, error)
 	// PutApp replaces the limits of an app. Its permission is separate from that for
 	// defining jobs, because it also decides which keys and which other apps the app

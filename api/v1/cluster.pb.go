@@ -199,6 +199,7 @@ func (x *UncordonHostRequest) GetHost() string {
 	return ""
 }
 
+// Host is a process that executes runs.
 type Host struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -415,6 +416,7 @@ func (x *GetOverviewRequest) GetApp() string {
 	return ""
 }
 
+// Overview counts the jobs and runs of an app.
 type Overview struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Jobs           int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
@@ -598,6 +600,7 @@ func (x *Overview) GetSleeping() int64 {
 	return 0
 }
 
+// Minute counts the runs of one minute.
 type Minute struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
@@ -666,6 +669,7 @@ func (x *Minute) GetFailed() int64 {
 	return 0
 }
 
+// Disk is the space on the server's disk, and what the server uses of it.
 type Disk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TotalBytes    int64                  `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
@@ -770,6 +774,7 @@ func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
+// Version is what a server was built from.
 type Version struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -1542,6 +1547,7 @@ func (x *ListServersResponse) GetServers() []*Server {
 	return nil
 }
 
+// Server is a server as the nameserver knows it.
 type Server struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2740,6 +2746,7 @@ func (x *MoveUnitRequest) GetServer() string {
 	return ""
 }
 
+// ClusterStatus is the cluster as one of its servers sees it.
 type ClusterStatus struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // cluster name; empty: the server is in no cluster
@@ -2953,6 +2960,7 @@ func (x *SplitApp) GetHosts() int32 {
 	return 0
 }
 
+// AppShare is the part of an app in one partition.
 type AppShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -3021,6 +3029,7 @@ func (x *AppShare) GetScheduleRate() float64 {
 	return 0
 }
 
+// Member is a server of the cluster.
 type Member struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3139,6 +3148,7 @@ func (x *Member) GetRoundTripMs() float64 {
 	return 0
 }
 
+// Unit is a partition of the cluster.
 type Unit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`

@@ -32,6 +32,7 @@ const (
 //
 // Cluster shows the hosts and the state of an app.
 type ClusterClient interface {
+	// ListHosts returns the hosts of all servers, with their load.
 	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
 	// CordonHost keeps new tasks from a host until UncordonHost, also after a restart of the
 	// host or of servers. Tasks that it has continue.
@@ -40,6 +41,7 @@ type ClusterClient interface {
 	UncordonHost(ctx context.Context, in *UncordonHostRequest, opts ...grpc.CallOption) (*Host, error)
 	// GetOverview reads counters; it scans no runs.
 	GetOverview(ctx context.Context, in *GetOverviewRequest, opts ...grpc.CallOption) (*Overview, error)
+	// GetVersion returns the version of the server. It needs no token.
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*Version, error)
 }
 
@@ -107,6 +109,7 @@ func (c *clusterClient) GetVersion(ctx context.Context, in *GetVersionRequest, o
 //
 // Cluster shows the hosts and the state of an app.
 type ClusterServer interface {
+	// ListHosts returns the hosts of all servers, with their load.
 	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
 	// CordonHost keeps new tasks from a host until UncordonHost, also after a restart of the
 	// host or of servers. Tasks that it has continue.
@@ -115,6 +118,7 @@ type ClusterServer interface {
 	UncordonHost(context.Context, *UncordonHostRequest) (*Host, error)
 	// GetOverview reads counters; it scans no runs.
 	GetOverview(context.Context, *GetOverviewRequest) (*Overview, error)
+	// GetVersion returns the version of the server. It needs no token.
 	GetVersion(context.Context, *GetVersionRequest) (*Version, error)
 	mustEmbedUnimplementedClusterServer()
 }
@@ -306,6 +310,7 @@ type NameserverClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Assignment], error)
 	// Route returns the server for the commands of an app.
 	Route(ctx context.Context, in *RouteRequest, opts ...grpc.CallOption) (*Assignment, error)
+	// ListServers returns the servers that the nameserver knows.
 	ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersResponse, error)
 }
 
@@ -384,6 +389,7 @@ type NameserverServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Assignment]) error
 	// Route returns the server for the commands of an app.
 	Route(context.Context, *RouteRequest) (*Assignment, error)
+	// ListServers returns the servers that the nameserver knows.
 	ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error)
 	mustEmbedUnimplementedNameserverServer()
 }
@@ -535,10 +541,12 @@ const (
 // Membership shows and changes the owners of the partitions of a cluster. A partition has
 // one owner and one journal. Methods and fields call it a unit.
 type MembershipClient interface {
+	// GetCluster returns the servers and partitions of the cluster.
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	// DrainServer makes a server give away its partitions. It gets none until
 	// UndrainServer.
 	DrainServer(ctx context.Context, in *DrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// UndrainServer lets a drained server own partitions again.
 	UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	// MoveUnit moves a partition to a server. The balancer may move it again when the load
 	// requires it.
@@ -692,10 +700,12 @@ func (c *membershipClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc
 // Membership shows and changes the owners of the partitions of a cluster. A partition has
 // one owner and one journal. Methods and fields call it a unit.
 type MembershipServer interface {
+	// GetCluster returns the servers and partitions of the cluster.
 	GetCluster(context.Context, *GetClusterRequest) (*ClusterStatus, error)
 	// DrainServer makes a server give away its partitions. It gets none until
 	// UndrainServer.
 	DrainServer(context.Context, *DrainServerRequest) (*ClusterStatus, error)
+	// UndrainServer lets a drained server own partitions again.
 	UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error)
 	// MoveUnit moves a partition to a server. The balancer may move it again when the load
 	// requires it.

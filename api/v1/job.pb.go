@@ -2015,6 +2015,7 @@ func (x *Attempt) GetCode() string {
 	return ""
 }
 
+// Progress is what the handler of a run last reported.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          int64                  `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
@@ -2075,6 +2076,7 @@ func (x *Progress) GetMessage() string {
 	return ""
 }
 
+// LogLine is one line that an attempt of a run wrote.
 type LogLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // number of the line in the run's log; resume with from = offset + 1
@@ -2221,6 +2223,50 @@ func (x *ApplyJobRequest) GetTogether() []string {
 	return nil
 }
 
+type CreateJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJobRequest) Reset() {
+	*x = CreateJobRequest{}
+	mi := &file_v1_job_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJobRequest) ProtoMessage() {}
+
+func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
+func (*CreateJobRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CreateJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
 // Refusal is a machine-readable reason for a refused request. It is a detail of the
 // error.
 type Refusal struct {
@@ -2238,7 +2284,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2296,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2309,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2304,7 +2350,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2362,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2375,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2356,7 +2402,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2414,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2427,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2414,7 +2460,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2472,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2485,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2494,7 +2540,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2552,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2565,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2548,7 +2594,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2606,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2619,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2612,7 +2658,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2670,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2683,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 type PauseJobRequest struct {
@@ -2650,7 +2696,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2708,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2721,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2702,7 +2748,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2760,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2773,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2764,7 +2810,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2822,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2835,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -2844,7 +2890,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2902,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2915,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -2900,7 +2946,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +2958,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +2971,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -2982,7 +3028,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3040,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3053,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3055,7 +3101,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3067,7 +3113,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3080,7 +3126,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3158,7 +3204,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3216,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3229,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3214,6 +3260,7 @@ func (x *BulkJobsResponse) GetNextPageToken() string {
 	return ""
 }
 
+// Calendar is a named set of dates.
 type Calendar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -3230,7 +3277,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3289,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3302,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3323,7 +3370,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3382,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3395,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3368,7 +3415,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3427,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3440,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3419,7 +3466,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3478,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3491,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3463,7 +3510,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3522,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3535,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3508,7 +3555,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3567,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3580,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3558,7 +3605,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3617,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3630,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 type GetRunRequest struct {
@@ -3596,7 +3643,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3655,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3668,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3661,7 +3708,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3720,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3733,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3780,7 +3827,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +3839,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +3852,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -3839,7 +3886,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +3898,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +3911,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -3892,7 +3939,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3951,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3964,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -3951,7 +3998,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4010,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4023,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4014,7 +4061,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4073,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4086,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4138,7 +4185,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4197,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4210,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4204,7 +4251,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4263,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4276,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4257,7 +4304,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4316,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4329,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4306,6 +4353,7 @@ func (x *ExplainRunResponse) GetHosts() []*HostVerdict {
 	return nil
 }
 
+// HostVerdict says whether a host can take a run.
 type HostVerdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -4318,7 +4366,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4378,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4391,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4384,7 +4432,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +4444,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4409,7 +4457,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4438,7 +4486,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4498,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4511,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4498,7 +4546,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xd7\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xef\t\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4515,8 +4563,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06labels\x18\v \x03(\v2\x1d.wheelwork.v1.Job.LabelsEntryR\x06labels\x12/\n" +
 	"\amisfire\x18\f \x01(\v2\x15.wheelwork.v1.MisfireR\amisfire\x12/\n" +
 	"\aoverlap\x18\r \x01(\v2\x15.wheelwork.v1.OverlapR\aoverlap\x12\x1a\n" +
-	"\bdeadline\x18\x0e \x01(\tR\bdeadline\x12\x1a\n" +
-	"\bpriority\x18\x0f \x01(\x05R\bpriority\x12&\n" +
+	"\bdeadline\x18\x0e \x01(\tR\bdeadline\x122\n" +
+	"\bpriority\x18\x0f \x01(\x05B\x16\x82\xbc\x18\x12\t\x00\x00\x00\x00\x00\x00$\xc0\x11\x00\x00\x00\x00\x00\x00$@R\bpriority\x12&\n" +
 	"\x04rate\x18\x10 \x01(\v2\x12.wheelwork.v1.RateR\x04rate\x12/\n" +
 	"\arouting\x18\x11 \x01(\v2\x15.wheelwork.v1.RoutingR\arouting\x12,\n" +
 	"\x06fanout\x18\x12 \x01(\v2\x14.wheelwork.v1.FanoutR\x06fanout\x128\n" +
@@ -4575,10 +4623,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\tR\x05until\x12\x14\n" +
 	"\x05every\x18\x03 \x01(\tR\x05every\x12\x12\n" +
-	"\x04days\x18\x04 \x03(\tR\x04days\"i\n" +
+	"\x04days\x18\x04 \x03(\tR\x04days\"x\n" +
 	"\aMisfire\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
+	"\x03max\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x03max\x12\x16\n" +
 	"\x06window\x18\x03 \x01(\tR\x06window\x12\x1c\n" +
 	"\tthreshold\x18\x04 \x01(\tR\tthreshold\"7\n" +
 	"\aOverlap\x12\x16\n" +
@@ -4586,23 +4634,23 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"*\n" +
 	"\x04Rate\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x10\n" +
-	"\x03per\x18\x02 \x01(\tR\x03per\"\xf4\x01\n" +
+	"\x03per\x18\x02 \x01(\tR\x03per\"\x83\x02\n" +
 	"\aRouting\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x16\n" +
 	"\x06labels\x18\x04 \x03(\tR\x06labels\x12\x1b\n" +
-	"\tmax_hosts\x18\x05 \x01(\x05R\bmaxHosts\x12 \n" +
-	"\fmin_free_cpu\x18\x06 \x01(\x01R\n" +
+	"\tmax_hosts\x18\x05 \x01(\x05R\bmaxHosts\x12/\n" +
+	"\fmin_free_cpu\x18\x06 \x01(\x01B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?R\n" +
 	"minFreeCpu\x12(\n" +
 	"\x10max_memory_bytes\x18\a \x01(\x04R\x0emaxMemoryBytes\x12$\n" +
-	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"\x86\x01\n" +
+	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"\xb3\x01\n" +
 	"\x06Fanout\x12\x12\n" +
-	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\x05R\x06shards\x12\x16\n" +
-	"\x06reduce\x18\x03 \x01(\tR\x06reduce\x12\x1b\n" +
-	"\tmax_parts\x18\x04 \x01(\x05R\bmaxParts\x12\x1b\n" +
-	"\tmax_depth\x18\x05 \x01(\x05R\bmaxDepth\"e\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12%\n" +
+	"\x06shards\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x06shards\x12\x16\n" +
+	"\x06reduce\x18\x03 \x01(\tR\x06reduce\x12*\n" +
+	"\tmax_parts\x18\x04 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x80\x84.AR\bmaxParts\x12*\n" +
+	"\tmax_depth\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00P@R\bmaxDepth\"e\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x12\x0e\n" +
@@ -4629,13 +4677,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"finishedAt\x12\x12\n" +
-	"\x04kept\x18\b \x01(\bR\x04kept\"w\n" +
-	"\x05Retry\x12\x10\n" +
-	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x18\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\"\x95\x01\n" +
+	"\x05Retry\x12\x1f\n" +
+	"\x03max\x18\x01 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00Y@R\x03max\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\tR\abackoff\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\tR\x05first\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\tR\x05limit\x12\x16\n" +
-	"\x06jitter\x18\x05 \x01(\x01R\x06jitter\"\xd4\x01\n" +
+	"\x05limit\x18\x04 \x01(\tR\x05limit\x12%\n" +
+	"\x06jitter\x18\x05 \x01(\x01B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?R\x06jitter\"\xd4\x01\n" +
 	"\bJobStats\x12\x12\n" +
 	"\x04live\x18\x01 \x01(\x03R\x04live\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
@@ -4721,7 +4769,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x1a\n" +
-	"\btogether\x18\x04 \x03(\tR\btogether\"o\n" +
+	"\btogether\x18\x04 \x03(\tR\btogether\"7\n" +
+	"\x10CreateJobRequest\x12#\n" +
+	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\"o\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
@@ -4732,10 +4782,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x94\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xa3\x02\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x1d\n" +
@@ -4772,13 +4822,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\f_input_bytes\"7\n" +
 	"\x0fSkipNextRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xcb\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xda\x01\n" +
 	"\x12BackfillJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x17\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12#\n" +
+	"\x05limit\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x88\xc3@R\x05limit\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"\xb8\x01\n" +
 	"\x13BackfillJobResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\x05R\baccepted\x12\x1a\n" +
@@ -4829,13 +4879,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xb1\x03\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xc0\x03\n" +
 	"\x0fListRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12*\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1a\n" +
@@ -4903,10 +4953,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow2\x9f\v\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow2\xb4\f\n" +
 	"\x04Jobs\x12\x9b\x01\n" +
 	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"P\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12x\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12\x92\x01\n" +
+	"\tCreateJob\x12\x1e.wheelwork.v1.CreateJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"E\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02\":\x03job\"\x1b/api/v1/apps/{job.app}/jobs\x12x\n" +
 	"\x06GetJob\x12\x1b.wheelwork.v1.GetJobRequest\x1a\x11.wheelwork.v1.Job\">\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/jobs/{name}\x12\x86\x01\n" +
 	"\bListJobs\x12\x1d.wheelwork.v1.ListJobsRequest\x1a\x1e.wheelwork.v1.ListJobsResponse\";\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/jobs\x12\x8d\x01\n" +
 	"\tDeleteJob\x12\x1e.wheelwork.v1.DeleteJobRequest\x1a\x1f.wheelwork.v1.DeleteJobResponse\"?\xaa\xbb\x18\n" +
@@ -4949,7 +5001,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -4972,159 +5024,163 @@ var file_v1_job_proto_goTypes = []any{
 	(*Progress)(nil),               // 18: wheelwork.v1.Progress
 	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
 	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
-	(*Refusal)(nil),                // 21: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 22: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 23: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 24: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 25: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 26: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 27: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 28: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 29: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 30: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 31: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 32: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 33: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 34: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 35: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 36: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 37: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 38: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 39: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 40: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 41: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 42: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 43: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 44: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 45: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 46: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 47: wheelwork.v1.TerminateRunRequest
-	(*RetryRunRequest)(nil),        // 48: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 49: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 50: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 51: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 52: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 53: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 54: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 55: wheelwork.v1.ReadLogRequest
-	nil,                            // 56: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 57: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 58: wheelwork.v1.Run.LabelsEntry
-	nil,                            // 59: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 60: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 61: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 62: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 63: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 64: wheelwork.v1.HTTPCall
+	(*CreateJobRequest)(nil),       // 21: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 22: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 23: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 24: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 25: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 26: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 27: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 28: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 29: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 30: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 31: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 32: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 33: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 34: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 35: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 36: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 37: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 38: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 39: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 40: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 41: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 42: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 43: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 44: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 45: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 46: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 47: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 48: wheelwork.v1.TerminateRunRequest
+	(*RetryRunRequest)(nil),        // 49: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 50: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 51: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 52: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 53: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 54: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 55: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 56: wheelwork.v1.ReadLogRequest
+	nil,                            // 57: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 58: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 59: wheelwork.v1.Run.LabelsEntry
+	nil,                            // 60: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 61: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 62: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 63: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 64: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 65: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	56, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	57, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	63, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	63, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	63, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	64, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	64, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	64, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	57, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	64, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	58, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	65, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	63, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	63, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	63, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	63, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	63, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	63, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	63, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	64, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	64, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	64, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	64, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	64, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	64, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	64, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	63, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	64, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	58, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	63, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	63, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	63, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	63, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	59, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	64, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	64, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	64, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	64, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 37: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	59, // 38: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 39: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	63, // 40: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	63, // 41: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	63, // 42: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	63, // 43: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	60, // 44: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	63, // 45: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	36, // 46: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	36, // 47: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	61, // 48: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	63, // 49: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	63, // 50: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	16, // 51: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	62, // 52: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	63, // 53: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	63, // 54: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	53, // 55: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	20, // 56: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	23, // 57: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	24, // 58: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	26, // 59: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	28, // 60: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	29, // 61: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	30, // 62: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	31, // 63: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	32, // 64: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	34, // 65: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	37, // 66: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	38, // 67: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	39, // 68: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	41, // 69: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	43, // 70: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	44, // 71: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	46, // 72: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	47, // 73: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	48, // 74: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	49, // 75: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	51, // 76: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	54, // 77: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	55, // 78: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	22, // 79: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 80: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	25, // 81: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	27, // 82: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 83: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 84: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 85: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 86: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	33, // 87: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	35, // 88: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	36, // 89: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	36, // 90: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	40, // 91: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	42, // 92: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 93: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	45, // 94: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 95: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 96: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 97: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	50, // 98: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	52, // 99: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 100: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 101: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	79, // [79:102] is the sub-list for method output_type
-	56, // [56:79] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	0,  // 37: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 38: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	60, // 39: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 40: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	64, // 41: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	64, // 42: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	64, // 43: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	64, // 44: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	61, // 45: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	64, // 46: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	37, // 47: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	37, // 48: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	62, // 49: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	64, // 50: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	64, // 51: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	16, // 52: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	63, // 53: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	64, // 54: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	64, // 55: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	54, // 56: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	20, // 57: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 58: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	24, // 59: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	25, // 60: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	27, // 61: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	29, // 62: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	30, // 63: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	31, // 64: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	32, // 65: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	33, // 66: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	35, // 67: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	38, // 68: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	39, // 69: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	40, // 70: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	42, // 71: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	44, // 72: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	45, // 73: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	47, // 74: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	48, // 75: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	49, // 76: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	50, // 77: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	52, // 78: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	55, // 79: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	56, // 80: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	23, // 81: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 82: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 83: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	26, // 84: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	28, // 85: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 86: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 87: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 88: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 89: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	34, // 90: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	36, // 91: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	37, // 92: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	37, // 93: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 94: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	43, // 95: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 96: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	46, // 97: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 98: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 99: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	16, // 100: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	51, // 101: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	53, // 102: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 103: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 104: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	81, // [81:105] is the sub-list for method output_type
+	57, // [57:81] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5135,14 +5191,14 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Jobs_ApplyJob_FullMethodName    = "/wheelwork.v1.Jobs/ApplyJob"
+	Jobs_CreateJob_FullMethodName   = "/wheelwork.v1.Jobs/CreateJob"
 	Jobs_GetJob_FullMethodName      = "/wheelwork.v1.Jobs/GetJob"
 	Jobs_ListJobs_FullMethodName    = "/wheelwork.v1.Jobs/ListJobs"
 	Jobs_DeleteJob_FullMethodName   = "/wheelwork.v1.Jobs/DeleteJob"
@@ -39,6 +40,11 @@ const (
 type JobsClient interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
+	// CreateJob creates a job. If the job exists, the call fails with ALREADY_EXISTS. If a
+	// server is lost during the call, the job may exist although the call fails; ApplyJob can
+	// be repeated.
+	CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
+	// GetJob returns a job with its counters and its next planned time.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
 	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
@@ -48,7 +54,9 @@ type JobsClient interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
+	// PauseJob stops the schedule of a job. Triggers still work.
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
+	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
 	// its end is.
@@ -74,6 +82,16 @@ func (c *jobsClient) ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ApplyJobResponse)
 	err := c.cc.Invoke(ctx, Jobs_ApplyJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyJobResponse)
+	err := c.cc.Invoke(ctx, Jobs_CreateJob_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +196,11 @@ func (c *jobsClient) BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...
 type JobsServer interface {
 	// ApplyJob creates or updates a job. Applying an unchanged definition changes nothing.
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
+	// CreateJob creates a job. If the job exists, the call fails with ALREADY_EXISTS. If a
+	// server is lost during the call, the job may exist although the call fails; ApplyJob can
+	// be repeated.
+	CreateJob(context.Context, *CreateJobRequest) (*ApplyJobResponse, error)
+	// GetJob returns a job with its counters and its next planned time.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
 	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
@@ -187,7 +210,9 @@ type JobsServer interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
+	// PauseJob stops the schedule of a job. Triggers still work.
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
+	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable, or with wait when
 	// its end is.
@@ -211,6 +236,9 @@ type UnimplementedJobsServer struct{}
 
 func (UnimplementedJobsServer) ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyJob not implemented")
+}
+func (UnimplementedJobsServer) CreateJob(context.Context, *CreateJobRequest) (*ApplyJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateJob not implemented")
 }
 func (UnimplementedJobsServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
@@ -274,6 +302,24 @@ func _Jobs_ApplyJob_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(JobsServer).ApplyJob(ctx, req.(*ApplyJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_CreateJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).CreateJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_CreateJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).CreateJob(ctx, req.(*CreateJobRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -452,6 +498,10 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Jobs_ApplyJob_Handler,
 		},
 		{
+			MethodName: "CreateJob",
+			Handler:    _Jobs_CreateJob_Handler,
+		},
+		{
 			MethodName: "GetJob",
 			Handler:    _Jobs_GetJob_Handler,
 		},
@@ -508,7 +558,9 @@ type CalendarsClient interface {
 	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
 	// again.
 	PutCalendar(ctx context.Context, in *PutCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	// GetCalendar returns a calendar.
 	GetCalendar(ctx context.Context, in *GetCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	// ListCalendars returns the calendars of an app by name.
 	ListCalendars(ctx context.Context, in *ListCalendarsRequest, opts ...grpc.CallOption) (*ListCalendarsResponse, error)
 	// DeleteCalendar removes a calendar that no job names.
 	DeleteCalendar(ctx context.Context, in *DeleteCalendarRequest, opts ...grpc.CallOption) (*DeleteCalendarResponse, error)
@@ -571,7 +623,9 @@ type CalendarsServer interface {
 	// PutCalendar creates or replaces a calendar. The server plans the jobs that name it
 	// again.
 	PutCalendar(context.Context, *PutCalendarRequest) (*Calendar, error)
+	// GetCalendar returns a calendar.
 	GetCalendar(context.Context, *GetCalendarRequest) (*Calendar, error)
+	// ListCalendars returns the calendars of an app by name.
 	ListCalendars(context.Context, *ListCalendarsRequest) (*ListCalendarsResponse, error)
 	// DeleteCalendar removes a calendar that no job names.
 	DeleteCalendar(context.Context, *DeleteCalendarRequest) (*DeleteCalendarResponse, error)
@@ -736,6 +790,7 @@ const (
 //
 // Runs shows and controls runs.
 type RunsClient interface {
+	// GetRun returns a run with its attempts, input and output.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
 	// end, newest first. A page may have fewer runs than page_size, even none, and still
@@ -888,6 +943,7 @@ type Runs_ReadLogClient = grpc.ServerStreamingClient[LogLine]
 //
 // Runs shows and controls runs.
 type RunsServer interface {
+	// GetRun returns a run with its attempts, input and output.
 	GetRun(context.Context, *GetRunRequest) (*Run, error)
 	// ListRuns returns live runs first, newest first, then ended runs by the time of their
 	// end, newest first. A page may have fewer runs than page_size, even none, and still

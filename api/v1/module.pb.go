@@ -571,6 +571,7 @@ func (x *Rollout) GetByHost() []*HostRollout {
 	return nil
 }
 
+// HostRollout is the readiness of one host.
 type HostRollout struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -1867,12 +1868,12 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x06events\x18\x06 \x03(\v2\x18.wheelwork.v1.AliasEventR\x06events\x129\n" +
 	"\n" +
 	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
-	"\x04jobs\x18\b \x01(\x03R\x04jobs\"\x89\x02\n" +
+	"\x04jobs\x18\b \x01(\x03R\x04jobs\"\x98\x02\n" +
 	"\x06Canary\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\x01R\apercent\x12!\n" +
-	"\fmin_attempts\x18\x03 \x01(\x05R\vminAttempts\x12\x1f\n" +
-	"\vmax_failure\x18\x04 \x01(\x01R\n" +
+	"\fmin_attempts\x18\x03 \x01(\x05R\vminAttempts\x12.\n" +
+	"\vmax_failure\x18\x04 \x01(\x01B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00\x00\xf0?R\n" +
 	"maxFailure\x12\x16\n" +
 	"\x06window\x18\x05 \x01(\tR\x06window\x129\n" +
 	"\n" +

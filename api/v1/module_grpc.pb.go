@@ -36,10 +36,15 @@ const (
 // ModulesClient is the client API for Modules service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Modules stores the code of handlers, in versions that never change, and the aliases that
+// name them.
 type ModulesClient interface {
 	// PushModule uploads a version: the head first, then the bytes in chunks of at most 1 MiB.
 	PushModule(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushModuleRequest, PushModuleResponse], error)
+	// GetModule describes a version of a module.
 	GetModule(ctx context.Context, in *GetModuleRequest, opts ...grpc.CallOption) (*Module, error)
+	// ListModules returns the versions of all modules of an app.
 	ListModules(ctx context.Context, in *ListModulesRequest, opts ...grpc.CallOption) (*ListModulesResponse, error)
 	// DownloadModule sends the bytes of a version as stored.
 	DownloadModule(ctx context.Context, in *DownloadModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadModuleResponse], error)
@@ -47,6 +52,7 @@ type ModulesClient interface {
 	SignModule(ctx context.Context, in *SignModuleRequest, opts ...grpc.CallOption) (*Module, error)
 	// SetAlias creates or moves an alias, with or without a canary, in one atomic write.
 	SetAlias(ctx context.Context, in *SetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
+	// GetAlias returns an alias with its canary and its last changes.
 	GetAlias(ctx context.Context, in *GetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
 	// ListAliases returns the aliases of an app, or of one of its modules, by module and
 	// name.
@@ -209,10 +215,15 @@ func (c *modulesClient) CollectModules(ctx context.Context, in *CollectModulesRe
 // ModulesServer is the server API for Modules service.
 // All implementations must embed UnimplementedModulesServer
 // for forward compatibility.
+//
+// Modules stores the code of handlers, in versions that never change, and the aliases that
+// name them.
 type ModulesServer interface {
 	// PushModule uploads a version: the head first, then the bytes in chunks of at most 1 MiB.
 	PushModule(grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]) error
+	// GetModule describes a version of a module.
 	GetModule(context.Context, *GetModuleRequest) (*Module, error)
+	// ListModules returns the versions of all modules of an app.
 	ListModules(context.Context, *ListModulesRequest) (*ListModulesResponse, error)
 	// DownloadModule sends the bytes of a version as stored.
 	DownloadModule(*DownloadModuleRequest, grpc.ServerStreamingServer[DownloadModuleResponse]) error
@@ -220,6 +231,7 @@ type ModulesServer interface {
 	SignModule(context.Context, *SignModuleRequest) (*Module, error)
 	// SetAlias creates or moves an alias, with or without a canary, in one atomic write.
 	SetAlias(context.Context, *SetAliasRequest) (*Alias, error)
+	// GetAlias returns an alias with its canary and its last changes.
 	GetAlias(context.Context, *GetAliasRequest) (*Alias, error)
 	// ListAliases returns the aliases of an app, or of one of its modules, by module and
 	// name.

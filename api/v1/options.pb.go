@@ -206,6 +206,60 @@ func (Combine) EnumDescriptor() ([]byte, []int) {
 	return file_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
+// Bounds limit the values of a number. They are part of the description of HTTP/JSON; the
+// server checks them on its own.
+type Bounds struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Min           float64                `protobuf:"fixed64,1,opt,name=min,proto3" json:"min,omitempty"`
+	Max           float64                `protobuf:"fixed64,2,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bounds) Reset() {
+	*x = Bounds{}
+	mi := &file_v1_options_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bounds) ProtoMessage() {}
+
+func (x *Bounds) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_options_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
+func (*Bounds) Descriptor() ([]byte, []int) {
+	return file_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Bounds) GetMin() float64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Bounds) GetMax() float64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
 var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -247,6 +301,14 @@ var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "varint,50111,opt,name=combine,enum=wheelwork.v1.Combine",
 		Filename:      "v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Bounds)(nil),
+		Field:         50112,
+		Name:          "wheelwork.v1.bounds",
+		Tag:           "bytes,50112,opt,name=bounds",
+		Filename:      "v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.MethodOptions.
@@ -277,13 +339,21 @@ var (
 	//
 	// optional wheelwork.v1.Combine combine = 50111;
 	E_Combine = &file_v1_options_proto_extTypes[4]
+	// bounds are the least and the greatest value that make sense. 0 is allowed where it means
+	// the default.
+	//
+	// optional wheelwork.v1.Bounds bounds = 50112;
+	E_Bounds = &file_v1_options_proto_extTypes[5]
 )
 
 var File_v1_options_proto protoreflect.FileDescriptor
 
 const file_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto*\xd3\x01\n" +
+	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto\",\n" +
+	"\x06Bounds\x12\x10\n" +
+	"\x03min\x18\x01 \x01(\x01R\x03min\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x01R\x03max*\xd3\x01\n" +
 	"\x05Route\x12\x15\n" +
 	"\x11ROUTE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fROUTE_SERVER\x10\x01\x12\x11\n" +
@@ -314,7 +384,8 @@ const file_v1_options_proto_rawDesc = "" +
 	"\x05route\x12\x1e.google.protobuf.MethodOptions\x18\xb6\x87\x03 \x01(\x0e2\x13.wheelwork.v1.RouteR\x05route:K\n" +
 	"\x05merge\x12\x1e.google.protobuf.MethodOptions\x18\xb7\x87\x03 \x01(\x0e2\x13.wheelwork.v1.MergeR\x05merge:=\n" +
 	"\tapp_field\x12\x1e.google.protobuf.MethodOptions\x18\xb8\x87\x03 \x01(\tR\bappField:P\n" +
-	"\acombine\x12\x1d.google.protobuf.FieldOptions\x18\xbf\x87\x03 \x01(\x0e2\x15.wheelwork.v1.CombineR\acombineB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\acombine\x12\x1d.google.protobuf.FieldOptions\x18\xbf\x87\x03 \x01(\x0e2\x15.wheelwork.v1.CombineR\acombine:M\n" +
+	"\x06bounds\x12\x1d.google.protobuf.FieldOptions\x18\xc0\x87\x03 \x01(\v2\x14.wheelwork.v1.BoundsR\x06boundsB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_options_proto_rawDescOnce sync.Once
@@ -329,27 +400,31 @@ func file_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_v1_options_proto_goTypes = []any{
 	(Route)(0),                         // 0: wheelwork.v1.Route
 	(Merge)(0),                         // 1: wheelwork.v1.Merge
 	(Combine)(0),                       // 2: wheelwork.v1.Combine
-	(*descriptorpb.MethodOptions)(nil), // 3: google.protobuf.MethodOptions
-	(*descriptorpb.FieldOptions)(nil),  // 4: google.protobuf.FieldOptions
+	(*Bounds)(nil),                     // 3: wheelwork.v1.Bounds
+	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),  // 5: google.protobuf.FieldOptions
 }
 var file_v1_options_proto_depIdxs = []int32{
-	3, // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
-	3, // 1: wheelwork.v1.route:extendee -> google.protobuf.MethodOptions
-	3, // 2: wheelwork.v1.merge:extendee -> google.protobuf.MethodOptions
-	3, // 3: wheelwork.v1.app_field:extendee -> google.protobuf.MethodOptions
-	4, // 4: wheelwork.v1.combine:extendee -> google.protobuf.FieldOptions
-	0, // 5: wheelwork.v1.route:type_name -> wheelwork.v1.Route
-	1, // 6: wheelwork.v1.merge:type_name -> wheelwork.v1.Merge
-	2, // 7: wheelwork.v1.combine:type_name -> wheelwork.v1.Combine
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	5, // [5:8] is the sub-list for extension type_name
-	0, // [0:5] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	4,  // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
+	4,  // 1: wheelwork.v1.route:extendee -> google.protobuf.MethodOptions
+	4,  // 2: wheelwork.v1.merge:extendee -> google.protobuf.MethodOptions
+	4,  // 3: wheelwork.v1.app_field:extendee -> google.protobuf.MethodOptions
+	5,  // 4: wheelwork.v1.combine:extendee -> google.protobuf.FieldOptions
+	5,  // 5: wheelwork.v1.bounds:extendee -> google.protobuf.FieldOptions
+	0,  // 6: wheelwork.v1.route:type_name -> wheelwork.v1.Route
+	1,  // 7: wheelwork.v1.merge:type_name -> wheelwork.v1.Merge
+	2,  // 8: wheelwork.v1.combine:type_name -> wheelwork.v1.Combine
+	3,  // 9: wheelwork.v1.bounds:type_name -> wheelwork.v1.Bounds
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	6,  // [6:10] is the sub-list for extension type_name
+	0,  // [0:6] is the sub-list for extension extendee
+	0,  // [0:0] is the sub-list for field type_name
 }
 
 func init() { file_v1_options_proto_init() }
@@ -363,13 +438,14 @@ func file_v1_options_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_options_proto_rawDesc), len(file_v1_options_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   0,
-			NumExtensions: 5,
+			NumMessages:   1,
+			NumExtensions: 6,
 			NumServices:   0,
 		},
 		GoTypes:           file_v1_options_proto_goTypes,
 		DependencyIndexes: file_v1_options_proto_depIdxs,
 		EnumInfos:         file_v1_options_proto_enumTypes,
+		MessageInfos:      file_v1_options_proto_msgTypes,
 		ExtensionInfos:    file_v1_options_proto_extTypes,
 	}.Build()
 	File_v1_options_proto = out.File

@@ -348,6 +348,7 @@ func (x *LogStats) GetError() string {
 	return ""
 }
 
+// TopicStats counts the messages of one topic.
 type TopicStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -424,6 +425,7 @@ func (x *TopicStats) GetGroups() []*GroupStats {
 	return nil
 }
 
+// GroupStats counts the messages of a topic for one group of consumers.
 type GroupStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -941,6 +943,7 @@ func (x *VerifyLogResponse) GetDamages() []*LogDamage {
 	return nil
 }
 
+// LogDamage is a damaged position of a log.
 type LogDamage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
@@ -1767,12 +1770,12 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\fpublished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\x121\n" +
 	"\x06due_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x12\n" +
 	"\x04body\x18\b \x01(\fR\x04body\x12\x12\n" +
-	"\x04text\x18\t \x01(\tR\x04text\"g\n" +
+	"\x04text\x18\t \x01(\tR\x04text\"v\n" +
 	"\x13PeekMessagesRequest\x12\x10\n" +
 	"\x03log\x18\x01 \x01(\tR\x03log\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"I\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12#\n" +
+	"\x05limit\x18\x04 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\x05limit\"I\n" +
 	"\x14PeekMessagesResponse\x121\n" +
 	"\bmessages\x18\x01 \x03(\v2\x15.wheelwork.v1.MessageR\bmessages\"Q\n" +
 	"\x13TailMessagesRequest\x12\x10\n" +
@@ -1824,10 +1827,10 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x120\n" +
 	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x8c\x01\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9b\x01\n" +
 	"\x16ListDeadLettersRequest\x126\n" +
-	"\x06filter\x18\x01 \x01(\v2\x1e.wheelwork.v1.DeadLetterFilterR\x06filter\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06filter\x18\x01 \x01(\v2\x1e.wheelwork.v1.DeadLetterFilterR\x06filter\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"u\n" +
 	"\x17ListDeadLettersResponse\x122\n" +

@@ -49,6 +49,7 @@ type QueuesClient interface {
 	VerifyLog(ctx context.Context, in *VerifyLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyLogResponse], error)
 	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
+	// GetDeadLetter returns a dead letter with its body.
 	GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.
 	EditDeadLetter(ctx context.Context, in *EditDeadLetterRequest, opts ...grpc.CallOption) (*DeadLetter, error)
@@ -194,6 +195,7 @@ type QueuesServer interface {
 	VerifyLog(*VerifyLogRequest, grpc.ServerStreamingServer[VerifyLogResponse]) error
 	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
+	// GetDeadLetter returns a dead letter with its body.
 	GetDeadLetter(context.Context, *GetDeadLetterRequest) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.
 	EditDeadLetter(context.Context, *EditDeadLetterRequest) (*DeadLetter, error)

@@ -23,6 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Value is an entry of a bucket.
 type Value struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	App        string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -607,6 +608,7 @@ func (*DeleteValueResponse) Descriptor() ([]byte, []int) {
 	return file_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
+// Secret is the metadata of a secret.
 type Secret struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -1005,6 +1007,7 @@ func (x *Grants) GetFiles() []*FileGrant {
 	return nil
 }
 
+// HttpGrant allows HTTP requests to a host.
 type HttpGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`        // api.example.com, *.example.com, with ":port" when it is neither 80 nor 443
@@ -1073,6 +1076,7 @@ func (x *HttpGrant) GetPrivate() bool {
 	return false
 }
 
+// BucketGrant allows the use of a bucket of values.
 type BucketGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1125,6 +1129,7 @@ func (x *BucketGrant) GetWrite() bool {
 	return false
 }
 
+// FileGrant allows the use of a directory.
 type FileGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mount string                 `protobuf:"bytes,1,opt,name=mount,proto3" json:"mount,omitempty"` // the guest's path, "/tmp"
@@ -1598,12 +1603,12 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x0fGetValueRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06bucket\x18\x02 \x01(\tR\x06bucket\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"\x91\x01\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\xa0\x01\n" +
 	"\x11ListValuesRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06bucket\x18\x02 \x01(\tR\x06bucket\x12\x16\n" +
-	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12*\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\"i\n" +
 	"\x12ListValuesResponse\x12+\n" +

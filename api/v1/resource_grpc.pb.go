@@ -32,6 +32,7 @@ const (
 //
 // Values holds small values of an app, in buckets, for its handlers and for people.
 type ValuesClient interface {
+	// GetValue returns the value of a key.
 	GetValue(ctx context.Context, in *GetValueRequest, opts ...grpc.CallOption) (*Value, error)
 	// ListValues returns the entries of a bucket by key, without their values.
 	ListValues(ctx context.Context, in *ListValuesRequest, opts ...grpc.CallOption) (*ListValuesResponse, error)
@@ -39,6 +40,7 @@ type ValuesClient interface {
 	ListBuckets(ctx context.Context, in *ListBucketsRequest, opts ...grpc.CallOption) (*ListBucketsResponse, error)
 	// PutValue sets a value. It answers when the value is durable.
 	PutValue(ctx context.Context, in *PutValueRequest, opts ...grpc.CallOption) (*Value, error)
+	// DeleteValue removes a key with its value.
 	DeleteValue(ctx context.Context, in *DeleteValueRequest, opts ...grpc.CallOption) (*DeleteValueResponse, error)
 }
 
@@ -106,6 +108,7 @@ func (c *valuesClient) DeleteValue(ctx context.Context, in *DeleteValueRequest, 
 //
 // Values holds small values of an app, in buckets, for its handlers and for people.
 type ValuesServer interface {
+	// GetValue returns the value of a key.
 	GetValue(context.Context, *GetValueRequest) (*Value, error)
 	// ListValues returns the entries of a bucket by key, without their values.
 	ListValues(context.Context, *ListValuesRequest) (*ListValuesResponse, error)
@@ -113,6 +116,7 @@ type ValuesServer interface {
 	ListBuckets(context.Context, *ListBucketsRequest) (*ListBucketsResponse, error)
 	// PutValue sets a value. It answers when the value is durable.
 	PutValue(context.Context, *PutValueRequest) (*Value, error)
+	// DeleteValue removes a key with its value.
 	DeleteValue(context.Context, *DeleteValueRequest) (*DeleteValueResponse, error)
 	mustEmbedUnimplementedValuesServer()
 }
@@ -295,9 +299,11 @@ const (
 // Secrets holds values that handlers may use and that no API call returns. The server
 // seals a secret with the key of its data directory before it writes it.
 type SecretsClient interface {
+	// SetSecret creates a secret or replaces its value.
 	SetSecret(ctx context.Context, in *SetSecretRequest, opts ...grpc.CallOption) (*Secret, error)
 	// ListSecrets returns names, versions and times. No method returns a value.
 	ListSecrets(ctx context.Context, in *ListSecretsRequest, opts ...grpc.CallOption) (*ListSecretsResponse, error)
+	// DeleteSecret removes a secret.
 	DeleteSecret(ctx context.Context, in *DeleteSecretRequest, opts ...grpc.CallOption) (*DeleteSecretResponse, error)
 }
 
@@ -346,9 +352,11 @@ func (c *secretsClient) DeleteSecret(ctx context.Context, in *DeleteSecretReques
 // Secrets holds values that handlers may use and that no API call returns. The server
 // seals a secret with the key of its data directory before it writes it.
 type SecretsServer interface {
+	// SetSecret creates a secret or replaces its value.
 	SetSecret(context.Context, *SetSecretRequest) (*Secret, error)
 	// ListSecrets returns names, versions and times. No method returns a value.
 	ListSecrets(context.Context, *ListSecretsRequest) (*ListSecretsResponse, error)
+	// DeleteSecret removes a secret.
 	DeleteSecret(context.Context, *DeleteSecretRequest) (*DeleteSecretResponse, error)
 	mustEmbedUnimplementedSecretsServer()
 }
@@ -477,11 +485,14 @@ const (
 // ModuleAccessClient is the client API for ModuleAccess service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// ModuleAccess grants capabilities to the modules of an app.
 type ModuleAccessClient interface {
 	// PutGrants replaces the grants of a module. Empty grants revoke all. Attempts that are
 	// sent later get the new grants; the server at once refuses calls that are no longer
 	// covered.
 	PutGrants(ctx context.Context, in *PutGrantsRequest, opts ...grpc.CallOption) (*ModuleGrants, error)
+	// GetGrants returns the grants of a module and what its versions request.
 	GetGrants(ctx context.Context, in *GetGrantsRequest, opts ...grpc.CallOption) (*ModuleGrants, error)
 	// ListGrants returns the modules that have or request a grant.
 	ListGrants(ctx context.Context, in *ListGrantsRequest, opts ...grpc.CallOption) (*ListGrantsResponse, error)
@@ -528,11 +539,14 @@ func (c *moduleAccessClient) ListGrants(ctx context.Context, in *ListGrantsReque
 // ModuleAccessServer is the server API for ModuleAccess service.
 // All implementations must embed UnimplementedModuleAccessServer
 // for forward compatibility.
+//
+// ModuleAccess grants capabilities to the modules of an app.
 type ModuleAccessServer interface {
 	// PutGrants replaces the grants of a module. Empty grants revoke all. Attempts that are
 	// sent later get the new grants; the server at once refuses calls that are no longer
 	// covered.
 	PutGrants(context.Context, *PutGrantsRequest) (*ModuleGrants, error)
+	// GetGrants returns the grants of a module and what its versions request.
 	GetGrants(context.Context, *GetGrantsRequest) (*ModuleGrants, error)
 	// ListGrants returns the modules that have or request a grant.
 	ListGrants(context.Context, *ListGrantsRequest) (*ListGrantsResponse, error)

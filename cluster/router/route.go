@@ -81,7 +81,7 @@ func slotOf(by apiv1.Route, req any) (slot uint8, ok bool) {
 	case apiv1.Route_ROUTE_JOB:
 		name := ""
 		switch q := req.(type) {
-		case *apiv1.ApplyJobRequest:
+		case interface{ GetJob() *apiv1.Job }:
 			name = q.GetJob().GetName()
 		case interface{ GetName() string }:
 			name = q.GetName()

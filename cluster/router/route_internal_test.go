@@ -70,7 +70,7 @@ func TestOptionsOfMethods(t *testing.T) {
 			t.Errorf("%s has no option route", method)
 		case apiv1.Route_ROUTE_JOB:
 			_, named := req.(interface{ GetName() string })
-			if _, apply := req.(*apiv1.ApplyJobRequest); !named && !apply {
+			if _, defined := req.(interface{ GetJob() *apiv1.Job }); !named && !defined {
 				t.Errorf("%s is routed by its job, and its request has no name", method)
 			}
 		case apiv1.Route_ROUTE_RUN:

@@ -178,7 +178,7 @@ var supplies = []supply{
 	{"github.com/extism/go-sdk", []string{"bench/runtime"}, "it is there to be compared with"},
 	{"github.com/grpc-ecosystem/grpc-gateway/v2", []string{"api/v1", "console"}, "only the console serves HTTP/JSON"},
 	{"google.golang.org/protobuf", []string{"access", "api/plugin/v1", "api/v1", "bench/runtime", "cluster", "cluster/membership", "cluster/router", "cluster/slotmover", "console", "host", "ingress", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/transport", "internal/wire", "internal/wire/codec", "job", "nameserver", "node", "sched", "sched/api", "sched/core", "sched/hosts", "sched/projection", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker", "tools"}, "logs, stores and engines carry bytes: only rooms that know jobs decode them"},
-	{"google.golang.org/genproto", []string{"api/v1", "tools"}, "it is part of the .proto files"},
+	{"google.golang.org/genproto", []string{"api/v1", "console", "tools"}, "it is part of the .proto files, which say what HTTP/JSON serves"},
 	{"github.com/bufbuild/protocompile", []string{"tools"}, "generated code is committed: nothing compiles .proto files when the program runs"},
 	{"go.opentelemetry.io/otel", []string{"cluster/partition", "host", "host/services", "host/session", "node", "sched", "sched/api", "sched/core", "sdk", "sdk/worker"}, "metrics are recorded where runs are scheduled and executed, and traces pass through where a call or a task does"},
 	{"go.opentelemetry.io/otel/sdk", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/wheelworkhq/wheelwork/access"
@@ -74,6 +75,7 @@ func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.Se
 	h := health.NewServer()
 	h.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 	healthv1.RegisterHealthServer(d.GRPC, h)
+	reflection.Register(d.GRPC)
 	return d
 }
 

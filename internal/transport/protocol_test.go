@@ -139,3 +139,26 @@ func TestServerSpeaks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestServedMethodsHavePermissions checks the methods that every listener serves besides
+// those of the API: the guard refuses one without a permission for every caller.
+func TestServedMethodsHavePermissions(t *testing.T) {
+	g := access.New()
+	d := NewServer(g, Limits{}, slog.New(slog.DiscardHandler))
+	n := 0
+	for name, service := range d.GRPC.GetServiceInfo() {
+		for _, m := range service.Methods {
+			n++
+			switch method := "/" + name + "/" + m.Name; {
+			case method == "/grpc.health.v1.Health/List": // refused: a server has one service
+			case g.Permission(method) == "":
+				t.Errorf("%s has no permission: add it to access.New", method)
+			case strings.HasPrefix(name, "grpc.reflection.") && g.Permission(method) == access.Public:
+				t.Errorf("%s needs no token", method)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("a listener serves no method")
+	}
+}

@@ -34,6 +34,18 @@ func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*ap
 	case len(req.Together) > 0:
 		return nil, status.Error(codes.InvalidArgument, "together goes with dry_run only")
 	}
+	return a.change(ctx, w)
+}
+
+func (a *jobsAPI) CreateJob(ctx context.Context, req *apiv1.CreateJobRequest) (*apiv1.ApplyJobResponse, error) {
+	def, err := core.Definition(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	return a.change(ctx, core.JobChange{Def: def, When: core.Condition{New: true}})
+}
+
+func (a *jobsAPI) change(ctx context.Context, w core.JobChange) (*apiv1.ApplyJobResponse, error) {
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ApplyJobResponse, error) {
 		m, result, err := l.Commands.ApplyJob(w)
 		return &apiv1.ApplyJobResponse{Job: m, Result: result}, err

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
+	"github.com/bufbuild/protocompile/linker"
 	_ "google.golang.org/genproto/googleapis/api/annotations" // registers google/api/annotations.proto
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -22,6 +23,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/pluginpb"
+
+	"github.com/wheelworkhq/wheelwork/tools/openapi"
 )
 
 func main() {
@@ -34,6 +37,9 @@ func main() {
 func run(ctx context.Context, root string) error {
 	var names []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "third_party" { // no code is made of the imports of others
+			return fs.SkipDir
+		}
 		if err == nil && strings.HasSuffix(path, ".proto") {
 			name, _ := filepath.Rel(root, path)
 			names = append(names, filepath.ToSlash(name))
@@ -56,6 +62,9 @@ func run(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
+	if err := describe(root, files); err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
 	for _, p := range plugins {
 		req := &pluginpb.CodeGeneratorRequest{
 			Parameter: proto.String(p.parameter),
@@ -76,13 +85,31 @@ func run(ctx context.Context, root string) error {
 	return nil
 }
 
+// document is the description of HTTP/JSON, below the root.
+const document = "v1/openapi.json"
+
+// describe writes the document of the files below v1, which alone are served over HTTP.
+func describe(root string, files linker.Files) error {
+	var set []*descriptorpb.FileDescriptorProto
+	seen := map[string]bool{}
+	for _, f := range files {
+		if strings.HasPrefix(f.Path(), "v1/") {
+			set = appendWithImports(set, f, seen)
+		}
+	}
+	text, err := openapi.Write(set)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, document), text, 0o644)
+}
+
 // plugins are run in this order; each writes below the same root, what the
 // files below a folder of it make. Only v1 is served over HTTP.
 var plugins = []struct{ name, below, parameter string }{
 	{"protoc-gen-go", "", "paths=source_relative"},
 	{"protoc-gen-go-grpc", "", "paths=source_relative"},
 	{"protoc-gen-grpc-gateway", "v1/", "paths=source_relative"},
-	{"protoc-gen-openapiv2", "v1/", "allow_merge=true,merge_file_name=v1/openapi,json_names_for_fields=false,disable_default_errors=false"},
 }
 
 // linkedIn finds the .proto files whose generated code is part of this program.
