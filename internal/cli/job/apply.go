@@ -22,19 +22,22 @@ func (c *commands) apply() *cobra.Command {
 	var files []string
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
-		Short: "Create or update jobs from YAML or JSON documents",
+		Use:        "apply -f FILE",
+		SuggestFor: []string{"create", "diff", "edit", "put", "update"},
+		Short:      "Create or update jobs from YAML or JSON documents",
 		Long: `Create or update the jobs that the documents of a file define, in any order:
 jobs that others depend on or run as nodes are applied first. Applying the
-same documents again changes nothing. "-f -" reads standard input. The field
-inputFile names a file, beside the document, that becomes the input. A document
-with an etag, which "job get -o json" shows, changes the job only while it has
-that etag, so that it does not undo changes of other users.`,
+same documents again changes nothing. "-f -" reads standard input, and "-f DIR"
+the files of a folder whose names end in .yaml, .yml or .json, sorted by name. The
+field inputFile names a file, beside the document, that becomes the input. A
+document with an etag, which "job get -o json" shows, changes the job only while
+it has that etag, so that it does not undo changes of other users.`,
 		Example: `  wheelwork job apply -f totals.yaml
+  wheelwork job apply -f jobs/ --dry-run
   wheelwork job export | wheelwork job apply -f - --url https://other:8700`,
 		Args: command.Arguments(),
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` with job documents, - for standard input; may be repeated")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` with job documents, a folder of such files, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check, and show what would change")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(files) == 0 {
@@ -53,25 +56,57 @@ that etag, so that it does not undo changes of other users.`,
 
 // readJobs reads the documents of all files. A document must not name another app than
 // the command line.
-func (c *commands) readJobs(in io.Reader, files []string, appGiven bool) ([]*sdk.Job, error) {
+func (c *commands) readJobs(in io.Reader, names []string, appGiven bool) ([]*sdk.Job, error) {
+	files, err := jobFiles(names)
+	if err != nil {
+		return nil, err
+	}
 	var jobs []*sdk.Job
-	for _, name := range files {
-		read, err := readJobFile(in, name)
+	definedIn := map[jobName]string{}
+	for _, file := range files {
+		read, err := readJobFile(in, file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, job := range read {
+			job.App = cmp.Or(job.GetApp(), c.App)
+			key := jobName{job.GetApp(), job.GetName()}
+			if appGiven && job.GetApp() != c.App {
+				return nil, fmt.Errorf("job %s belongs to app %s, but --app says %s: change one of them", job.GetName(), job.GetApp(), c.App)
+			}
+			if first, twice := definedIn[key]; twice {
+				return nil, fmt.Errorf("job %s is defined twice, in %s and in %s: keep one of the two", job.GetName(), first, file)
+			}
+			definedIn[key] = file
 		}
 		jobs = append(jobs, read...)
 	}
 	if len(jobs) == 0 {
-		return nil, fmt.Errorf("%s: there is no job in it", strings.Join(files, ", "))
-	}
-	for _, job := range jobs {
-		job.App = cmp.Or(job.GetApp(), c.App)
-		if appGiven && job.GetApp() != c.App {
-			return nil, fmt.Errorf("job %s belongs to app %s, but --app says %s: change one of them", job.GetName(), job.GetApp(), c.App)
-		}
+		return nil, fmt.Errorf("%s: there is no job in it", strings.Join(names, ", "))
 	}
 	return jobs, nil
+}
+
+// jobFiles replaces each folder by its files with documents, sorted by name.
+func jobFiles(names []string) ([]string, error) {
+	var files []string
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if name == "-" || err != nil || !info.IsDir() { // readJobFile reports the error
+			files = append(files, name)
+			continue
+		}
+		entries, err := os.ReadDir(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+				files = append(files, filepath.Join(name, e.Name()))
+			}
+		}
+	}
+	return files, nil
 }
 
 // readJobFile reads the documents of a file, or of standard input for "-".

@@ -28,7 +28,8 @@ func resultOf(job *sdk.Job, done sdk.Result, err error) result {
 	return r
 }
 
-// printResults prints one line for each of total jobs. It fails if a job was refused.
+// printResults prints one line for each of total jobs. It fails if a job was refused. The
+// table of a single refused job would repeat the error, so there is none.
 func (c *commands) printResults(total int, results iter.Seq[result]) error {
 	bar := c.Progress(int64(total), "jobs", false)
 	var refused []error
@@ -43,6 +44,10 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 				refused = append(refused, r.err)
 			}
 			if fatal(r.err) {
+				return
+			}
+			if r.err != nil && total == 1 && c.Format == output.Table {
+				yield(output.Record{}, r.err)
 				return
 			}
 			row := []output.Cell{{Text: r.Job}, {Text: r.Result, Tint: tint}, {Text: r.Error}}
