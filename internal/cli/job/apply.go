@@ -38,7 +38,7 @@ it has that etag, so that it does not undo changes of other users.`,
 		Args: command.Arguments(),
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` with job documents, a folder of such files, or - for standard input; may be repeated")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check, and show what would change")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check, and show what would change, field by field")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(files) == 0 {
 			return command.Usage(cmd, "-f FILE is missing")
@@ -135,9 +135,11 @@ func applyJobs(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun 
 						together = append(together, name)
 					}
 				}
-				result, err := client.DryRun(ctx, job, together...)
+				preview, err := client.Preview(ctx, job, together...)
 				done[jobName{job.GetApp(), job.GetName()}] = err == nil
-				if !yield(resultOf(job, result, err)) {
+				r := resultOf(job, preview.Result, err)
+				r.Changes = preview.Changes
+				if !yield(r) {
 					return
 				}
 			}

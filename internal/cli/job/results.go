@@ -3,7 +3,10 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
@@ -16,6 +19,8 @@ type result struct {
 	Job    string `json:"job"`
 	Result string `json:"result"`          // "refused" if there is an error
 	Error  string `json:"error,omitempty"` // one sentence
+
+	Changes []sdk.Change `json:"changes,omitempty"` // of a dry run that would update the job
 
 	err error
 }
@@ -51,8 +56,20 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 				return
 			}
 			row := []output.Cell{{Text: r.Job}, {Text: r.Result, Tint: tint}, {Text: r.Error}}
+			if len(r.Changes) > 0 {
+				row[2].Text = changeText(r.Changes[0])
+			}
 			if !yield(output.Object(r, func() []output.Cell { return row }), nil) {
 				return
+			}
+			if c.Format != output.Table || len(r.Changes) == 0 {
+				continue
+			}
+			for _, change := range r.Changes[1:] {
+				row := []output.Cell{{}, {}, {Text: changeText(change)}}
+				if !yield(output.Record{Row: func() []output.Cell { return row }}, nil) {
+					return
+				}
 			}
 		}
 		bar.End()
@@ -68,6 +85,26 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 		return command.Fail("refused", "%d of %d jobs were refused: the list says why", len(refused), total)
 	}
 	return nil
+}
+
+// changeText describes a change in a cell.
+func changeText(c sdk.Change) string {
+	return fmt.Sprintf("%s: %s → %s", c.Field, valueText(c.Old), valueText(c.New))
+}
+
+// valueText shortens a value, and quotes one that is not plain.
+func valueText(s string) string {
+	const longest = 60
+	if s == "" {
+		return "unset"
+	}
+	if r := []rune(s); len(r) > longest {
+		s = string(r[:longest]) + "…"
+	}
+	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s || strings.TrimSpace(s) != s {
+		return quoted
+	}
+	return s
 }
 
 // fatal reports whether an error concerns the whole command rather than one job.
