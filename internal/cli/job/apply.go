@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -48,10 +50,46 @@ it has that etag, so that it does not undo changes of other users.`,
 			return err
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			return c.printResults(len(jobs), applyJobs(ctx, client, jobs, dryRun))
+			fresh := newApps(ctx, client, jobs)
+			created := map[string]bool{}
+			results := applyJobs(ctx, client, jobs, dryRun)
+			err := c.printResults(len(jobs), func(yield func(result) bool) {
+				for r := range results {
+					created[r.App] = created[r.App] || r.Result == string(sdk.Created)
+					if !yield(r) {
+						return
+					}
+				}
+			})
+			for _, app := range slices.Sorted(maps.Keys(created)) {
+				if created[app] && fresh[app] {
+					c.Note("%s", newAppText(app, dryRun))
+				}
+			}
+			return err
 		})(cmd, args)
 	}
 	return cmd
+}
+
+// newApps returns the apps of jobs that have nothing in them yet. It looks at a hundred
+// apps at most: documents for more of them are no mistyped name.
+func newApps(ctx context.Context, client *sdk.Client, jobs []*sdk.Job) map[string]bool {
+	fresh := map[string]bool{}
+	for _, job := range jobs {
+		app := job.GetApp()
+		if _, known := fresh[app]; !known && len(fresh) < 100 {
+			fresh[app] = app != sdk.DefaultApp && !connect.HasApp(ctx, client, app)
+		}
+	}
+	return fresh
+}
+
+func newAppText(app string, dryRun bool) string {
+	if dryRun {
+		return "app " + app + " would be new: its name is in the document or in --app"
+	}
+	return "app " + app + " is new: its name is in the document or in --app"
 }
 
 // readJobs reads the documents of all files. A document must not name another app than

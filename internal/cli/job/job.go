@@ -157,12 +157,23 @@ func (c *commands) list() *cobra.Command {
 				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
 			}
 			q.App, q.NoInput = c.App, c.Format == output.Table // documents, which can be applied, have the input
-			return c.printJobs(client.Jobs(ctx, q))
+			return c.printListed(ctx, client, client.Jobs(ctx, q))
 		}),
 	}
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
+}
+
+// printListed prints jobs of the app, and tells if there is none because the app's name is
+// mistyped.
+func (c *commands) printListed(ctx context.Context, client *sdk.Client, jobs iter.Seq2[*sdk.Job, error]) error {
+	n := 0
+	err := c.printJobs(connect.Counted(jobs, &n))
+	if err == nil && n == 0 {
+		c.Note("%s", connect.WhyEmpty(ctx, client, c.App, ""))
+	}
+	return err
 }
 
 func (c *commands) printJobs(jobs iter.Seq2[*sdk.Job, error]) error {
@@ -233,7 +244,7 @@ after the jobs that it names.`,
 			if len(args) > 0 {
 				list = c.named(ctx, client, args)
 			}
-			return c.printJobs(sdk.InOrder(list, func(names []string) {
+			return c.printListed(ctx, client, sdk.InOrder(list, func(names []string) {
 				c.Note("the jobs %s name each other in a circle: an app that has none of them refuses the first of these documents", strings.Join(names, ", "))
 			}))
 		}),

@@ -41,14 +41,17 @@ func (c *commands) list() *cobra.Command {
 				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
 			}
 			q.App = c.App
-			unreadable := 0
+			n, unreadable := 0, 0
 			q.Unreadable = func(blocks int) { unreadable += blocks }
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
-			err := c.PrintAll(columns, output.Records(client.Runs(ctx, q), func(run *sdk.Run) output.Record {
+			err := c.PrintAll(columns, output.Records(connect.Counted(client.Runs(ctx, q), &n), func(run *sdk.Run) output.Record {
 				return output.Message(run, func() []output.Cell { return rowOf(run) })
 			}))
 			if unreadable > 0 {
 				c.Note("warning: the list lacks runs: %d damaged blocks of the history were passed over, each of up to 256 runs; the server's log names them, and `wheelwork store repair` on the stopped server says what is lost", unreadable)
+			}
+			if err == nil && n == 0 {
+				c.Note("%s", connect.WhyEmpty(ctx, client, c.App, q.Job))
 			}
 			return err
 		}),
