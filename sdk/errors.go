@@ -97,6 +97,10 @@ func (c *Client) callError(ctx context.Context, op string, err error) error {
 func (c *Client) statusError(s *status.Status) *Error {
 	message := s.Message()
 	switch {
+	case s.Code() == codes.Unavailable && strings.Contains(message, "produced zero addresses"):
+		message = "cannot reach " + c.servers.String() + ": its host name has no address"
+	case s.Code() == codes.Unavailable && strings.Contains(message, "error reading server preface"):
+		message = "cannot reach " + c.servers.String() + ": the program that listens there is not a Wheelwork server"
 	case s.Code() == codes.Unavailable && strings.Contains(message, "connection"):
 		message = "cannot reach " + c.servers.String() + ": " + dialReason(message)
 	case message == "":

@@ -320,7 +320,7 @@ func statesOf(filter string) (live []job.State, ended []string, err error) {
 		}
 	}
 	if live == nil && ended == nil {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "state %q is none: use live, unsuccessful, or one of %q", filter, job.States())
+		return nil, nil, status.Errorf(codes.InvalidArgument, "there is no state %q: want live, unsuccessful, or one of %s", filter, strings.Trim(fmt.Sprint(job.States()), "[]"))
 	}
 	if filter == "" {
 		return live, nil, nil

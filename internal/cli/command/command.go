@@ -69,6 +69,14 @@ func suggestion(cmd *cobra.Command, name string) string {
 	return spelling.Nearest(name, names)
 }
 
+// Count returns a number with a noun that takes an s in the plural.
+func Count[N int | int32 | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Arguments requires exactly the named arguments; a last name that ends in "..." stands
 // for one or more.
 func Arguments(names ...string) cobra.PositionalArgs {

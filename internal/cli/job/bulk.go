@@ -79,7 +79,7 @@ func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Co
 	done := found
 	if !b.DryRun && found.Matched > 0 {
 		if !yes {
-			if err := command.Confirm(cmd, fmt.Sprintf("%s %d jobs of app %s", strings.ToUpper(b.Action[:1])+b.Action[1:], found.Matched, b.App)); err != nil {
+			if err := command.Confirm(cmd, fmt.Sprintf("%s %s of app %s", strings.ToUpper(b.Action[:1])+b.Action[1:], command.Count(found.Matched, "job"), b.App)); err != nil {
 				return err
 			}
 		}
@@ -98,7 +98,7 @@ func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Co
 	case printed != nil:
 		return printed
 	case len(done.Failures) > 0:
-		return command.Fail("refused", "%d of %d jobs were refused: the list says why", done.Matched-done.Changed, done.Matched)
+		return command.Fail("refused", "%d of %s refused: the list says why", done.Matched-done.Changed, command.Count(done.Matched, "job"))
 	case len(b.Names) > 0 && b.Prefix == "" && len(b.Labels) == 0 && done.Matched < int64(len(distinct(b.Names))):
 		return command.Fail("not_found", "%d of the named jobs are not in app %s", int64(len(distinct(b.Names)))-done.Matched, b.App)
 	}

@@ -82,7 +82,7 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 	case len(refused) > 0 && fatal(refused[len(refused)-1]):
 		return refused[len(refused)-1] // the remaining jobs would fail in the same way
 	case len(refused) > 0:
-		return command.Fail("refused", "%d of %d jobs were refused: the list says why", len(refused), total)
+		return command.Fail("refused", "%d of %s refused: the list says why", len(refused), command.Count(total, "job"))
 	}
 	return nil
 }

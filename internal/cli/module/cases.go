@@ -223,7 +223,7 @@ func (c *commands) runCases(ctx context.Context, code []byte, list []testCase, d
 		}
 	})
 	if err == nil && failed > 0 {
-		return command.Fail("cases_failed", "%d of %d cases failed", failed, len(list))
+		return command.Fail("cases_failed", "%d of %s failed", failed, command.Count(len(list), "case"))
 	}
 	return err
 }
