@@ -191,7 +191,7 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limit int) (*apiv1.ListRunsResponse, error) {
 	app := core.AppOf(req.App)
 	live, ended, err := statesOf(req.State)
-	allEnded := req.State == "" // no filter: any state of the history
+	allEnded := req.State == "" || req.State == "ended" // any state of the history
 	if err != nil {
 		return nil, err
 	}
@@ -229,8 +229,12 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
 	}
+	filter := ended
+	if allEnded {
+		filter = nil
+	}
 	q := store.RunQuery{
-		App: app, Job: req.Job, Host: req.Host, States: ended, Limit: limit - len(resp.Runs),
+		App: app, Job: req.Job, Host: req.Host, States: filter, Limit: limit - len(resp.Runs),
 		Damaged: func(error) { resp.UnreadableBlocks++ },
 	}
 	if from.mine {
@@ -309,6 +313,8 @@ func statesOf(filter string) (live []job.State, ended []string, err error) {
 			match = true
 		case "live":
 			match = !s.Terminal()
+		case "ended":
+			match = s.Terminal()
 		case "unsuccessful":
 			match = s.Terminal() && s != job.Succeeded && s != job.Skipped
 		}
@@ -320,7 +326,7 @@ func statesOf(filter string) (live []job.State, ended []string, err error) {
 		}
 	}
 	if live == nil && ended == nil {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "there is no state %q: want live, unsuccessful, or one of %s", filter, strings.Trim(fmt.Sprint(job.States()), "[]"))
+		return nil, nil, status.Errorf(codes.InvalidArgument, "there is no state %q: want live, ended, unsuccessful, or one of %s", filter, strings.Trim(fmt.Sprint(job.States()), "[]"))
 	}
 	if filter == "" {
 		return live, nil, nil

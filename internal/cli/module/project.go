@@ -239,7 +239,7 @@ func strictYAML(text []byte, into any) error {
 		if errors.Is(err, io.EOF) {
 			return errors.New("it is empty")
 		}
-		return command.YAMLError(err)
+		return command.YAMLError(err, into)
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("it has more than one document")

@@ -33,7 +33,10 @@ func (c *commands) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List runs, newest first",
-		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
+		Long: `List runs, newest first: the live ones, of which a schedule may have made some
+ahead of their time, and then those that have ended, in the order of their ends.`,
+		Example: `  wheelwork run list --job totals --state ended --limit 1
+  wheelwork run list --job totals --state unsuccessful --limit 10
   wheelwork run list --parent 01K9… --state unsuccessful`,
 		Args: command.Arguments(),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
@@ -57,7 +60,7 @@ func (c *commands) list() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")
-	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this state, or live, or unsuccessful")
+	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this `STATE`, or live, or ended, or unsuccessful")
 	cmd.Flags().StringVar(&q.Host, "host", "", "only runs on this host")
 	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
