@@ -31,10 +31,10 @@ func (c *Client) Preview(ctx context.Context, job *Job, together ...string) (Pre
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return Preview{}, err
 	}
-	result, err := c.DryRun(ctx, job, together...)
+	next, result, err := c.dryRun(ctx, job, together)
 	p := Preview{Result: result}
 	if err == nil && result == Updated && old != nil {
-		p.Changes = Changes(old, job)
+		p.Changes = Changes(old, next)
 	}
 	return p, err
 }
