@@ -31,7 +31,7 @@ type runsView struct {
 
 // States returns the choices of the filter.
 func (runsView) States() []string {
-	choices := []string{"live", "unsuccessful"}
+	choices := []string{"live", "ended", "unsuccessful"}
 	for _, s := range job.States() {
 		choices = append(choices, string(s))
 	}

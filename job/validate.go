@@ -111,7 +111,11 @@ func checkWorkflow(d *apiv1.Job) error {
 func ParseModule(ref string) (name, version string, err error) {
 	name, version, ok := strings.Cut(ref, "@")
 	if !ok || name == "" || version == "" {
-		return "", "", fmt.Errorf("%q is not name@version", ref)
+		example := "totals"
+		if naming.Check("module name", name) == nil {
+			example = name
+		}
+		return "", "", fmt.Errorf("%q is not name@version: add a version or an alias of the module, for example %s@1", ref, example)
 	}
 	if err := naming.Check("module name", name); err != nil {
 		return "", "", err

@@ -122,7 +122,7 @@ func startMember(ctx context.Context, d *datadir.Dir, cfg *ServerConfig, log *sl
 		return nil, err
 	}
 	cfg.Etcd.Endpoints, cfg.Etcd.member = member.Endpoints(), member
-	log.Info("the server's member of etcd serves", "client", m.Client, "peer", m.Peer, "members", len(cfg.Etcd.Endpoints))
+	log.Info("the etcd of this server is ready", "client", m.Client, "peer", m.Peer, "members", len(cfg.Etcd.Endpoints))
 	return member, nil
 }
 

@@ -95,7 +95,7 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.Wa
 // partitionsOf returns the partitions of the nameserver's cluster; none: the nameserver has
 // only standalone servers. It repeats the request until the nameserver answers.
 func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
-	for {
+	for first := true; ; first = false {
 		a, err := assigned(ctx, names, &apiv1.WatchRequest{Host: name, Apps: apps})
 		if err == nil {
 			return a.Units, nil
@@ -103,7 +103,11 @@ func partitionsOf(ctx context.Context, names grpc.ClientConnInterface, name stri
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		log.Warn("the nameserver is out of reach", "error", err)
+		level := slog.LevelWarn
+		if first { // processes that start together wait for each other
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "waits for the nameserver, which does not answer", "error", status.Convert(err).Message())
 		wait.For(ctx, namesAgain)
 	}
 }

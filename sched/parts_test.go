@@ -78,6 +78,7 @@ func TestRunsUnderARun(t *testing.T) {
 		}{
 			{&apiv1.ListRunsRequest{State: "unsuccessful"}, 20},
 			{&apiv1.ListRunsRequest{State: "live", PageSize: 7}, 20},
+			{&apiv1.ListRunsRequest{State: "ended", PageSize: 1000}, 180},
 			{&apiv1.ListRunsRequest{State: "succeeded", PageSize: 1000}, 160},
 			{&apiv1.ListRunsRequest{State: "skipped"}, 0},
 			{&apiv1.ListRunsRequest{Job: "shards", State: "running"}, 20},

@@ -15,7 +15,7 @@ import (
 // that name the calendar. An empty App means [DefaultApp].
 func (c *Client) PutCalendar(ctx context.Context, calendar *Calendar) (*Calendar, error) {
 	kept, err := c.calendars.PutCalendar(forApp(ctx, calendar.GetApp()), &apiv1.PutCalendarRequest{Calendar: calendar})
-	return kept, c.callError(ctx, "put calendar "+calendar.GetName(), err)
+	return kept, c.callError(ctx, "put calendar", err)
 }
 
 // Calendar returns a calendar.

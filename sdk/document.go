@@ -17,6 +17,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/wheelworkhq/wheelwork/internal/spelling"
 )
 
 const (
@@ -36,14 +38,26 @@ const (
 //
 // The field inputFile names a file, relative to dir, whose bytes become the input. A job
 // without an app stays without one; [Client.Apply] uses [DefaultApp] for it. ReadJobs
-// ignores fields that the server sets, except for the etag: see [Client.Apply]. The
-// server, not the reader, validates the job.
+// ignores fields that the server sets, except for the etag: see [Client.Apply]. A job
+// needs a name, and only one document may define it; the server validates the rest.
 func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
 	var jobs []*Job
+	lines := map[identity]int{}
 	err := readDocuments(r, func(n *yaml.Node) error {
 		job, err := readJob(n, dir)
+		if err != nil {
+			return err
+		}
+		key := identity{job.GetApp(), job.GetName()}
+		switch line, twice := lines[key]; {
+		case job.GetName() == "":
+			return fmt.Errorf("line %d: name is missing", n.Line)
+		case twice:
+			return fmt.Errorf("line %d: job %s is defined twice, first on line %d: keep one of the two", n.Line, job.GetName(), line)
+		}
+		lines[key] = n.Line
 		jobs = append(jobs, job)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read jobs: %w", err)
@@ -61,6 +75,9 @@ func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
 	if len(source) > maxDocuments {
 		return fmt.Errorf("more than %d MiB: split the file", maxDocuments>>20)
 	}
+	if line := notUTF8(source); line > 0 {
+		return fmt.Errorf("line %d is not valid UTF-8: save the file in that encoding", line)
+	}
 	documents, err := parse(source)
 	if err != nil {
 		return err
@@ -77,6 +94,20 @@ func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
 		}
 	}
 	return nil
+}
+
+// notUTF8 returns the first line that is not valid UTF-8, 0 if there is none. YAML may also
+// be UTF-16, which begins with a byte order mark.
+func notUTF8(source []byte) (line int) {
+	if utf8.Valid(source) || bytes.HasPrefix(source, []byte("\xfe\xff")) || bytes.HasPrefix(source, []byte("\xff\xfe")) {
+		return 0
+	}
+	for text := range bytes.Lines(source) {
+		if line++; !utf8.Valid(text) {
+			break
+		}
+	}
+	return line
 }
 
 // etagField identifies the definition from which a document was made.
@@ -283,7 +314,8 @@ func setInput(job *Job, input []byte) {
 // job itself.
 func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
 	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: %s: want fields, found %s", n.Line, path, kindOf(n))
+		first := m.Descriptor().Fields().Get(0).Name()
+		return fmt.Errorf("line %d: %s: want fields, as in {%s: …}, found %s", n.Line, path, first, kindOf(n))
 	}
 	seen := make(map[protoreflect.FieldNumber]bool)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -500,37 +532,15 @@ func suggestion(d protoreflect.MessageDescriptor, wrong string) string {
 			names = append(names, string(field.Name()))
 		}
 	}
+	if d == (*Job)(nil).ProtoReflect().Descriptor() {
+		names = append(names, "inputFile")
+	}
 	nearest := slices.MinFunc(names, func(a, b string) int {
-		return distance(strings.ToLower(wrong), a) - distance(strings.ToLower(wrong), b)
+		return spelling.Distance(strings.ToLower(wrong), a) - spelling.Distance(strings.ToLower(wrong), b)
 	})
-	if distance(strings.ToLower(wrong), nearest) <= 2 {
+	if spelling.Distance(strings.ToLower(wrong), nearest) <= 2 {
 		return fmt.Sprintf(": did you mean %q?", nearest)
 	}
 	slices.Sort(names)
 	return ": want one of " + strings.Join(names, ", ")
-}
-
-// distance returns the number of letters to insert, delete or replace between two words.
-// It treats words whose lengths differ by more than 2 as far apart.
-func distance(a, b string) int {
-	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
-		return 3
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

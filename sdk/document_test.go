@@ -183,7 +183,7 @@ func TestReadJobsErrors(t *testing.T) {
 		"no number":            {"retry: {jitter: NaN}\n", `retry.jitter: want a number, found "NaN"`},
 		"boolean wanted":       {"paused: 1\n", `paused: want true or false, found "1"`},
 		"list wanted":          {"handler: {args: -v}\n", `handler.args: want a list, found "-v"`},
-		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, found "totals@1"`},
+		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, as in {module: …}, found "totals@1"`},
 		"labels wanted":        {"labels: [a]\n", "labels: want names with values, found a list"},
 		"not a job":            {"just text\n", `document 1, line 1: want a job with fields, found "just text"`},
 		"not YAML":             {"name: a\n---\nname: [\n", "document 2 is not YAML: "},
@@ -196,6 +196,13 @@ func TestReadJobsErrors(t *testing.T) {
 		"no such file":         {"inputFile: missing.csv\n", "line 1: inputFile: open "},
 		"large file":           {"inputFile: large.bin\n", "large.bin is larger than the 64 KiB"},
 		"file twice":           {"inputFile: a\ninput_file: b\n", "line 2: input_file is set twice"},
+		"no name":              {"name: a\n---\n# the second\nhandler: {module: m@1}\n", "document 2, line 4: name is missing"},
+		"job twice":            {"name: a\n---\nname: b\n---\nname: a\npaused: true\n", "document 3, line 5: job a is defined twice, first on line 1: keep one of the two"},
+		"job twice in a list":  {"[{\"name\":\"a\"},\n{\"name\":\"a\"}]", "document 1, line 2: job a is defined twice"},
+		"Latin-1":              {"name: a\ndescription: caf\xe9\n", "line 2 is not valid UTF-8: save the file in that encoding"},
+		"Latin-1 in JSON":      {"{\"name\": \"caf\xe9\"}", "line 1 is not valid UTF-8"},
+		"misspelt inputFile":   {"inptuFile: a\n", `unknown field "inptuFile": did you mean "inputFile"?`},
+		"every field":          {"xyzzy: a\n", "input, inputFile, input_bytes"},
 		"file without a name":  {"inputFile: []\n", "inputFile: want the path of a file"},
 	}
 	for name, test := range tests {
@@ -215,7 +222,7 @@ func FuzzReadJobs(f *testing.F) {
 		"", "name: a\n---\nname: b\n", `{"name":"a"}[{"name":"b"}]`, "- &a {name: a, labels: {x: y}}\n- *a\n",
 		"name: a\nhandler: {module: m@1, args: [a, 'b c', \"\\t\"], env: {A: ''}}\nschedule: {cron: '* * * * *', zone: UTC}\nretry: {max: 1}\n",
 		"name: a\nschedule: {daily: {days: [mon]}, max_runs: 3, include: [c]}\nrouting: {min_free_cpu: 1e-3, max_memory_bytes: 1}\nretry: {jitter: -0}\n",
-		"input: |\n  two\n  lines\n", "input: !!binary /wA=\n", "input: \"\\u0085\\u2028 \\n x\"\n", "a: *a", "&a [*a]", "paused: true\n", "{", "\xff",
+		"input: |\n  two\n  lines\n", "input: !!binary /wA=\n", "input: \"\\u0085\\u2028 \\n x\"\n", "a: *a", "&a [*a]", "name: a\npaused: true\n", "{", "\xff", "\xff\xfen\x00",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -132,8 +132,19 @@ func (c *Client) callError(ctx context.Context, op string, err error) error {
 
 func (c *Client) statusError(s *status.Status) *Error {
 	err := fromStatus(s)
-	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection") {
-		err.Message = "cannot reach " + c.servers.String() + ": " + err.Message
+	if s.Code() == codes.Unavailable {
+		reason := ""
+		switch message := s.Message(); {
+		case strings.Contains(message, "produced zero addresses"):
+			reason = "its host name has no address"
+		case strings.Contains(message, "error reading server preface"):
+			reason = "the program that listens there is not a Wheelwork server"
+		case strings.Contains(message, "connection"):
+			reason = err.Message
+		}
+		if reason != "" {
+			err.Message = "cannot reach " + c.servers.String() + ": " + reason
+		}
 	}
 	return err
 }

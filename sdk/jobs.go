@@ -158,8 +158,14 @@ func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
 // DryRun checks a definition and reports what [Client.Apply] would do. together names
 // jobs that would be applied before it, so the definition may refer to them.
 func (c *Client) DryRun(ctx context.Context, job *Job, together ...string) (Result, error) {
+	_, result, err := c.dryRun(ctx, job, together)
+	return result, err
+}
+
+// dryRun also returns the definition as the server would store it, with its defaults.
+func (c *Client) dryRun(ctx context.Context, job *Job, together []string) (*Job, Result, error) {
 	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true, Together: together})
-	return Result(r.GetResult()), c.callError(ctx, "check job "+job.GetName(), err)
+	return r.GetJob(), Result(r.GetResult()), c.callError(ctx, "check job "+job.GetName(), err)
 }
 
 // Job returns a job.

@@ -26,7 +26,7 @@ func (c *Client) Run(ctx context.Context, app, id string) (*Run, error) {
 type RunQuery struct {
 	App   string // default [DefaultApp]
 	Job   string // default: of all jobs
-	State string // one state, or "live", or "unsuccessful"; default: all
+	State string // one state, or "live", or "ended", or "unsuccessful"; default: all
 	Host  string // default: on all hosts
 	Limit int    // default: all
 

@@ -3689,7 +3689,7 @@ type ListRunsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	App       string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	State     string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // one state, or "live", or "unsuccessful" (failed, timed_out, stopped, cancelled, missed)
+	State     string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // one state, or "live", or "ended", or "unsuccessful" (failed, timed_out, stopped, cancelled, missed)
 	Host      string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	PageSize  int32                  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
 	PageToken string                 `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

@@ -51,4 +51,4 @@ const worker = new Worker({
   handlers,
 })
 for (const s of ['SIGTERM', 'SIGINT']) process.once(s, () => worker.drain())
-worker.run()
+worker.run().then(() => console.error('the worker has ended'))

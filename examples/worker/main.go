@@ -36,6 +36,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+	fmt.Fprintln(os.Stderr, "the worker has ended: the server has every result, and the tasks that had not started")
 }
 
 func fail(err error) {

@@ -182,7 +182,14 @@ func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 			l.out.module(m)
 		}
 	}
-	w.cfg.Logger.Info("joined", "server", server, "unit", l.unit, "holding", holding)
+	attrs := []any{"server", server}
+	if l.unit != "" {
+		attrs = append(attrs, "unit", l.unit)
+	}
+	if holding > 0 {
+		attrs = append(attrs, "holding", holding)
+	}
+	w.cfg.Logger.Info("joined", attrs...)
 }
 
 func (l *link) endSession() {

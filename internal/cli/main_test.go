@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -114,6 +116,24 @@ func TestAddressOfAnotherProgram(t *testing.T) {
 	code = execute(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
 	if want := "wheelwork: " + url + " answers without TLS: name it with http:// in --url or WHEELWORK_URL\n"; code != exitFail || errOut.String() != want {
 		t.Errorf("exit code %d, %q, want %q", code, errOut.String(), want)
+	}
+}
+
+// TestUnreachableAddresses calls a program that does not speak gRPC, and a host name that
+// no name server knows.
+func TestUnreachableAddresses(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	for url, want := range map[string]string{
+		web.URL:                       "the program that listens there is not a Wheelwork server",
+		"http://nosuch.invalid:7700":  "its host name has no address",
+		"https://nosuch.invalid:7700": "its host name has no address",
+	} {
+		var out, errOut strings.Builder
+		code := execute(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
+		if want := "wheelwork: cannot reach " + url + ": " + want + "; start a server"; code != exitFail || !strings.HasPrefix(errOut.String(), want) {
+			t.Errorf("exit code %d, %q, want %q", code, errOut.String(), want)
+		}
 	}
 }
 

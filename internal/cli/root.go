@@ -92,7 +92,26 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		versionCommand(i.printer),
 		completionCommand(out),
 	)
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Long = "Print the help of a command, as --help after the command does."
+			cmd.Run, cmd.RunE = nil, help
+		}
+	}
 	return i
+}
+
+// help prints the help of the command that the arguments name.
+func help(cmd *cobra.Command, args []string) error {
+	found, rest, err := cmd.Root().Find(args)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) > 0:
+		return command.Unknown(found, rest[0])
+	}
+	return found.Help()
 }
 
 // report prints an error and returns the exit code.

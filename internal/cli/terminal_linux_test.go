@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"os"
@@ -79,14 +80,69 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// TestSecretOnTerminal types a value, and interrupts the question with Ctrl-C.
+func TestSecretOnTerminal(t *testing.T) {
+	address := serveAnswers(t, map[string]json.RawMessage{"Secrets.SetSecret": json.RawMessage(`{"name": "token", "version": 7}`)})
+	env := map[string]string{"WHEELWORK_URL": address, "TERM": "xterm"}
+	for typed, want := range map[string]struct {
+		code  int
+		shown string
+	}{
+		"hunter2\r":   {exitOK, "version     7"},
+		"hunter2\x03": {exitFail, "wheelwork: interrupted"},
+	} {
+		control, tty := openTerminal(t)
+		var code int
+		asked := writerFunc(func(p []byte) (int, error) {
+			if strings.HasPrefix(string(p), "value of token: ") {
+				if _, err := control.WriteString(typed); err != nil {
+					t.Error(err)
+				}
+			}
+			return tty.Write(p)
+		})
+		shown := shownOn(control, tty, func() {
+			code = execute(t.Context(), strings.Fields("secret set token --color never"), tty, tty, asked, func(name string) string { return env[name] })
+		})
+		if code != want.code || !strings.Contains(shown, "value of token: ") || !strings.Contains(shown, want.shown) {
+			t.Errorf("%q: exit code %d, the terminal shows %q, want %d and %q", typed, code, shown, want.code, want.shown)
+		}
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // onTerminal returns what do writes to a pseudo-terminal.
 func onTerminal(t *testing.T, do func(tty *os.File)) string {
+	t.Helper()
+	control, tty := openTerminal(t)
+	return shownOn(control, tty, func() { do(tty) })
+}
+
+// shownOn returns what do writes to a pseudo-terminal, and closes the terminal.
+func shownOn(control, tty *os.File, do func()) string {
+	defer control.Close() //nolint:errcheck // everything was read
+	var shown bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		io.Copy(&shown, control) //nolint:errcheck // it ends with an error when the terminal is closed
+	}()
+	do()
+	tty.Close() //nolint:errcheck // everything was written
+	<-read
+	return shown.String()
+}
+
+// openTerminal returns both ends of a pseudo-terminal.
+func openTerminal(t *testing.T) (control, tty *os.File) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		testkit.Lacks(t, "a pseudo-terminal is missing: %v", err)
 	}
-	defer control.Close() //nolint:errcheck // nothing is written to it
 	raw, err := control.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -100,18 +156,9 @@ func onTerminal(t *testing.T, do func(tty *os.File)) string {
 	if err != nil || setup != nil {
 		testkit.Lacks(t, "a pseudo-terminal is missing: %v %v", err, setup)
 	}
-	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		testkit.Lacks(t, "a pseudo-terminal is missing: %v", err)
 	}
-	var shown bytes.Buffer
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		io.Copy(&shown, control) //nolint:errcheck // it ends with an error when the terminal is closed
-	}()
-	do(tty)
-	tty.Close() //nolint:errcheck // everything was written
-	<-read
-	return shown.String()
+	return control, tty
 }

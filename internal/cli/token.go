@@ -22,8 +22,9 @@ type generatedToken struct {
 
 func generateToken(printer *output.Printer) *cobra.Command {
 	return &cobra.Command{
-		Use:   "generate FILE",
-		Short: "Write a new token to a file that only you may read",
+		Use:        "generate FILE",
+		SuggestFor: []string{"create", "new", "make"},
+		Short:      "Write a new token to a file that only you may read",
 		Long: `Write a new token of 160 random bits to a file that only you may read (mode 0600).
 No server is needed. A file that exists is not replaced.
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +35,9 @@ func Open(path string, form int) (*Dir, error) {
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	if err := checkForeign(path); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -91,6 +95,30 @@ func (d *Dir) checkForm(newest int) error {
 		return note()
 	}
 	return nil
+}
+
+// checkForeign refuses a directory with files of another program. Operators may put
+// credentials and hidden files into a new directory.
+func checkForeign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the data directory: %w", err)
+	}
+	foreign := ""
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case slices.Contains([]string{"form", RestoringFile, ClusteredFile, "server-id", "journal", "store", "modules", "ingress", "host", "etcd", "spool", "id", PartitionsDir}, name):
+			return nil
+		case name == "lock", name == "lost+found", name[0] == '.', strings.HasSuffix(name, "token"),
+			slices.Contains([]string{".key", ".pem", ".crt"}, filepath.Ext(name)):
+		case foreign == "":
+			foreign = name
+		}
+	}
+	if foreign == "" {
+		return nil
+	}
+	return fmt.Errorf("the directory %s holds files of another program, for example %s: choose an empty or a new directory with --data", dir, foreign)
 }
 
 // claim checks the free space and writes the process id into the lock file.

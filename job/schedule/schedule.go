@@ -309,7 +309,7 @@ func moment(field, s string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() < 1970 {
-		return time.Time{}, fmt.Errorf("%s: %q is not a time since 1970: write it as 2026-01-31T08:00:00+08:00", field, s)
+		return time.Time{}, fmt.Errorf("%s: %q is not a time of 1970 or later: write it as 2026-01-31T08:00:00+08:00", field, s)
 	}
 	return time.UnixMilli(ceilMilli(t)).In(t.Location()), nil
 }

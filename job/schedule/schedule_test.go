@@ -243,7 +243,7 @@ func TestScheduleSaysWhatIsWrong(t *testing.T) {
 		{&apiv1.Schedule{Delay: "0s"}, "the shortest is 10ms"},
 		{&apiv1.Schedule{After: "-1s"}, "the shortest is 1ms"},
 		{&apiv1.Schedule{At: "tomorrow"}, "is not a time"},
-		{&apiv1.Schedule{At: "1969-01-01T00:00:00Z"}, "is not a time since 1970"},
+		{&apiv1.Schedule{At: "1969-01-01T00:00:00Z"}, "is not a time of 1970 or later"},
 		{&apiv1.Schedule{Every: "1s", From: "noon"}, "schedule.from: "},
 		{&apiv1.Schedule{Every: "1s", Until: "noon"}, "schedule.until: "},
 		{&apiv1.Schedule{Every: "1s", From: "2026-01-01T00:00:00Z", Until: "2026-01-01T00:00:00Z"}, "write a later time"},

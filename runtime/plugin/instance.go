@@ -134,7 +134,7 @@ func (i *instance) open(ctx context.Context) error {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if i.fate != nil {
-			err = i.fate
+			return i.fate
 		}
 		return fmt.Errorf("handshake: %s", process.OneLine(err.Error()))
 	}
@@ -468,7 +468,10 @@ func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]
 		}
 		if err == nil {
 			_, _ = handshake.Write(line) // an error means that the reader has given up
-		} else if err != io.EOF {
+		} else {
+			if err == io.EOF {
+				err = errNoLine
+			}
 			refuse(err)
 		}
 		handshake.Close()
@@ -476,6 +479,8 @@ func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]
 	_, _ = io.Copy(&lines, from) // ends when all writers have closed the pipe, or at the deadline that drain sets
 	lines.Flush()
 }
+
+var errNoLine = errors.New("it ended, or closed its standard output, before the handshake")
 
 var errNoHandshake = errors.New("the first line of its standard output is not a handshake: it must be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE")
 

@@ -618,7 +618,7 @@ func TestSeveralProcesses(t *testing.T) {
 func TestNotStarting(t *testing.T) {
 	for as, want := range map[string]string{
 		"mute":      "it was not ready after",
-		"exits":     "cannot open the database",
+		"exits":     "it ended, or closed its standard output, before the handshake: cannot open the database",
 		"garbage":   `not a handshake: it must be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE, and it is "hello, I am no plugin\n"`,
 		"endless":   "the first line of its standard output is not a handshake",
 		"nocert":    "the sixth part of its handshake is not a certificate",

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,7 +32,7 @@ func (a *calendarsAPI) PutCalendar(ctx context.Context, req *apiv1.PutCalendarRe
 	}
 	compiled, err := schedule.CompileCalendar(c)
 	if err != nil {
-		return nil, core.Invalid(fmt.Errorf("calendar %s: %w", c.Name, err))
+		return nil, core.Invalid(err)
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Calendar, error) { return l.Planner.PutCalendar(c, compiled) })
 }

@@ -420,7 +420,7 @@ func (cm *Commands) SkipNext(app, name string) (*apiv1.Job, error) {
 		return cm.l.JobMessage(j), nil
 	}
 	if j.NextMs == 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time that could be skipped", name)
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time to skip: its schedule is missing, paused or at its end", name)
 	}
 	plan, err := cm.l.Planner.planOf(j)
 	if err != nil {

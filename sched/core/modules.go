@@ -59,7 +59,7 @@ func (a *app) signed(m *apiv1.Module) error {
 		return nil
 	}
 	if err := modules.Trusted(m.Digest, signaturesOf(m), s.TrustedKeys); err != nil {
-		return status.Errorf(codes.FailedPrecondition, "app %s takes only modules that are signed by one of its %d trusted keys, and %s@%s (%.19s…) is not: sign it with `wheelwork module sign`, or trust the key with `wheelwork app set %s --trust KEY`",
+		return status.Errorf(codes.FailedPrecondition, "app %s takes only modules with a signature of a key that it trusts (%d now), and %s@%s (%.19s…) has none: sign it with `wheelwork module sign`, or trust the key with `wheelwork app set %s --trust KEY`",
 			a.name, len(s.TrustedKeys), m.Name, m.Version, m.Digest, a.name)
 	}
 	return nil

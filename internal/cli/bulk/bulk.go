@@ -16,7 +16,7 @@ import (
 // Action is a command on many objects.
 type Action struct {
 	App, Name string // the app, and the action as the API calls it
-	Noun      string // plural of the objects, as "jobs"
+	Noun      string // one of the objects, as "job"
 	DryRun    bool   // only count
 	Yes       bool   // do not ask
 	// Call sends the action to the server. It calls progress, which may be nil, after each
@@ -50,11 +50,11 @@ func (a *Action) Do(printer *output.Printer, cmd *cobra.Command) (sdk.Bulked, er
 	done := found
 	if !a.DryRun && found.Matched > 0 {
 		if !a.Yes {
-			if err := command.Confirm(cmd, fmt.Sprintf("%s %d %s of app %s", strings.ToUpper(a.Name[:1])+a.Name[1:], found.Matched, a.Noun, a.App)); err != nil {
+			if err := command.Confirm(cmd, fmt.Sprintf("%s %s of app %s", strings.ToUpper(a.Name[:1])+a.Name[1:], command.Count(found.Matched, a.Noun), a.App)); err != nil {
 				return done, err
 			}
 		}
-		bar := printer.Progress(found.Matched, a.Noun, false)
+		bar := printer.Progress(found.Matched, a.Noun+"s", false)
 		done, err = a.Call(false, func(so sdk.Bulked) { bar.Reached(min(so.Matched, found.Matched)) })
 		bar.End()
 	}
@@ -68,7 +68,7 @@ func (a *Action) Do(printer *output.Printer, cmd *cobra.Command) (sdk.Bulked, er
 	case printed != nil:
 		return done, printed
 	case len(done.Failures) > 0:
-		return done, command.Fail("refused", "%d of %d %s were refused: the list says why", done.Matched-done.Changed, done.Matched, a.Noun)
+		return done, command.Fail("refused", "%d of %s refused: the list says why", done.Matched-done.Changed, command.Count(done.Matched, a.Noun))
 	}
 	return done, nil
 }

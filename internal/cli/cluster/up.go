@@ -35,7 +35,7 @@ process. A second start with the same directory continues with its data.`,
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
 	splitRate := process.AddSplitRate(cmd)
 	maxHosts := process.AddMaxHosts(cmd)
-	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; each other server gets the next free one and keeps it")
+	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; each other server gets the next free one and keeps it, and the nameserver one from 100 below")
 	log := process.AddLog(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		switch {

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/spelling"
 )
 
 // Group returns a command that only contains other commands.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
+	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
 	g.AddCommand(commands...)
 	g.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -29,23 +31,51 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// Unknown returns the failure for a name that is no command of cmd. It suggests the
-// command whose name is nearest.
+// Unknown returns the error for a command that does not exist. It suggests the command of
+// the same group that was probably meant, or the commands of that name in other groups.
 func Unknown(cmd *cobra.Command, name string) error {
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		// People mistype the middle and the end of a word more often than its beginning.
-		slices.SortStableFunc(near, func(a, b string) int { return commonPrefix(b, name) - commonPrefix(a, name) })
-		return Usage(cmd, "there is no command %q: did you mean %q?", cmd.CommandPath()+" "+name, cmd.CommandPath()+" "+near[0])
+	if near := suggestion(cmd, name); near != "" {
+		return Usage(cmd, "there is no command %q: did you mean %q?", cmd.CommandPath()+" "+name, cmd.CommandPath()+" "+near)
+	}
+	var elsewhere []string
+	for _, group := range cmd.Commands() {
+		for _, sub := range group.Commands() {
+			if sub.Name() == name {
+				elsewhere = append(elsewhere, fmt.Sprintf("%q", sub.CommandPath()))
+			}
+		}
+	}
+	if len(elsewhere) > 0 {
+		return Usage(cmd, "there is no command %q: did you mean %s?", cmd.CommandPath()+" "+name, strings.Join(elsewhere, " or "))
 	}
 	return Usage(cmd, "there is no command %q", cmd.CommandPath()+" "+name)
 }
 
-func commonPrefix(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
+// suggestion returns the name of the subcommand that a person probably meant, "" if there
+// is none: one that lists the name in SuggestFor, or begins with it, or is similar.
+func suggestion(cmd *cobra.Command, name string) string {
+	var names, beginning []string
+	for _, sub := range cmd.Commands() {
+		if slices.Contains(sub.SuggestFor, name) {
+			return sub.Name()
+		}
+		if strings.HasPrefix(sub.Name(), name) {
+			beginning = append(beginning, sub.Name())
+		}
+		names = append(names, sub.Name())
 	}
-	return n
+	if len(beginning) > 0 {
+		return beginning[0]
+	}
+	return spelling.Nearest(name, names)
+}
+
+// Count returns a number with a noun that takes an s in the plural.
+func Count[N int | int32 | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // Arguments requires exactly the named arguments; a last name that ends in "..." stands

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,17 +35,42 @@ func Input(cmd *cobra.Command, arg string) ([]byte, error) {
 	return slices.Concat([]byte{}, input), nil
 }
 
-// Confirm asks the person at the terminal and fails unless the answer is yes.
+// Confirm asks a person before a change that cannot be undone. Without the answer "yes" it
+// returns an error.
 func Confirm(cmd *cobra.Command, question string) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s? Type yes to go on: ", question)
-	answer, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 1<<10)).ReadString('\n')
+	in := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 1<<10))
+	answer, err := Ask(cmd.Context(), func() (string, error) { return in.ReadString('\n') })
 	if strings.TrimSpace(answer) == "yes" {
 		return nil
 	}
 	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr()) // the input ended without a line break
 	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
 	return Fail("canceled", "nothing was done: answer yes, or pass --yes in a script")
+}
+
+// Ask calls read, which waits for a line that a person types, and returns early when ctx
+// ends. The read itself then lasts until the input or the process ends.
+func Ask(ctx context.Context, read func() (string, error)) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	typed := make(chan line, 1)
+	go func() {
+		text, err := read()
+		typed <- line{text, err}
+	}()
+	select {
+	case l := <-typed:
+		return l.text, l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // Size parses a size in the notation of people: a number of bytes, KiB, MiB or GiB.

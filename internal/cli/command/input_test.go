@@ -1,7 +1,9 @@
 package command
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ func TestConfirm(t *testing.T) {
 	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "y\n": false, "no\n": false, "": false} {
 		var out, errOut strings.Builder
 		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
 		cmd.SetIn(strings.NewReader(answer))
 		cmd.SetOut(&out)
 		cmd.SetErr(&errOut)
@@ -34,3 +37,25 @@ func TestConfirm(t *testing.T) {
 		}
 	}
 }
+
+// TestConfirmInterrupted interrupts a question that gets no answer.
+func TestConfirmInterrupted(t *testing.T) {
+	in, typing := io.Pipe()
+	defer typing.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	asked := writerFunc(func(p []byte) (int, error) {
+		interrupt()
+		return len(p), nil
+	})
+	cmd := &cobra.Command{}
+	cmd.SetContext(ctx)
+	cmd.SetIn(in)
+	cmd.SetErr(asked)
+	if err := Confirm(cmd, "Delete it"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the interrupted question: %v, want %v", err, context.Canceled)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -92,6 +92,11 @@ func (c *commands) doBackfill(ctx context.Context, client *sdk.Client, b sdk.Bac
 		return command.Fail(code, "%s; %d runs were accepted and %d times had one: continue with --from %s",
 			message, done.Accepted, done.Existing, done.Next.UTC().Format(time.RFC3339Nano))
 	}
+	if done.Accepted+done.Existing == 0 {
+		if job, err := client.Job(ctx, b.App, b.Job); err == nil && job.GetSchedule() == nil {
+			c.Note("job %s has no schedule, so it has no planned times", b.Job)
+		}
+	}
 	out := backfilled{App: b.App, Job: b.Job, DryRun: b.DryRun, Accepted: done.Accepted, Existing: done.Existing, Times: append([]time.Time{}, done.Times...)}
 	next := ""
 	if !done.Next.IsZero() {

@@ -58,7 +58,7 @@ asks, unless --yes is given.`,
 }
 
 func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Command, b sdk.Bulk, a bulk.Action) error {
-	a.App, a.Name, a.Noun = b.App, b.Action, "jobs"
+	a.App, a.Name, a.Noun = b.App, b.Action, "job"
 	a.Call = func(dryRun bool, progress func(sdk.Bulked)) (sdk.Bulked, error) {
 		b.DryRun, b.Progress = dryRun, progress
 		return client.Bulk(ctx, b)

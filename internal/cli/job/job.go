@@ -34,11 +34,16 @@ func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 
 func (c *commands) get() *cobra.Command {
 	return &cobra.Command{
-		Use:               "get JOB",
-		Short:             "Show a job; -o yaml prints a document that can be applied",
-		Args:              command.Arguments("JOB"),
+		Use:   "get JOB...",
+		Short: "Show jobs; -o yaml prints documents that can be applied",
+		Long: `Show jobs; -o yaml prints documents that can be applied. The output of several
+jobs is a list.`,
+		Args:              command.Arguments("JOB..."),
 		ValidArgsFunction: c.completeJobs,
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return c.printWhole(c.named(ctx, client, args))
+			}
 			job, err := client.Job(ctx, c.App, args[0])
 			if err != nil {
 				return err
@@ -46,6 +51,38 @@ func (c *commands) get() *cobra.Command {
 			return c.printJob(job)
 		}),
 	}
+}
+
+// named iterates over the jobs with these names.
+func (c *commands) named(ctx context.Context, client *sdk.Client, names []string) iter.Seq2[*sdk.Job, error] {
+	return func(yield func(*sdk.Job, error) bool) {
+		for _, name := range names {
+			if job, err := client.Job(ctx, c.App, name); !yield(job, err) {
+				return
+			}
+		}
+	}
+}
+
+// printWhole prints jobs as [commands.printJob] does, with an empty line between the tables.
+func (c *commands) printWhole(jobs iter.Seq2[*sdk.Job, error]) error {
+	if c.Format != output.Table {
+		return c.printJobs(jobs)
+	}
+	first := true
+	for job, err := range jobs {
+		if err != nil {
+			return err
+		}
+		if !first {
+			fmt.Fprintln(c.Out)
+		}
+		first = false
+		if err := c.printJob(job); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *commands) printJob(job *sdk.Job) error {
@@ -115,15 +152,29 @@ func (c *commands) list() *cobra.Command {
 		Use:   "list",
 		Short: "List the jobs of an app by name",
 		Args:  command.Arguments(),
-		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
+			if q.Limit < 0 {
+				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
+			}
 			q.App, q.NoInput = c.App, c.Format == output.Table // documents, which can be applied, have the input
-			return c.printJobs(client.Jobs(ctx, q))
+			return c.printListed(ctx, client, client.Jobs(ctx, q))
 		}),
 	}
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
 	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
+}
+
+// printListed prints jobs of the app, and tells if there is none because the app's name is
+// mistyped.
+func (c *commands) printListed(ctx context.Context, client *sdk.Client, jobs iter.Seq2[*sdk.Job, error]) error {
+	n := 0
+	err := c.printJobs(connect.Counted(jobs, &n))
+	if err == nil && n == 0 {
+		c.Note("%s", connect.WhyEmpty(ctx, client, c.App, ""))
+	}
+	return err
 }
 
 func (c *commands) printJobs(jobs iter.Seq2[*sdk.Job, error]) error {
@@ -192,15 +243,9 @@ after the jobs that it names.`,
 			}
 			list := client.Jobs(ctx, sdk.JobQuery{App: c.App})
 			if len(args) > 0 {
-				list = func(yield func(*sdk.Job, error) bool) {
-					for _, name := range args {
-						if job, err := client.Job(ctx, c.App, name); !yield(job, err) {
-							return
-						}
-					}
-				}
+				list = c.named(ctx, client, args)
 			}
-			return c.printJobs(sdk.InOrder(list, func(names []string) {
+			return c.printListed(ctx, client, sdk.InOrder(list, func(names []string) {
 				c.Note("the jobs %s name each other in a circle: an app that has none of them refuses the first of these documents", strings.Join(names, ", "))
 			}))
 		}),
@@ -212,7 +257,8 @@ func (c *commands) completeJobs(cmd *cobra.Command, args []string, prefix string
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 	defer cancel()
 	client, err := c.Dial(ctx)
-	if err != nil || len(args) > 0 {
+	many := strings.Contains(cmd.Use, "JOB...")
+	if err != nil || len(args) > 0 && !many {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer client.Close() //nolint:errcheck // only read

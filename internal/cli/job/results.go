@@ -3,7 +3,10 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
@@ -17,6 +20,8 @@ type result struct {
 	Result string `json:"result"`          // "refused" if there is an error
 	Error  string `json:"error,omitempty"` // one sentence
 
+	Changes []sdk.Change `json:"changes,omitempty"` // of a dry run that would update the job
+
 	err error
 }
 
@@ -28,7 +33,8 @@ func resultOf(job *sdk.Job, done sdk.Result, err error) result {
 	return r
 }
 
-// printResults prints one line for each of total jobs. It fails if a job was refused.
+// printResults prints one line for each of total jobs. It fails if a job was refused. The
+// table of a single refused job would repeat the error, so there is none.
 func (c *commands) printResults(total int, results iter.Seq[result]) error {
 	bar := c.Progress(int64(total), "jobs", false)
 	var refused []error
@@ -45,9 +51,25 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 			if fatal(r.err) {
 				return
 			}
+			if r.err != nil && total == 1 && c.Format == output.Table {
+				yield(output.Record{}, r.err)
+				return
+			}
 			row := []output.Cell{{Text: r.Job}, {Text: r.Result, Tint: tint}, {Text: r.Error}}
+			if len(r.Changes) > 0 {
+				row[2].Text = changeText(r.Changes[0])
+			}
 			if !yield(output.Object(r, func() []output.Cell { return row }), nil) {
 				return
+			}
+			if c.Format != output.Table || len(r.Changes) == 0 {
+				continue
+			}
+			for _, change := range r.Changes[1:] {
+				row := []output.Cell{{}, {}, {Text: changeText(change)}}
+				if !yield(output.Record{Row: func() []output.Cell { return row }}, nil) {
+					return
+				}
 			}
 		}
 		bar.End()
@@ -60,9 +82,29 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 	case len(refused) > 0 && fatal(refused[len(refused)-1]):
 		return refused[len(refused)-1] // the remaining jobs would fail in the same way
 	case len(refused) > 0:
-		return command.Fail("refused", "%d of %d jobs were refused: the list says why", len(refused), total)
+		return command.Fail("refused", "%d of %s refused: the list says why", len(refused), command.Count(total, "job"))
 	}
 	return nil
+}
+
+// changeText describes a change in a cell.
+func changeText(c sdk.Change) string {
+	return fmt.Sprintf("%s: %s → %s", c.Field, valueText(c.Old), valueText(c.New))
+}
+
+// valueText shortens a value, and quotes one that is not plain.
+func valueText(s string) string {
+	const longest = 60
+	if s == "" {
+		return "unset"
+	}
+	if r := []rune(s); len(r) > longest {
+		s = string(r[:longest]) + "…"
+	}
+	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s || strings.TrimSpace(s) != s {
+		return quoted
+	}
+	return s
 }
 
 // fatal reports whether an error concerns the whole command rather than one job.

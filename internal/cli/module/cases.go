@@ -226,7 +226,7 @@ func (c *commands) runCases(cmd *cobra.Command, code []byte, list []testCase, di
 		}
 	})
 	if err == nil && failed > 0 {
-		return command.Fail("cases_failed", "%d of %d cases failed", failed, len(list))
+		return command.Fail("cases_failed", "%d of %s failed", failed, command.Count(len(list), "case"))
 	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -81,6 +80,9 @@ to the named servers.`,
 			if err != nil {
 				return err
 			}
+			if len(kept.GetVersions()) == 0 && !strings.Contains(args[0], ":") && !f.none {
+				c.Note("there is no module %s in app %s yet: the grants are for one that is pushed under this name", args[0], c.App)
+			}
 			return c.PrintOne(grantColumns, grantsRecord(kept))
 		})(cmd, args)
 	}
@@ -114,7 +116,7 @@ func (f *grantFlags) read() (*sdk.Grants, error) {
 		err := attributes(text, &file.Mount, map[string]func(string) error{
 			"dir":   func(v string) error { file.Dir = v; return nil },
 			"write": truth(&file.Write),
-			"bytes": func(v string) (err error) { file.Bytes, err = strconv.ParseInt(v, 10, 64); return err },
+			"bytes": func(v string) (err error) { file.Bytes, err = command.Size(v); return err },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("--file %q: %w", text, err)

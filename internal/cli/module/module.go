@@ -82,10 +82,14 @@ the version of the server there.`,
 func (c *commands) upload(ctx context.Context, client *sdk.Client, upload sdk.Upload) error {
 	bar := c.Progress(int64(len(upload.Code)), "upload", true)
 	upload.Progress = func(sent, _ int64) { bar.Reached(sent) }
+	fresh := upload.App != sdk.DefaultApp && !connect.HasApp(ctx, client, upload.App)
 	module, result, err := client.PushModule(ctx, upload)
 	bar.End()
 	if err != nil {
 		return err
+	}
+	if fresh {
+		c.Note("app %s is new: its name is that of --app", upload.App)
 	}
 	c.Note("%s@%s: %s", module.GetName(), module.GetVersion(), result)
 	return c.PrintOne(moduleColumns(), moduleRecord(module))
@@ -128,6 +132,9 @@ func (c *commands) list() *cobra.Command {
 			modules, err := client.Modules(ctx, c.App)
 			if err != nil {
 				return err
+			}
+			if len(modules) == 0 {
+				c.Note("%s", connect.WhyEmpty(ctx, client, c.App, ""))
 			}
 			return c.PrintAll(moduleColumns(), output.Each(modules, moduleRecord))
 		}),

@@ -54,7 +54,7 @@ func kits() []kit {
 		{language: toolchain.Zig, main: "main.zig", sdk: map[string]string{"zig/wheelwork.zig": "wheelwork.zig"}, ignore: []string{".zig-cache/"}},
 		{language: toolchain.AssemblyScript, aliases: []string{"as"}, main: "main.ts", sdk: map[string]string{"assemblyscript/wheelwork.ts": "wheelwork.ts"}, ignore: []string{"node_modules/"}},
 		{language: script.JavaScript, aliases: []string{"js"}, main: "main.js", sdk: map[string]string{"js/wheelwork.d.ts": "wheelwork.d.ts"}},
-		{language: script.Python, aliases: []string{"py"}, main: "main.py"},
+		{language: script.Python, aliases: []string{"py"}, main: "main.py", sdk: map[string]string{"python/wheelwork.pyi": "wheelwork.pyi"}},
 	}
 }
 
@@ -239,7 +239,7 @@ func strictYAML(text []byte, into any) error {
 		if errors.Is(err, io.EOF) {
 			return errors.New("it is empty")
 		}
-		return command.YAMLError(err)
+		return command.YAMLError(err, into)
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("it has more than one document")

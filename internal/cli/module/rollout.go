@@ -140,7 +140,7 @@ name it soon. Hosts limit their own copies by size.`,
 			if dry {
 				did = "would free"
 			}
-			c.Note("%s %s of %d versions and %d files that belong to none; %d versions stay", did, output.Bytes(r.GetBytes()), len(r.GetCollected()), r.GetOrphans(), r.GetKept())
+			c.Note("%s %s: %s, and %s of no version; %s kept", did, output.Bytes(r.GetBytes()), command.Count(len(r.GetCollected()), "version"), command.Count(r.GetOrphans(), "file"), command.Count(r.GetKept(), "version"))
 			if c.Format != output.Table {
 				return c.PrintOne(nil, output.Message(r, nil))
 			}

@@ -350,7 +350,7 @@ func (c *commands) dropDead() *cobra.Command {
 				c.Note("no dead letter matches: nothing is removed")
 				return nil
 			}
-			if err := command.Confirm(cmd, fmt.Sprintf("Remove %d dead letters for good", n)); err != nil {
+			if err := command.Confirm(cmd, fmt.Sprintf("Remove %s for good", command.Count(n, "dead letter"))); err != nil {
 				return err
 			}
 		}

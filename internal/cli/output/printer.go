@@ -72,9 +72,11 @@ func asksFor(args []string, form string) bool {
 	return false
 }
 
-// Note prints a message to standard error, separate from the data.
+// Note prints a message to standard error, separate from the data. It ignores an empty one.
 func (p *Printer) Note(format string, args ...any) {
-	fmt.Fprintln(p.Err, Printable(fmt.Sprintf(format, args...)))
+	if text := fmt.Sprintf(format, args...); text != "" {
+		fmt.Fprintln(p.Err, Printable(text))
+	}
 }
 
 // Paint colours a text if colours are enabled for w.

@@ -93,7 +93,7 @@ their parent. The command shows the number of runs and asks, unless --yes is giv
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			b.App, b.Job, b.State, b.Host, b.Triggers, b.Labels, b.Since, b.Until = c.App, f.job, f.state, f.host, f.triggers, f.labels, f.since, f.until
-			a.App, a.Name, a.Noun = c.App, action, "runs"
+			a.App, a.Name, a.Noun = c.App, action, "run"
 			a.Call = func(dryRun bool, progress func(sdk.Bulked)) (sdk.Bulked, error) {
 				b.DryRun, b.Progress = dryRun, progress
 				return client.BulkRuns(ctx, b)

@@ -35,7 +35,10 @@ func (c *commands) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List runs, newest first",
-		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
+		Long: `List runs, newest first: the live ones, of which a schedule may have made some
+ahead of their time, and then those that have ended, in the order of their ends.`,
+		Example: `  wheelwork run list --job totals --state ended --limit 1
+  wheelwork run list --job totals --state unsuccessful --limit 10
   wheelwork run list --since 1h --label team=billing --trigger schedule
   wheelwork run list --parent 01K9… --state unsuccessful`,
 		Args: command.Arguments(),
@@ -47,19 +50,22 @@ func (c *commands) list() *cobra.Command {
 				return err
 			}
 			q.App, q.Job, q.State, q.Host, q.Triggers, q.Labels, q.Since, q.Until = c.App, f.job, f.state, f.host, f.triggers, f.labels, f.since, f.until
-			unreadable := 0
+			n, unreadable := 0, 0
 			q.Unreadable = func(blocks int) { unreadable += blocks }
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
-			err := c.PrintAll(columns, output.Records(client.Runs(ctx, q), func(run *sdk.Run) output.Record {
+			err := c.PrintAll(columns, output.Records(connect.Counted(client.Runs(ctx, q), &n), func(run *sdk.Run) output.Record {
 				return output.Message(run, func() []output.Cell { return rowOf(run) })
 			}))
 			if unreadable > 0 {
 				c.Note("warning: the list lacks runs: %d damaged blocks of the history were passed over, each of up to 256 runs; the server's log names them, and `wheelwork store repair` on the stopped server says what is lost", unreadable)
 			}
+			if err == nil && n == 0 {
+				c.Note("%s", connect.WhyEmpty(ctx, client, c.App, q.Job))
+			}
 			return err
 		}),
 	}
-	f.flags(cmd, "only runs in this state, or live, or unsuccessful")
+	f.flags(cmd, "only runs in this `STATE`, or live, or ended, or unsuccessful")
 	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
 	return cmd

@@ -157,7 +157,7 @@ func readOperatorFile(file string, into any) error {
 	d := yaml.NewDecoder(io.LimitReader(f, 1<<20))
 	d.KnownFields(true)
 	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", file, command.YAMLError(err))
+		return fmt.Errorf("%s: %w", file, command.YAMLError(err, into))
 	}
 	return nil
 }

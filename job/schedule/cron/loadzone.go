@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/spelling"
 )
 
 // zoneNames has the names of the zone database in ascending order, one per line. Package
@@ -81,7 +83,7 @@ func nearestZone(name string) string {
 		if city := candidate[strings.LastIndexByte(candidate, '/')+1:]; city == lower && bestDistance > 1 {
 			best, bestDistance = zone, 1
 		}
-		if d := editDistance(lower, candidate); d < bestDistance {
+		if d := spelling.Distance(lower, candidate); d < bestDistance {
 			best, bestDistance = zone, d
 		}
 	}
@@ -89,25 +91,4 @@ func nearestZone(name string) string {
 		return common
 	}
 	return best
-}
-
-// editDistance returns the number of inserted, removed or replaced bytes that
-// turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }
