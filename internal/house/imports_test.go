@@ -190,6 +190,7 @@ var supplies = []supply{
 	{"go.yaml.in/yaml", []string{"console", "internal/cli/cron", "internal/cli/module", "internal/cli/output", "internal/cli/serve", "sdk"}, "YAML is for people: between processes and on disk there is protobuf"},
 	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/wasm/internal/memory", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
 	{"golang.org/x/net/netutil", []string{"node"}, "connections are bounded where a process listens"},
+	{"golang.org/x/tools/go/packages", []string{"tools"}, "only developers read sources"},
 	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},
 
 	{"net", []string{"api/v1", "bench", "console", "host", "host/services", "internal/interpreter", "internal/memconn", "internal/outbound", "internal/testkit", "internal/transport", "modules/oci", "nameserver", "node", "node/local", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "rooms with the rules, the data or the guests must not reach the network"},

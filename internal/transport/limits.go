@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -84,12 +83,5 @@ func (l Limits) client(from netip.Addr, forwarded []string) netip.Addr {
 	return from
 }
 
-// openFiles returns how many files the process may have open, at most 1<<20.
-func openFiles() int {
-	const enough = 1 << 20
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return enough
-	}
-	return int(min(l.Cur, enough))
-}
+// enoughFiles is the number of open files beyond which a limit has no effect.
+const enoughFiles = 1 << 20

@@ -23,11 +23,10 @@ type commands struct {
 // Commands returns the commands that run processes, and "plugin".
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
-	return []*cobra.Command{
-		c.dev(), c.server(), c.nameserver(), c.host(),
+	return append(onlyHere(c.dev(), c.server(), c.nameserver(), c.host()),
 		command.Group("plugin", "Prepare programs that hosts run as plugins", c.signPlugin()),
 		verifierCommand(),
-	}
+	)
 }
 
 func (c *commands) server() *cobra.Command {
