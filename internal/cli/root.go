@@ -64,7 +64,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.Version = version.String()
+	root.Version = version.Line()
 	root.SetVersionTemplate("wheelwork {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
