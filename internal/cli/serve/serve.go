@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
@@ -21,9 +22,9 @@ type commands struct {
 }
 
 // Commands returns the commands that run processes, and "plugin".
-func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
+func Commands(printer *output.Printer, server *connect.Server, env config.Environment) []*cobra.Command {
 	c := &commands{printer, server}
-	return append(onlyHere(c.dev(), c.server(), c.nameserver(), c.host()),
+	return append(c.configured(env, onlyHere(c.dev(), c.server(), c.nameserver(), c.host())...),
 		command.Group("plugin", "Prepare programs that hosts run as plugins", c.signPlugin()),
 		verifierCommand(),
 	)

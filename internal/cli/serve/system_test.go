@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 
@@ -16,8 +17,8 @@ func TestRefuseSystem(t *testing.T) {
 	getenv := func(string) string { return "" }
 	for name, reason := range missing {
 		for system, refused := range map[string]bool{"windows": true, "plan9": true, "linux": false, "freebsd": false} {
-			root := &cobra.Command{Use: "wheelwork", SilenceErrors: true, SilenceUsage: true}
-			all := Commands(output.New(root, getenv), connect.New(root, getenv))
+			root := &cobra.Command{Use: "wheelwork", SilenceErrors: true, SilenceUsage: true, PersistentPreRunE: func(*cobra.Command, []string) error { return nil }}
+			all := Commands(output.New(root, getenv), connect.New(root, getenv), config.Environment{Get: getenv})
 			root.AddCommand(all...)
 			cmd, _, err := root.Find([]string{name})
 			if err != nil || cmd.Name() != name {
