@@ -185,6 +185,7 @@ var supplies = []supply{
 	{"go.opentelemetry.io/otel/exporters", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},
 	{"go.opentelemetry.io/contrib", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},
 	{"github.com/prometheus/client_golang", []string{"node"}, "metrics are made with the OpenTelemetry API and shown by the process"},
+	{"github.com/coreos/go-systemd/v22/daemon", []string{"internal/cli/serve"}, "the commands that run processes speak with what supervises these"},
 	{"github.com/spf13/pflag", []string{"internal/cli/config"}, "one package sets flags from other sources than the command line"},
 	{"github.com/spf13/cobra", []string{"internal/cli", "internal/cli/app", "internal/cli/backup", "internal/cli/cluster", "internal/cli/command", "internal/cli/config", "internal/cli/connect", "internal/cli/cron", "internal/cli/job", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/cli/process", "internal/cli/run", "internal/cli/serve", "internal/cli/store"}, "flags and exit codes are the commands' alone"},
 	{"github.com/schollz/progressbar", []string{"internal/cli/output"}, "only commands have a terminal"},

@@ -64,7 +64,9 @@ func (c *commands) host() *cobra.Command {
 			conf.Token = c.Token()
 		}
 		conf.CACert = c.CACert
-		conf.Ready = func(node.Ready) { c.Note("host ready") }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(node.Ready) { manager.ready(); c.Note("host ready") }
+		defer manager.attend(cmd.Context())()
 		return node.Host(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig {

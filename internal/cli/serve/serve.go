@@ -79,10 +79,12 @@ func (c *commands) server() *cobra.Command {
 			return err
 		}
 		conf.CACert, conf.Verifier = c.CACert, verifierConfig()
-		conf.Ready = func(r node.Ready) { c.Note("server ready at %s", r.URL) }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err
 		}
+		defer manager.attend(cmd.Context())()
 		return node.Server(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
@@ -116,10 +118,12 @@ func (c *commands) nameserver() *cobra.Command {
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		conf.Ready = func(r node.Ready) { c.Note("nameserver ready at %s", r.GRPC) }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("nameserver ready at %s", r.GRPC) }
 		if err := node.HideMemory(); err != nil {
 			return err
 		}
+		defer manager.attend(cmd.Context())()
 		return node.Nameserver(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig {
