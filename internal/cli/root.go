@@ -92,6 +92,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		store.Command(i.printer),
 		cron.Command(i.printer),
 		tokenCommand(i.printer),
+		healthCommand(i.printer, i.server),
 		versionCommand(i.printer),
 		completionCommand(out),
 	)
