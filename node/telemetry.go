@@ -179,10 +179,18 @@ func (t *telemetry) serverOptions() []grpc.ServerOption {
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return !slices.Contains(untraced, info.FullMethodName) })))}
 }
 
+// scrapes bounds how many answers to /metrics the process makes at a time.
+const scrapes = 4
+
+// scrape answers with all metrics of the process.
+func (t *telemetry) scrape() http.Handler {
+	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
+}
+
 // metrics serves /metrics to callers with a token that may read the cluster.
 func (t *telemetry) metrics(g *access.Guard, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	scrape := promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{})
+	scrape := t.scrape()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", strings.TrimSpace(r.Header.Get("Authorization"))))
 		if err := g.Check(ctx, "/wheelwork.v1.Cluster/ListHosts"); err != nil {

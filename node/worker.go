@@ -49,9 +49,11 @@ type HostConfig struct {
 	// what the process may have, which is known on Linux; elsewhere there is no bound.
 	GuestBytes int64
 	Executors  Executors
-	ReadyFile  string
-	Logger     *slog.Logger
-	Ready      func(Ready)
+	// MetricsListen is the address of /metrics and /livez, which ask for no token; "": none.
+	MetricsListen string
+	ReadyFile     string
+	Logger        *slog.Logger
+	Ready         func(Ready)
 }
 
 // checkDirs finds a mistake at the start, before a task meets it.
@@ -112,6 +114,13 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		return err
 	}
 	open.add(tel)
+	metrics, err := openMetrics(cfg.MetricsListen, tel)
+	if err != nil {
+		return err
+	}
+	if metrics != nil {
+		open.add(metrics)
+	}
 	c := connect{server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		conn, err := transport.Dial(cfg.Server, token, cfg.CACert)
 		return conn, conn, err
@@ -136,6 +145,9 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	r := newRoles(ctx)
 	r.run("memory", giveBack)
 	started = true // finish closes open
+	if metrics != nil {
+		r.run("metrics", metrics.run)
+	}
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
 	err = r.wait(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})

@@ -82,7 +82,7 @@ func New(cfg Config) *Services {
 	if cfg.Meter == nil {
 		cfg.Meter = noop.NewMeterProvider().Meter("")
 	}
-	return &Services{cfg: cfg, known: map[attempt]forms{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
+	return &Services{cfg: cfg, known: map[attempt]forms{}, meter: newInstruments(cfg.Meter)}
 }
 
 // Attach sets the host. It exists because an engine needs its services before its host

@@ -479,10 +479,13 @@ func TestMetrics(t *testing.T) {
 	}
 	got := map[string]float64{}
 	for _, m := range all.ScopeMetrics[0].Metrics {
+		if !strings.Contains(m.Description, strings.TrimPrefix(m.Name, "wheelwork.handler.")) {
+			t.Errorf("%s is described as %q", m.Name, m.Description)
+		}
 		switch d := m.Data.(type) {
 		case metricdata.Sum[float64]:
 			got[m.Name] = d.DataPoints[0].Value
-			if v, _ := d.DataPoints[0].Attributes.Value("wheelwork.job"); v.AsString() != "j" {
+			if v, _ := d.DataPoints[0].Attributes.Value("job"); v.AsString() != "j" {
 				t.Errorf("attributes %v", d.DataPoints[0].Attributes)
 			}
 		case metricdata.Gauge[float64]:
@@ -507,5 +510,50 @@ func TestMetrics(t *testing.T) {
 	}
 	if err := s.Metric(ctx, task, "orders", runtime.Counter, 1); err != nil {
 		t.Errorf("one that was there: %v", err)
+	}
+}
+
+// TestMetricSeries checks that jobs and apps cannot make more series than a reader stores, and
+// that what they record beyond the bounds still counts.
+func TestMetricSeries(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	s := New(Config{Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")})
+	const apps, jobs = 10, 600
+	for app := range apps {
+		for job := range jobs {
+			task := &runtime.Task{App: fmt.Sprint("app", app), Job: fmt.Sprint("job", job)}
+			for range 2 {
+				if err := s.Metric(t.Context(), task, "orders", runtime.Counter, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	points := all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[float64]).DataPoints
+	of := map[string]float64{}
+	var sum float64
+	for _, p := range points {
+		app, _ := p.Attributes.Value("app")
+		job, _ := p.Attributes.Value("job")
+		of[app.AsString()+"/"+job.AsString()] = p.Value
+		sum += p.Value
+	}
+	if len(points) > maxSeries+1 || len(of) != len(points) {
+		t.Errorf("%d series, want %d at most", len(points), maxSeries+1)
+	}
+	if sum != 2*apps*jobs {
+		t.Errorf("the series count %v, want %v", sum, 2*apps*jobs)
+	}
+	for name, want := range map[string]float64{"app0/job0": 2, "app0/_other": 2 * (jobs - maxAppSeries), "app1/job499": 2, "app9/job0": 0} {
+		if of[name] != want {
+			t.Errorf("%s counts %v, want %v", name, of[name], want)
+		}
+	}
+	if of["_other/_other"] == 0 {
+		t.Error("no series stands for the apps beyond the bound")
 	}
 }

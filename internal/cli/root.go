@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/backup"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
@@ -64,7 +67,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.Version = version.String()
+	root.Version = version.Line()
 	root.SetVersionTemplate("wheelwork {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -77,7 +80,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		}
 		return i.server.Check(cmd)
 	}
-	root.AddCommand(serve.Commands(i.printer, i.server)...)
+	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames()})...)
 	root.AddCommand(app.Commands(i.printer, i.server)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
 	root.AddCommand(
@@ -89,6 +92,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		store.Command(i.printer),
 		cron.Command(i.printer),
 		tokenCommand(i.printer),
+		healthCommand(i.printer, i.server),
 		versionCommand(i.printer),
 		completionCommand(out),
 	)
@@ -112,6 +116,16 @@ func help(cmd *cobra.Command, args []string) error {
 		return command.Unknown(found, rest[0])
 	}
 	return found.Help()
+}
+
+// variableNames returns the names of the variables of this process.
+func variableNames() []string {
+	var names []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		names = append(names, name)
+	}
+	return names
 }
 
 // report prints an error and returns the exit code.

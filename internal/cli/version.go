@@ -11,12 +11,12 @@ import (
 func versionCommand(printer *output.Printer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program",
+		Short: "Print the version of this program, and the commit that it was built from",
 		Args:  command.Arguments(),
 		RunE: func(*cobra.Command, []string) error {
 			v := version.Message()
-			return printer.PrintOne([]string{"version", "go", "commit"}, output.Message(v, func() []output.Cell {
-				return []output.Cell{{Text: v.GetVersion()}, {Text: v.GetGo()}, {Text: v.GetCommit()}}
+			return printer.PrintOne([]string{"version", "commit", "date", "go"}, output.Message(v, func() []output.Cell {
+				return []output.Cell{{Text: v.GetVersion()}, {Text: v.GetCommit()}, {Text: v.GetDate()}, {Text: v.GetGo()}}
 			}))
 		},
 	}

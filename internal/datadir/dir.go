@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // Dir is a locked data directory.
@@ -43,7 +42,9 @@ func Open(path string, form int) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockFile(f); errors.Is(err, errors.ErrUnsupported) {
+		return nil, errors.Join(fmt.Errorf("lock the data directory %s: %w", path, err), f.Close())
+	} else if err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32)) //nolint:errcheck // the message does without it
 		f.Close()                                      //nolint:errcheck // nothing was written
 		by := "another process"
@@ -123,11 +124,8 @@ func checkForeign(dir string) error {
 
 // claim checks the free space and writes the process id into the lock file.
 func (d *Dir) claim() error {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(d.Path, &st); err == nil {
-		if free := int64(st.Bavail) * int64(st.Bsize); free < minFree {
-			return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.Path, free>>20, minFree>>20)
-		}
+	if free, known := freeBytes(d.Path); known && free < minFree {
+		return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.Path, free>>20, minFree>>20)
 	}
 	if err := d.lock.Truncate(0); err != nil {
 		return err

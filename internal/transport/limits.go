@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -91,12 +90,5 @@ func (l Limits) ClientOf(r *http.Request) netip.Addr {
 	return l.client(from.Addr().Unmap().WithZone(""), r.Header.Values("X-Forwarded-For"))
 }
 
-// openFiles returns how many files the process may have open, at most 1<<20.
-func openFiles() int {
-	const enough = 1 << 20
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return enough
-	}
-	return int(min(l.Cur, enough))
-}
+// enoughFiles is the number of open files beyond which a limit has no effect.
+const enoughFiles = 1 << 20

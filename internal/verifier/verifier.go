@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"runtime/metrics"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -163,8 +162,7 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
 	// The child gets nothing of the server's environment, which may hold tokens.
 	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, g.Limits.ModuleBytes, g.Limits.Functions, g.Limits.BodyBytes, g.Limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	group(cmd)
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
@@ -264,18 +262,10 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 	if raceBuild {
 		data = math.MaxUint64 // RLIM_INFINITY
 	}
-	// The limits are set before a byte of the upload is read. The soft limit of the
-	// processor time is also the hard one: Go would handle the signal of a lower soft
-	// limit.
-	for _, l := range []struct {
-		what  int
-		limit uint64
-	}{{syscall.RLIMIT_CPU, cpu}, {syscall.RLIMIT_DATA, data}, {syscall.RLIMIT_CORE, 0}, {syscall.RLIMIT_FSIZE, 0}} {
-		if err := syscall.Setrlimit(l.what, &syscall.Rlimit{Cur: l.limit, Max: l.limit}); err != nil {
-			return fmt.Errorf("limit the upload verifier: %w", err)
-		}
+	// The limits are set before a byte of the upload is read.
+	if err := setLimits(cpu, data); err != nil {
+		return err
 	}
-	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10) // runs come first; the child also works without
 	go func() {
 		_, _ = io.Copy(io.Discard, alive) // returns when the server ends
 		os.Exit(1)

@@ -231,7 +231,9 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 		opt.Name, _ = os.Hostname() // without a host name, the id is the name
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && opt.Version == "" {
-		opt.Version = strings.Replace(info.Main.Version, "(devel)", "dev", 1)
+		if opt.Version = info.Main.Version; opt.Version == "(devel)" {
+			opt.Version = "dev" // as a server and a host say it
+		}
 	}
 	w := &worker{opt: opt, funcs: map[string]Func{}}
 	for _, h := range handlers {

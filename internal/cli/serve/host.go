@@ -35,6 +35,7 @@ func (c *commands) host() *cobra.Command {
 	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default the keys that the apps require)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	addMaxSleeping(cmd, &conf.MaxSleeping)
+	flags.StringVar(&conf.MetricsListen, "metrics-listen", "", "`address` that serves /metrics and /livez to every client that reaches it, without a token, for example 127.0.0.1:9464 (default none)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
@@ -64,7 +65,9 @@ func (c *commands) host() *cobra.Command {
 			conf.Token = c.Token()
 		}
 		conf.CACert = c.CACert
-		conf.Ready = func(node.Ready) { c.Note("host ready") }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(node.Ready) { manager.ready(); c.Note("host ready") }
+		defer manager.attend(cmd.Context())()
 		return node.Host(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
@@ -21,13 +22,12 @@ type commands struct {
 }
 
 // Commands returns the commands that run processes, and "plugin".
-func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
+func Commands(printer *output.Printer, server *connect.Server, env config.Environment) []*cobra.Command {
 	c := &commands{printer, server}
-	return []*cobra.Command{
-		c.dev(), c.server(), c.nameserver(), c.host(),
+	return append(c.configured(env, onlyHere(c.dev(), c.server(), c.nameserver(), c.host())...),
 		command.Group("plugin", "Prepare programs that hosts run as plugins", c.signPlugin()),
 		verifierCommand(),
-	}
+	)
 }
 
 func (c *commands) server() *cobra.Command {
@@ -81,10 +81,12 @@ func (c *commands) server() *cobra.Command {
 			return err
 		}
 		conf.CACert, conf.Verifier = c.CACert, verifierConfig(conf.Verifier.Limits)
-		conf.Ready = func(r node.Ready) { c.Note("server ready at %s", r.URL) }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err
 		}
+		defer manager.attend(cmd.Context())()
 		return node.Server(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
@@ -118,10 +120,12 @@ func (c *commands) nameserver() *cobra.Command {
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		conf.Ready = func(r node.Ready) { c.Note("nameserver ready at %s", r.GRPC) }
+		manager := supervisor{conf.Logger}
+		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("nameserver ready at %s", r.GRPC) }
 		if err := node.HideMemory(); err != nil {
 			return err
 		}
+		defer manager.attend(cmd.Context())()
 		return node.Nameserver(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig {

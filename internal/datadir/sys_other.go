@@ -1,0 +1,18 @@
+//go:build !unix
+
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// lockFile fails: without a lock two processes could write one directory.
+func lockFile(*os.File) error {
+	return fmt.Errorf("%s: use a machine with Linux, macOS or FreeBSD: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+// freeBytes reports that the free space is unknown.
+func freeBytes(string) (int64, bool) { return 0, false }
