@@ -142,8 +142,8 @@ func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task)
 		}
 	}
 	*t = taskOf(m)
-	if name, _, err := job.ParseModule(m.Module); err == nil {
-		t.Module = name
+	if name, version, err := job.ParseModule(m.Module); err == nil {
+		t.Module, t.Version = name, version
 	}
 	t.Grants = h.grants.of(m.Grants)
 	return nil
