@@ -142,8 +142,8 @@ func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task)
 		}
 	}
 	*t = taskOf(m)
-	if name, _, err := job.ParseModule(m.Module); err == nil {
-		t.Module = name
+	if name, version, err := job.ParseModule(m.Module); err == nil {
+		t.Module, t.Version = name, version
 	}
 	t.Grants = h.grants.of(m.Grants)
 	return nil
@@ -166,7 +166,7 @@ func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
-		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, TraceState: m.TraceState, Role: m.Role,
+		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, TraceState: m.GetTraceState(), Role: m.Role,
 		Limits: runtime.Limits{MemoryBytes: max(m.MemoryBytes, 0), Fuel: max(m.Fuel, 0)},
 	}
 	if d := timeoutOf(m); d > 0 {

@@ -25,6 +25,20 @@ func (g *Grants) Request(method string, u *url.URL) *HTTPGrant {
 	return nil
 }
 
+// MethodsFor returns the methods that the grants allow for the URL.
+func (g *Grants) MethodsFor(u *url.URL) (methods []string) {
+	if g == nil || u == nil {
+		return nil
+	}
+	for _, h := range g.HTTP {
+		if h.allowsHost(u) && h.allowsPath(u) {
+			methods = append(methods, h.methods()...)
+		}
+	}
+	slices.Sort(methods)
+	return slices.Compact(methods)
+}
+
 // Bucket reports whether the grants allow reading, or writing, the bucket.
 func (g *Grants) Bucket(name string, write bool) bool {
 	return g != nil && slices.ContainsFunc(g.KV, func(b Bucket) bool { return b.Name == name && (b.Write || !write) })

@@ -22,6 +22,7 @@ type Task struct {
 	Parts      int    // number of parts of the fan-out; 0: the run is not a part
 	Role       string // in a map: "root", "part" or "reduce"; "" for other runs
 
+	Version string // version of the module; "": it is not on a server
 	Module  string // name of the module, argv[0] of a WASI command; for a plugin, its name
 	Digest  string // "sha256:<hex>" of the module's bytes: the key under which the executor loaded it
 	Handler string // name of the handler; "" means "main"

@@ -159,9 +159,9 @@ func sizeOf(command *apiv1.Command) int {
 	if t == nil {
 		return proto.Size(command)
 	}
-	const heads = 2*5 + 7*5 // of the two messages and the seven texts: a tag, and a length of at most four bytes
+	const heads = 3*5 + 7*5 // of the three messages and the seven texts: a tag, and a length of at most four bytes
 	return heads + len(t.App) + len(t.Name) + len(t.GetInput()) + len(t.InputBytes) + len(t.IdempotencyKey) +
-		len(command.TraceParent) + len(command.TraceState)
+		len(command.Trace.GetParent()) + len(command.Trace.GetState())
 }
 
 // enter queues a command, or adds it to the waiters for room.

@@ -32,7 +32,7 @@ func traceCommand(ctx context.Context, c *apiv1.Command) {
 	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	c.TraceParent, c.TraceState = carrier["traceparent"], carrier["tracestate"]
+	c.Trace = &apiv1.TraceContext{Parent: carrier["traceparent"], State: carrier["tracestate"]}
 }
 
 // headers is the metadata of a call as the carrier of a propagator.

@@ -16,7 +16,7 @@ func TestUntracedCostsNothing(t *testing.T) {
 		}
 		traceCommand(ctx, c)
 	})
-	if n > 0 || c.TraceParent != "" {
-		t.Errorf("%v allocations, the command has the trace %q", n, c.TraceParent)
+	if n > 0 || c.Trace != nil {
+		t.Errorf("%v allocations, the command has the trace %v", n, c.Trace)
 	}
 }

@@ -71,14 +71,14 @@ func TestTraceContext(t *testing.T) {
 		if _, err := c.Apply(ctx, &sdk.Job{Name: "j", Handler: &sdk.Handler{Module: "m@1"}}); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-commands; got.TraceParent != "" {
-			t.Errorf("an apply has the trace %q", got.TraceParent)
+		if got := <-commands; got.Trace != nil {
+			t.Errorf("an apply has the trace %v", got.Trace)
 		}
 		if _, err := c.Trigger(ctx, sdk.Trigger{Job: "j"}); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-commands; got.TraceParent != parent || got.TraceState != state {
-			t.Errorf("a trigger has the trace %q %q, want %q %q", got.TraceParent, got.TraceState, parent, state)
+		if got := <-commands; got.Trace.GetParent() != parent || got.Trace.GetState() != state {
+			t.Errorf("a trigger has the trace %q %q, want %q %q", got.Trace.GetParent(), got.Trace.GetState(), parent, state)
 		}
 	}
 }

@@ -92,11 +92,9 @@ type Command struct {
 	//	*Command_Delete
 	//	*Command_Trigger
 	Kind isCommand_Kind `protobuf_oneof:"kind"`
-	// trace_parent and trace_state are the W3C trace context of the caller of this command;
-	// default: those of the call that the command came with. They are for triggers: the run
-	// becomes a part of the trace.
-	TraceParent   string `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	TraceState    string `protobuf:"bytes,5,opt,name=trace_state,json=traceState,proto3" json:"trace_state,omitempty"`
+	// trace is that of the caller of this command; default: that of the call that the
+	// command came with. It is for triggers: the run becomes a part of the trace.
+	Trace         *TraceContext `protobuf:"bytes,4,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,18 +163,11 @@ func (x *Command) GetTrigger() *TriggerJobRequest {
 	return nil
 }
 
-func (x *Command) GetTraceParent() string {
+func (x *Command) GetTrace() *TraceContext {
 	if x != nil {
-		return x.TraceParent
+		return x.Trace
 	}
-	return ""
-}
-
-func (x *Command) GetTraceState() string {
-	if x != nil {
-		return x.TraceState
-	}
-	return ""
+	return nil
 }
 
 type isCommand_Kind interface {
@@ -201,6 +192,59 @@ func (*Command_Delete) isCommand_Kind() {}
 
 func (*Command_Trigger) isCommand_Kind() {}
 
+// TraceContext has the headers of the W3C recommendation Trace Context.
+type TraceContext struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parent        string                 `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"` // traceparent
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`   // tracestate
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceContext) Reset() {
+	*x = TraceContext{}
+	mi := &file_v1_produce_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceContext) ProtoMessage() {}
+
+func (x *TraceContext) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_produce_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceContext.ProtoReflect.Descriptor instead.
+func (*TraceContext) Descriptor() ([]byte, []int) {
+	return file_v1_produce_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TraceContext) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *TraceContext) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type ProduceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -212,7 +256,7 @@ type ProduceResponse struct {
 
 func (x *ProduceResponse) Reset() {
 	*x = ProduceResponse{}
-	mi := &file_v1_produce_proto_msgTypes[2]
+	mi := &file_v1_produce_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +268,7 @@ func (x *ProduceResponse) String() string {
 func (*ProduceResponse) ProtoMessage() {}
 
 func (x *ProduceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_produce_proto_msgTypes[2]
+	mi := &file_v1_produce_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +281,7 @@ func (x *ProduceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProduceResponse.ProtoReflect.Descriptor instead.
 func (*ProduceResponse) Descriptor() ([]byte, []int) {
-	return file_v1_produce_proto_rawDescGZIP(), []int{2}
+	return file_v1_produce_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ProduceResponse) GetNumber() uint64 {
@@ -274,7 +318,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_v1_produce_proto_msgTypes[3]
+	mi := &file_v1_produce_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -286,7 +330,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_produce_proto_msgTypes[3]
+	mi := &file_v1_produce_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -299,7 +343,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_v1_produce_proto_rawDescGZIP(), []int{3}
+	return file_v1_produce_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CommandResult) GetCode() int32 {
@@ -345,15 +389,16 @@ const file_v1_produce_proto_rawDesc = "" +
 	"\x0eProduceRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x121\n" +
 	"\bcommands\x18\x02 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x10\n" +
-	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xf7\x01\n" +
+	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xe5\x01\n" +
 	"\aCommand\x12)\n" +
 	"\x05apply\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x05apply\x128\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1e.wheelwork.v1.DeleteJobRequestH\x00R\x06delete\x12;\n" +
-	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atrigger\x12!\n" +
-	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\x12\x1f\n" +
-	"\vtrace_state\x18\x05 \x01(\tR\n" +
-	"traceStateB\x06\n" +
-	"\x04kind\"t\n" +
+	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atrigger\x120\n" +
+	"\x05trace\x18\x04 \x01(\v2\x1a.wheelwork.v1.TraceContextR\x05traceB\x06\n" +
+	"\x04kind\"<\n" +
+	"\fTraceContext\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"t\n" +
 	"\x0fProduceResponse\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\aresults\x18\x02 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\x12\x12\n" +
@@ -380,29 +425,31 @@ func file_v1_produce_proto_rawDescGZIP() []byte {
 	return file_v1_produce_proto_rawDescData
 }
 
-var file_v1_produce_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_v1_produce_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_v1_produce_proto_goTypes = []any{
 	(*ProduceRequest)(nil),    // 0: wheelwork.v1.ProduceRequest
 	(*Command)(nil),           // 1: wheelwork.v1.Command
-	(*ProduceResponse)(nil),   // 2: wheelwork.v1.ProduceResponse
-	(*CommandResult)(nil),     // 3: wheelwork.v1.CommandResult
-	(*Job)(nil),               // 4: wheelwork.v1.Job
-	(*DeleteJobRequest)(nil),  // 5: wheelwork.v1.DeleteJobRequest
-	(*TriggerJobRequest)(nil), // 6: wheelwork.v1.TriggerJobRequest
+	(*TraceContext)(nil),      // 2: wheelwork.v1.TraceContext
+	(*ProduceResponse)(nil),   // 3: wheelwork.v1.ProduceResponse
+	(*CommandResult)(nil),     // 4: wheelwork.v1.CommandResult
+	(*Job)(nil),               // 5: wheelwork.v1.Job
+	(*DeleteJobRequest)(nil),  // 6: wheelwork.v1.DeleteJobRequest
+	(*TriggerJobRequest)(nil), // 7: wheelwork.v1.TriggerJobRequest
 }
 var file_v1_produce_proto_depIdxs = []int32{
 	1, // 0: wheelwork.v1.ProduceRequest.commands:type_name -> wheelwork.v1.Command
-	4, // 1: wheelwork.v1.Command.apply:type_name -> wheelwork.v1.Job
-	5, // 2: wheelwork.v1.Command.delete:type_name -> wheelwork.v1.DeleteJobRequest
-	6, // 3: wheelwork.v1.Command.trigger:type_name -> wheelwork.v1.TriggerJobRequest
-	3, // 4: wheelwork.v1.ProduceResponse.results:type_name -> wheelwork.v1.CommandResult
-	0, // 5: wheelwork.v1.Producer.Produce:input_type -> wheelwork.v1.ProduceRequest
-	2, // 6: wheelwork.v1.Producer.Produce:output_type -> wheelwork.v1.ProduceResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 1: wheelwork.v1.Command.apply:type_name -> wheelwork.v1.Job
+	6, // 2: wheelwork.v1.Command.delete:type_name -> wheelwork.v1.DeleteJobRequest
+	7, // 3: wheelwork.v1.Command.trigger:type_name -> wheelwork.v1.TriggerJobRequest
+	2, // 4: wheelwork.v1.Command.trace:type_name -> wheelwork.v1.TraceContext
+	4, // 5: wheelwork.v1.ProduceResponse.results:type_name -> wheelwork.v1.CommandResult
+	0, // 6: wheelwork.v1.Producer.Produce:input_type -> wheelwork.v1.ProduceRequest
+	3, // 7: wheelwork.v1.Producer.Produce:output_type -> wheelwork.v1.ProduceResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_v1_produce_proto_init() }
@@ -423,7 +470,7 @@ func file_v1_produce_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_produce_proto_rawDesc), len(file_v1_produce_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

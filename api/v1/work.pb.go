@@ -1491,8 +1491,8 @@ type Task struct {
 	Pace     Pace   `protobuf:"varint,73,opt,name=pace,proto3,enum=wheelwork.v1.Pace" json:"pace,omitempty"`
 	// start_within_ms counts from the arrival at the host. A handler that has not started
 	// by then does not start. 0: no limit.
-	StartWithinMs int64  `protobuf:"varint,74,opt,name=start_within_ms,json=startWithinMs,proto3" json:"start_within_ms,omitempty"`
-	TraceState    string `protobuf:"bytes,75,opt,name=trace_state,json=traceState,proto3" json:"trace_state,omitempty"` // the tracestate that goes with trace_parent
+	StartWithinMs int64   `protobuf:"varint,74,opt,name=start_within_ms,json=startWithinMs,proto3" json:"start_within_ms,omitempty"`
+	TraceState    *string `protobuf:"bytes,75,opt,name=trace_state,json=traceState,proto3,oneof" json:"trace_state,omitempty"` // the tracestate that goes with trace_parent; optional, because few tasks have one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1724,8 +1724,8 @@ func (x *Task) GetStartWithinMs() int64 {
 }
 
 func (x *Task) GetTraceState() string {
-	if x != nil {
-		return x.TraceState
+	if x != nil && x.TraceState != nil {
+		return *x.TraceState
 	}
 	return ""
 }
@@ -1990,7 +1990,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"signatures\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xd9\x06\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xee\x06\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -2022,12 +2022,13 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x05trust\x18< \x01(\tR\x05trust\x12\x1a\n" +
 	"\bpriority\x18H \x01(\x05R\bpriority\x12&\n" +
 	"\x04pace\x18I \x01(\x0e2\x12.wheelwork.v1.PaceR\x04pace\x12&\n" +
-	"\x0fstart_within_ms\x18J \x01(\x03R\rstartWithinMs\x12\x1f\n" +
-	"\vtrace_state\x18K \x01(\tR\n" +
-	"traceState\x1a6\n" +
+	"\x0fstart_within_ms\x18J \x01(\x03R\rstartWithinMs\x12$\n" +
+	"\vtrace_state\x18K \x01(\tH\x00R\n" +
+	"traceState\x88\x01\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
+	"\f_trace_state\"8\n" +
 	"\n" +
 	"TaskCancel\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x18\n" +
@@ -2141,6 +2142,7 @@ func file_v1_work_proto_init() {
 	file_v1_task_proto_init()
 	file_v1_work_proto_msgTypes[0].OneofWrappers = []any{}
 	file_v1_work_proto_msgTypes[10].OneofWrappers = []any{}
+	file_v1_work_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -23,7 +23,7 @@ func ContextOf(ctx context.Context, t *apiv1.Task) context.Context {
 	if t.TraceParent == "" {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.TraceParent, "tracestate": t.TraceState})
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.TraceParent, "tracestate": t.GetTraceState()})
 }
 
 // StartSpan starts the span of an attempt in the trace of its run, and makes it the parent
@@ -41,7 +41,10 @@ func StartSpan(ctx context.Context, tracer trace.Tracer, t *apiv1.Task) (context
 		}
 		carrier := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, carrier)
-		t.TraceParent, t.TraceState = carrier["traceparent"], carrier["tracestate"]
+		t.TraceParent, t.TraceState = carrier["traceparent"], nil
+		if state := carrier["tracestate"]; state != "" {
+			t.TraceState = &state
+		}
 	}
 	return ctx, span
 }

@@ -260,7 +260,11 @@ func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Resp
 		return nil, fmt.Errorf("%w: secrets are sent over https only", runtime.ErrNotGranted)
 	}
 	if h.holdsSecret() && h.confined && h.to.Request(h.method, h.url) == nil {
-		return nil, fmt.Errorf("%w: no secret was granted for %.20s %.200s", runtime.ErrNotGranted, h.method, h.url.Scheme+"://"+h.url.Host+h.url.EscapedPath())
+		if methods := h.to.MethodsFor(h.url); len(methods) > 0 {
+			return nil, fmt.Errorf("%w: the method %.20s: the grant has %s there, add methods=%s,%.20s to it", runtime.ErrNotGranted, h.method,
+				strings.Join(methods, " and "), strings.Join(methods, ","), h.method)
+		}
+		return nil, notGranted(h.method, h.url)
 	}
 	req, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
 	if err != nil {

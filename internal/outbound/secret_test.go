@@ -73,3 +73,18 @@ func TestSecretsThatAreThere(t *testing.T) {
 		t.Errorf("a secret in a body without TLS: %v", err)
 	}
 }
+
+// TestSecretWithTheWrongMethod checks that the error says which method the grant lacks.
+func TestSecretWithTheWrongMethod(t *testing.T) {
+	w := newWorld(t, Config{})
+	to := &runtime.Grants{HTTP: []runtime.HTTPGrant{{Host: hostOf(t, w.secure), Private: true}, {Host: "api.example", Methods: []string{"POST"}}}}
+	r := runtime.Request{Method: "POST", URL: w.secure.URL + "/a", Body: []byte("s3cret"), SecretBody: true, SecretTo: to}
+	_, err := w.send(t, w.allow(t, true), r)
+	if !errors.Is(err, runtime.ErrNotGranted) || !strings.HasSuffix(err.Error(), "the method POST: the grant has GET and HEAD there, add methods=GET,HEAD,POST to it") {
+		t.Errorf("a POST where GET and HEAD are granted: %v", err)
+	}
+	r.URL = "https://other.invalid/a"
+	if _, err := w.send(t, &runtime.Grants{HTTP: []runtime.HTTPGrant{{Host: "other.invalid", Methods: []string{"POST"}}}}, r); err == nil || strings.Contains(err.Error(), "the grant has") {
+		t.Errorf("a server without a grant: %v", err)
+	}
+}

@@ -37,7 +37,6 @@ const (
 	codeStopped     = "stopped"
 	codeDeadline    = "deadline"
 	codeOutputLimit = "output_limit"
-	codeNotAllowed  = "http_not_allowed"
 	codeNotGranted  = "not_granted"
 	codeUnreachable = "http_unreachable"
 	codeTimeout     = "http_timeout"
@@ -135,6 +134,9 @@ func request(t *runtime.Task) runtime.Request {
 	own := map[string]string{"Wheelwork-Run": t.RunID, "Wheelwork-Attempt": strconv.Itoa(t.Attempt)}
 	if t.TraceParent != "" {
 		own["Traceparent"] = t.TraceParent
+		if t.TraceState != "" {
+			own["Tracestate"] = t.TraceState
+		}
 	}
 	if len(r.Body) > 0 {
 		own["Content-Type"] = "application/json"
@@ -167,17 +169,28 @@ func (h *HTTP) notSent(ctx context.Context, t *runtime.Task, where string, err e
 		return failed(runtime.Stopped, codeStopped, "%s: cancelled", where)
 	}
 	switch {
-	case errors.Is(err, runtime.ErrNotGranted) && t.HTTP.Confidential():
-		return failed(runtime.Permanent, codeNotGranted, "%s: a secret is sent only where the operator of the host and the owner of the app allow it (`wheelwork module grant builtin:http`): %v", where, err)
 	case errors.Is(err, runtime.ErrNotGranted):
-		// HostError: another host may allow the request.
-		return failed(runtime.HostError, codeNotAllowed, "%s: the operator of this host does not allow it: %v", where, err)
+		return refusedSend(t, where, err)
 	case errors.Is(err, runtime.ErrInvalid), errors.Is(err, runtime.ErrTooLarge):
 		return failed(runtime.Permanent, codeBadTask, "%s: %v", where, err)
 	case errors.Is(err, runtime.ErrUnavailable):
 		return failed(runtime.Retryable, codeUnreachable, "%s: %v", where, err)
 	}
 	return failed(runtime.Retryable, codeHTTPFailed, "%s: %v", where, err)
+}
+
+// refusedSend is the result of a request that no grant covers. Another attempt would be
+// refused as well.
+func refusedSend(t *runtime.Task, where string, err error) runtime.Result {
+	why := "the operator of this host does not allow it: a host allows a server with --http-allow, and one on its machine or network with --http-allow-private"
+	if t.HTTP.Confidential() {
+		why = fmt.Sprintf("a secret is sent only where the operator of the host (--http-allow) and the owner of the app (`wheelwork module grant builtin:http --app %s`) allow it", t.App)
+	}
+	// The request itself is in where; a redirect leads to another one.
+	if _, what, ok := strings.Cut(err.Error(), runtime.ErrNotGranted.Error()+": "); ok && what != where {
+		why += ": " + what
+	}
+	return failed(runtime.Permanent, codeNotGranted, "%s: %s", where, why)
 }
 
 func expected(ranges []runtime.StatusRange, status int) bool {

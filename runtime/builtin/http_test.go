@@ -79,7 +79,7 @@ func TestHTTP(t *testing.T) {
 		{"GET", "/large", "", runtime.Permanent, codeOutputLimit, "more than 1048576 bytes"},
 		{"GET", "/none", "", runtime.Permanent, "http_404", "status 404: 404 page not found"},
 		{"GET", "/busy", "", runtime.Retryable, "http_503", "status 503: come back"},
-		{"GET", "/moved", "", runtime.HostError, codeNotAllowed, "does not allow it"},
+		{"GET", "/moved", "", runtime.Permanent, codeNotGranted, "does not allow it"},
 		{"GET", "/cut", "", runtime.Retryable, codeHTTPFailed, "unexpected EOF"},
 	} {
 		q := &quiet{}
@@ -138,12 +138,12 @@ func TestHTTPGuard(t *testing.T) {
 	x, to := caller(t, func(http.ResponseWriter, *http.Request) {})
 	x.Any, x.Grants = true, nil // Any covers the Internet only, and the test server is on loopback
 	for _, to := range []string{to, "http://localhost:1/", "http://[::1]:1/", "http://169.254.169.254/", "http://10.0.0.1/"} {
-		if r := x.Run(t.Context(), runtime.Task{HTTP: call("GET", to, "")}, &quiet{}); r.Outcome != runtime.HostError || r.Code != codeNotAllowed {
+		if r := x.Run(t.Context(), runtime.Task{HTTP: call("GET", to, "")}, &quiet{}); r.Outcome != runtime.Permanent || r.Code != codeNotGranted || !strings.Contains(r.Error, "--http-allow") || strings.Count(r.Error, to) != 1 {
 			t.Errorf("%s: %+v", to, r)
 		}
 	}
 	x.Any = false
-	if r := x.Run(t.Context(), runtime.Task{HTTP: call("GET", "https://example.com/", "")}, &quiet{}); r.Code != codeNotAllowed {
+	if r := x.Run(t.Context(), runtime.Task{HTTP: call("GET", "https://example.com/", "")}, &quiet{}); r.Code != codeNotGranted || strings.Count(r.Error, "example.com") != 1 {
 		t.Errorf("nothing is allowed: %+v", r)
 	}
 	x, to = caller(t, nil)
@@ -167,7 +167,7 @@ func TestHTTPNotSent(t *testing.T) {
 		want runtime.Outcome
 	}{
 		{fmt.Errorf("x: %w", runtime.ErrUnavailable), runtime.Retryable},
-		{runtime.ErrNotGranted, runtime.HostError},
+		{runtime.ErrNotGranted, runtime.Permanent},
 		{runtime.ErrInvalid, runtime.Permanent},
 		{runtime.ErrTooLarge, runtime.Permanent},
 		{errors.New("odd"), runtime.Retryable},

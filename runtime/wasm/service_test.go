@@ -17,6 +17,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/hostabi"
 )
@@ -225,6 +226,46 @@ func TestKeysAndValues(t *testing.T) {
 	}
 	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments are invalid: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
 		t.Errorf("log %q, want %q", d.sink.lines, want)
+	}
+}
+
+// TestMissingGrantIsPermanent checks the result of a handler that fails after a call was
+// refused for want of a grant: permanent, with the command that grants, if the handler
+// failed because of that.
+func TestMissingGrantIsPermanent(t *testing.T) {
+	p := newPlayer(t, Config{Services: &local.Services{}})
+	p.task.Module, p.task.Version = "mine", "1"
+	const granted = "kv_get: the bucket \"state\": the module was not granted this: if its manifest asks for it, the owner of the app grants it with `wheelwork module grant mine --requested 1 --app shop`"
+	for name, tt := range map[string]struct {
+		code, text string
+		between    bool // another call fails after the refused one
+		want       runtime.Result
+	}{
+		"no text":            {want: runtime.Result{Outcome: runtime.Permanent, Code: "not_granted", Error: granted}},
+		"the SDK's text":     {text: "read the state: the module was not granted this", want: runtime.Result{Outcome: runtime.Permanent, Code: "not_granted", Error: granted}},
+		"the name in Rust":   {text: "NotGranted", want: runtime.Result{Outcome: runtime.Permanent, Code: "not_granted", Error: granted}},
+		"another reason":     {text: "the file is empty", want: runtime.Result{Outcome: runtime.Retryable, Code: "status", Error: "the file is empty"}},
+		"a code of its own":  {code: "E_STATE", text: "not granted", want: runtime.Result{Outcome: runtime.Retryable, Code: "E_STATE", Error: "not granted"}},
+		"a later other call": {between: true, want: runtime.Result{Outcome: runtime.Retryable, Code: "status", Error: "the handler returned status 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t)
+			s.call("kv_get", "state", "k", 10, uint64(0))
+			if tt.between {
+				s.call("kv_get", "b", "a\xff", 1, uint64(0))
+			}
+			if tt.code+tt.text != "" {
+				s.call("fail", uint64(abi.StatusRetryable), uint64(0), tt.code, tt.text)
+			}
+			task := p.task
+			task.Grants = everything()
+			task.Digest, task.Input, task.Deadline = p.digest, s.input(opReturn, uint64(abi.StatusRetryable)), within(20*time.Second)
+			got := p.engine.Run(context.Background(), task, &recorder{})
+			got.Output, got.Duration = nil, 0
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

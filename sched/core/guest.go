@@ -87,11 +87,11 @@ func (gu *Guests) GrantsOfRun(r *job.Run) *apiv1.Grants { return gu.grantsOf(r.A
 // NotGranted returns the error for a capability that the module of a run has not been
 // granted.
 func NotGranted(r *job.Run, what string) error {
-	name, _, _ := strings.Cut(r.Shape().Handler.GetModule(), "@")
+	name, version, _ := strings.Cut(r.Shape().Handler.GetModule(), "@")
 	if name == "" {
 		return status.Errorf(codes.PermissionDenied, "%s may not use %s: `wheelwork module grant %s` allows it", r.Shape().Handler.GetName(), what, r.Shape().Handler.GetName())
 	}
-	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s` allows it", name, what, name)
+	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s --requested %s --app %s` allows what it asks for", name, what, name, version, r.App)
 }
 
 // busy is refuse for calls of handlers. Its error has the code Unavailable, so that they try

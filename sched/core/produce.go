@@ -85,8 +85,8 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string) (cmd command) 
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
-		if c.TraceParent != "" {
-			traceParent = job.TraceText(c.TraceParent, c.TraceState)
+		if c.Trace != nil {
+			traceParent = job.TraceText(c.Trace.Parent, c.Trace.State)
 		}
 		if k.Trigger.GetWait() != "" {
 			cmd.Err = status.Error(codes.InvalidArgument, "wait is for TriggerJob: a stream of commands waits for no run")

@@ -19,7 +19,10 @@ func (di *dispatcher) task(r *job.Run) *apiv1.Task {
 	t.PlannedMs, t.Module, t.Digest, t.Handler = r.PlannedMs, sh.Handler.Module, sh.Digest, sh.Handler.Name
 	t.Input, t.Args, t.Env, t.Http, t.Command = r.Given(), sh.Handler.Args, sh.Handler.Env, sh.Handler.Http, sh.Handler.Command
 	t.TimeoutMs, t.Covers = r.Policy.Timeout.Milliseconds(), r.Covers
-	t.TraceParent, t.TraceState = job.SplitTrace(r.TraceParent)
+	var traceState string
+	if t.TraceParent, traceState = job.SplitTrace(r.TraceParent); traceState != "" {
+		t.TraceState = &traceState
+	}
 	t.Trust, t.MemoryBytes, t.Fuel = di.l.State.apps[r.App].trustID(), sh.Memory, sh.Fuel
 	t.Priority, t.Pace = r.Policy.Priority, paceText(r.Pace)
 	t.StartWithinMs = di.l.Sessions.startWithin(r)

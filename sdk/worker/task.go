@@ -62,7 +62,7 @@ func newTask(a *session.Attempt, name string) *Task {
 	t := &Task{
 		Run: session.RunText(m.Run), App: m.App, Job: m.Job, Handler: name,
 		Attempt: int(m.Attempt), MaxAttempts: int(m.MaxAttempts), PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers,
-		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent, TraceState: m.TraceState,
+		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent, TraceState: m.GetTraceState(),
 		Input: m.Input, Args: m.Args, Env: m.Env, to: a,
 	}
 	if m.TimeoutMs > 0 {

@@ -15,7 +15,8 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 	b = wire.Int(b, fields.ProduceRequestNumber, int64(m.Number))
 	for _, c := range m.Commands {
 		k, ok := c.Kind.(*apiv1.Command_Trigger)
-		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey, c.TraceParent, c.TraceState) {
+		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey, c.Trace.GetParent(), c.Trace.GetState()) ||
+			c.Trace != nil && !plain(c.Trace) {
 			return b, false
 		}
 		var command, trigger int
@@ -23,8 +24,13 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 		b, trigger = wire.Begin(b, fields.CommandTrigger)
 		b = appendTrigger(b, k.Trigger)
 		b = wire.End(b, trigger)
-		b = wire.Text(b, fields.CommandTraceParent, c.TraceParent)
-		b = wire.Text(b, fields.CommandTraceState, c.TraceState)
+		if c.Trace != nil {
+			var trace int
+			b, trace = wire.Begin(b, fields.CommandTrace)
+			b = wire.Text(b, fields.TraceContextParent, c.Trace.Parent)
+			b = wire.Text(b, fields.TraceContextState, c.Trace.State)
+			b = wire.End(b, trace)
+		}
 		b = wire.End(b, command)
 	}
 	return wire.Text(b, fields.ProduceRequestAck, m.Ack), plain(m) && valid(m.Ack)
@@ -100,13 +106,25 @@ func readTrigger(c *wire.Reader, command *apiv1.Command, t *apiv1.TriggerJobRequ
 		return false
 	}
 	for c.Next() {
-		switch c.Field {
-		case fields.CommandTraceParent:
-			command.TraceParent = c.Text()
-		case fields.CommandTraceState:
-			command.TraceState = c.Text()
-		default: // a command with two kinds is left to proto.Unmarshal, for which the last one counts
-			return false
+		if c.Field != fields.CommandTrace || command.Trace != nil {
+			return false // a command with two kinds is left to proto.Unmarshal, for which the last one counts
+		}
+		command.Trace = &apiv1.TraceContext{}
+		for r := c.Message(); ; {
+			if !r.Next() {
+				if r.Failed() {
+					return false
+				}
+				break
+			}
+			switch r.Field {
+			case fields.TraceContextParent:
+				command.Trace.Parent = r.Text()
+			case fields.TraceContextState:
+				command.Trace.State = r.Text()
+			default:
+				return false
+			}
 		}
 	}
 	return !c.Failed()

@@ -1,6 +1,9 @@
 package codec
 
 import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/prefetch"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
@@ -107,7 +110,7 @@ func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
 	}
 	for _, t := range prefetch.Each(m.Tasks, readTasks) {
 		if len(t.Env) > 0 || t.Http != nil || !plain(t) || !valid(t.Args...) ||
-			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.TraceState, t.Command, t.Role, t.Trust) {
+			!valid(t.App, t.Job, t.Module, t.Digest, t.Handler, t.TraceParent, t.GetTraceState(), t.Command, t.Role, t.Trust) {
 			return b, false
 		}
 		var from int
@@ -172,7 +175,10 @@ func appendTask(b []byte, t *apiv1.Task) []byte {
 	b = wire.Int(b, fields.TaskPriority, int64(t.Priority))
 	b = wire.Int(b, fields.TaskPace, int64(t.Pace))
 	b = wire.Int(b, fields.TaskStartWithinMs, t.StartWithinMs)
-	return wire.Text(b, fields.TaskTraceState, t.TraceState)
+	if t.TraceState != nil {
+		b = protowire.AppendString(protowire.AppendTag(b, fields.TaskTraceState, protowire.BytesType), *t.TraceState)
+	}
+	return b
 }
 
 func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
@@ -252,7 +258,7 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 		case fields.TaskStartWithinMs:
 			t.StartWithinMs = r.Int()
 		case fields.TaskTraceState:
-			t.TraceState = r.Text()
+			t.TraceState = proto.String(r.Text())
 		default:
 			r.Fail()
 		}

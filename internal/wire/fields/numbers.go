@@ -286,11 +286,16 @@ const (
 
 // The fields of apiv1.Command.
 const (
-	CommandApply       = 1
-	CommandDelete      = 2
-	CommandTrigger     = 3
-	CommandTraceParent = 4
-	CommandTraceState  = 5
+	CommandApply   = 1
+	CommandDelete  = 2
+	CommandTrigger = 3
+	CommandTrace   = 4
+)
+
+// The fields of apiv1.TraceContext.
+const (
+	TraceContextParent = 1
+	TraceContextState  = 2
 )
 
 // The fields of apiv1.ProduceResponse.

@@ -67,6 +67,7 @@ type attempt struct {
 	ctx      context.Context // the context of the caller of Run
 	deadline Moment          // the earlier of the deadlines of task and context; never: none
 
+	ungranted   string // the last refused host call, if it lacked a grant
 	stdin       []byte // the unread rest of a command's input
 	output      []byte
 	outputLimit int

@@ -37,6 +37,7 @@ const (
 	CodeBadTask     = "bad_task"
 	CodeService     = "service"
 	CodeFiles       = "files"
+	CodeNotGranted  = "not_granted"
 )
 
 // ErrInstantiate means that the host, not the guest, caused the failure to create an
@@ -86,7 +87,38 @@ func (c *Call) StatusResult(status abi.Status) runtime.Result {
 	if c.failure != nil {
 		c.failure.fill(&r)
 	}
+	return c.withGrant(r)
+}
+
+// withGrant makes the failure of a handler permanent if its last refused call lacked a
+// grant and the handler failed because of that: the text of its error is that of the
+// refusal, or it gave none. Another attempt would be refused as well.
+func (c *Call) withGrant(r runtime.Result) runtime.Result {
+	if c.ungranted == "" || r.Outcome != runtime.Retryable || r.Code != CodeStatus {
+		return r
+	}
+	if c.failure != nil && c.failure.Text != "" && !strings.Contains(strings.ToLower(c.failure.Text), "granted") {
+		return r
+	}
+	r.Outcome, r.Code, r.Error = runtime.Permanent, CodeNotGranted, oneline.First(c.ungranted)
+	if !strings.Contains(c.ungranted, "`wheelwork module grant ") { // a server names the command itself
+		r.Error += c.grantHint()
+	}
 	return r
+}
+
+// grantHint names the command that grants what the manifest of the module asks for; "":
+// the module is not a version of a server.
+func (c *Call) grantHint() string {
+	t := c.Task
+	if t.Module == "" || t.Version == "" {
+		return ""
+	}
+	app := ""
+	if t.App != "" && t.App != "default" {
+		app = " --app " + t.App
+	}
+	return fmt.Sprintf(": if its manifest asks for it, the owner of the app grants it with `wheelwork module grant %s --requested %s%s`", t.Module, t.Version, app)
 }
 
 // gaveUp is the result of a handler that stopped after a cancel or near its deadline.

@@ -81,6 +81,10 @@ func (c *Call) Refused(name string, err error) abi.Errno {
 		return abi.ErrnoCancelled
 	}
 	text := oneline.Valid(err.Error())
+	c.ungranted = ""
+	if errors.Is(err, runtime.ErrNotGranted) {
+		c.ungranted = name + ": " + text
+	}
 	c.log.emit(runtime.LevelWarn, []byte(name+": "+strings.ToValidUTF8(text[:min(len(text), maxReason)], "")))
 	c.pace()
 	switch {
