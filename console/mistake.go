@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/wheelworkhq/wheelwork/internal/spelling"
 )
 
 // deepest bounds the nesting of a body that is searched for its mistake. The deepest
@@ -326,36 +328,9 @@ func suggestion(m protoreflect.MessageDescriptor, wrong string) string {
 	if len(names) == 0 {
 		return ": there are no fields"
 	}
-	nearest := slices.MinFunc(names, func(a, b string) int {
-		return distance(strings.ToLower(wrong), a) - distance(strings.ToLower(wrong), b)
-	})
-	if distance(strings.ToLower(wrong), nearest) <= 2 {
+	if nearest := spelling.Nearest(strings.ToLower(wrong), names); nearest != "" {
 		return fmt.Sprintf(": did you mean %q?", nearest)
 	}
 	slices.Sort(names)
 	return ": want one of " + strings.Join(names, ", ")
-}
-
-// distance returns the number of letters to insert, delete or replace between two words.
-// Words whose lengths differ by more than 2 are 3 apart.
-func distance(a, b string) int {
-	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
-		return 3
-	}
-	above := make([]int, len(b)+1)
-	for j := range above {
-		above[j] = j
-	}
-	for i := range len(a) {
-		row := []int{i + 1}
-		for j := range len(b) {
-			change := above[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row = append(row, min(change, above[j+1]+1, row[j]+1))
-		}
-		above = row
-	}
-	return above[len(b)]
 }

@@ -87,7 +87,7 @@ func TestMistakes(t *testing.T) {
 		"map for one":            {nil, "data: {a: b}", "want one value, not a map"},
 		"nothing":                {nil, "data:", "it has no value"},
 		"nested list":            {nil, "http-allow: [[a]]", "want a list of texts"},
-		"no map":                 {nil, "- data", "cannot unmarshal"},
+		"no map":                 {nil, "- data", "want fields, found a list"},
 		"key twice":              {nil, "data: a\ndata: b", "already defined"},
 		"wrong variable":         {map[string]string{"WHEELWORK_SLOTS": "many"}, "", "slots (environment WHEELWORK_SLOTS)"},
 		"a key in a variable":    {map[string]string{"WHEELWORK_TOKEN_FILE": "-----BEGIN KEY"}, "", "set the variable to its path"},
