@@ -80,6 +80,7 @@ func (c *commands) server() *cobra.Command {
 		}
 		conf.CACert, conf.Verifier = c.CACert, verifierConfig()
 		manager := supervisor{conf.Logger}
+		conf.Reload = manager.reloads(cmd.Context())
 		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err
@@ -119,6 +120,7 @@ func (c *commands) nameserver() *cobra.Command {
 			return err
 		}
 		manager := supervisor{conf.Logger}
+		conf.Reload = manager.reloads(cmd.Context())
 		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("nameserver ready at %s", r.GRPC) }
 		if err := node.HideMemory(); err != nil {
 			return err
