@@ -18,10 +18,13 @@ func reloads(ctx context.Context, requests <-chan func(), ln *transport.Port, ke
 			if err == nil {
 				err = ln.ReadCertificate()
 			}
-			if err != nil {
+			switch {
+			case err != nil:
 				log.Error("the certificate was not reloaded, and the process keeps the one that it has", "error", err)
-			} else {
-				log.Info("reloaded the certificate; every other setting needs a restart", "tls", ln.Secure)
+			case ln.Secure:
+				log.Info("reloaded the certificate; every other setting needs a restart")
+			default:
+				log.Warn("nothing was reloaded: the process has no certificate, and every setting needs a restart")
 			}
 			if done != nil {
 				done()
