@@ -65,6 +65,9 @@ type ServerConfig struct {
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; may be nil
+	// Reload receives requests to read TLSCert and TLSKey again, each with a function that is
+	// called afterwards.
+	Reload <-chan func()
 
 	fail context.CancelCauseFunc // ends the server
 }
@@ -105,6 +108,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 		return err
 	}
 	r := s.start(ctx)
+	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, s.ln, cfg.TLSKey, s.log) })
 	err = r.wait(cfg.ReadyFile, cfg.Ready, s.ready())
 	return s.finish(r, cfg.ReadyFile, err)
 }

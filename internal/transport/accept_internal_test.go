@@ -122,7 +122,8 @@ func TestProbeWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(selfSigned(t)), Limits{}, slog.New(slog.DiscardHandler))
+	pair := selfSigned(t)
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(func() *tls.Certificate { return &pair }), Limits{}, slog.New(slog.DiscardHandler))
 	server := &http.Server{Handler: http.NotFoundHandler()}
 	go server.Serve(p)   //nolint:errcheck // ends with the test
 	defer server.Close() //nolint:errcheck // a test's

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -157,6 +158,32 @@ type Port struct {
 	Secure       bool                        // it uses TLS
 	accepts      func() uint64               // returns the number of connections accepted so far
 	ask          func(context.Context) error // sends a request to the port from outside
+	pair         *keyPair                    // nil without TLS
+}
+
+// keyPair is the certificate of a port with its key. New connections use the one that was
+// read last.
+type keyPair struct {
+	cert, key string // files
+	current   atomic.Pointer[tls.Certificate]
+}
+
+func (k *keyPair) read() error {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		return fmt.Errorf("read --tls-cert and --tls-key: %w", err)
+	}
+	k.current.Store(&pair)
+	return nil
+}
+
+// ReadCertificate reads the files of the certificate and the key again. Open connections
+// continue. After an error the port keeps the certificate that it had.
+func (p *Port) ReadCertificate() error {
+	if p.pair == nil {
+		return nil
+	}
+	return p.pair.read()
 }
 
 // newPort serves the connections of a listener, with TLS if secure is not nil. dial
@@ -190,18 +217,20 @@ func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, err
 	if cert == "" {
 		return newPort(ln, toPort(ln.Addr()), nil, limits, log), nil
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
+	pair := &keyPair{cert: cert, key: key}
+	if err := pair.read(); err != nil {
 		ln.Close() //nolint:errcheck // it is being thrown away
-		return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
+		return nil, err
 	}
-	return newPort(ln, toPort(ln.Addr()), tlsConfig(pair), limits, log), nil
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(pair.current.Load), limits, log)
+	p.pair = pair
+	return p, nil
 }
 
 // tlsConfig gives HTTP/2 to clients that offer h2 alone, as gRPC clients do, and HTTP/1.1
 // to all others. So the first bytes show the protocol, as they do without TLS.
-func tlsConfig(pair tls.Certificate) *tls.Config {
-	base := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+func tlsConfig(certificate func() *tls.Certificate) *tls.Config {
+	base := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate(), nil }, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	h2 := base.Clone()
 	h2.NextProtos = []string{"h2"}
 	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

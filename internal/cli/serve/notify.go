@@ -3,6 +3,9 @@ package serve
 import (
 	"context"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -14,6 +17,30 @@ type supervisor struct{ log *slog.Logger }
 
 // ready says that the process serves.
 func (s supervisor) ready() { s.send(daemon.SdNotifyReady) }
+
+// reloads returns a channel with a request for each SIGHUP, until ctx ends. The
+// supervisor learns when a reload begins and when it has ended.
+func (s supervisor) reloads(ctx context.Context) <-chan func() {
+	hangups, requests := make(chan os.Signal, 1), make(chan func())
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-hangups:
+				s.send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case requests <- s.ready:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return requests
+}
 
 func (s supervisor) send(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {

@@ -82,6 +82,7 @@ func (c *commands) server() *cobra.Command {
 		}
 		conf.CACert, conf.Verifier = c.CACert, verifierConfig(conf.Verifier.Limits)
 		manager := supervisor{conf.Logger}
+		conf.Reload = manager.reloads(cmd.Context())
 		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("server ready at %s", r.URL) }
 		if err := node.HideMemory(); err != nil {
 			return err
@@ -121,6 +122,7 @@ func (c *commands) nameserver() *cobra.Command {
 			return err
 		}
 		manager := supervisor{conf.Logger}
+		conf.Reload = manager.reloads(cmd.Context())
 		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("nameserver ready at %s", r.GRPC) }
 		if err := node.HideMemory(); err != nil {
 			return err
