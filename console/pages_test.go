@@ -587,7 +587,7 @@ func TestPagesNeverSwallowTheirStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := append(runsView{}.States()[3:], "paused", "up", "draining", "lost", "none")
+	states := append(runsView{}.States()[3:], "paused", "up", "cordoned", "draining", "lost", "none")
 	for _, s := range states {
 		if !strings.Contains(string(icons), `id="`+s+`"`) {
 			t.Errorf("no icon for %s", s)

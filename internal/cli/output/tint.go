@@ -22,7 +22,7 @@ func StateTint(state string) Tint {
 		return Red
 	case "dispatched", "running", "sleeping":
 		return Cyan
-	case "waiting", "stopped", "cancelled", "draining":
+	case "waiting", "stopped", "cancelled", "cordoned", "draining":
 		return Yellow
 	}
 	return None
