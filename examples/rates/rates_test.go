@@ -124,9 +124,9 @@ func TestRates(t *testing.T) {
 	if r, _ := run("r3", "ZZZ", asked); r.Outcome != runtime.Permanent || r.Code != "unknown_currency" {
 		t.Errorf("no such currency: %+v", r)
 	}
-	// Without grants the handler fails.
+	// Without grants the handler fails, and a retry cannot help.
 	r, log = run("r4", "EUR", nil)
-	if r.Outcome != runtime.Retryable || len(log) != 1 || !strings.Contains(log[0], "was not granted this") {
+	if r.Outcome != runtime.Permanent || r.Code != "not_granted" || len(log) != 1 || !strings.Contains(log[0], "was not granted this") {
 		t.Errorf("without grants: %+v %q", r, log)
 	}
 }
