@@ -14,7 +14,7 @@ import (
 //
 // The values are visible limits: readers do not find older runs, except up to 255 that
 // are in one block with a younger one. Disk space becomes free later, in whole segments,
-// when all apps have no use for a segment.
+// when all apps have no use for a segment (ADR 44).
 type Retention struct{ Runs, Logs time.Duration }
 
 // retention holds the retention of a store and of its apps. It is safe for concurrent

@@ -246,7 +246,7 @@ func (se *Sessions) HandleHostMessage(x Session, up *apiv1.WorkUp) {
 
 // Cordon keeps new tasks from a connected host, or ends that. name is the id of the host,
 // or its name if only one has it. With drain it also asks for the tasks that have not
-// started.
+// started (ADR 43).
 func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
 	h, err := se.connectedHost(name)
 	if err != nil {

@@ -47,12 +47,7 @@ func (s *Server) BulkJobs(_ context.Context, r *apiv1.BulkJobsRequest) (*apiv1.B
 }
 
 func wanted(r *apiv1.BulkJobsRequest, job *apiv1.Job) bool {
-	for k, v := range r.GetLabels() {
-		if got, ok := job.GetLabels()[k]; !ok || got != v {
-			return false
-		}
-	}
-	return strings.HasPrefix(job.GetName(), r.GetPrefix()) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), job.GetName()))
+	return hasLabels(job.GetLabels(), r.GetLabels()) && strings.HasPrefix(job.GetName(), r.GetPrefix()) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), job.GetName()))
 }
 
 // RetryRun starts a new run of the job with the input of an ended run.
@@ -63,8 +58,16 @@ func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.R
 	if err != nil {
 		return nil, err
 	}
+	run, err := s.retryLocked(old)
+	if err != nil {
+		return nil, err
+	}
+	return proto.CloneOf(run.Run), nil
+}
+
+func (s *Server) retryLocked(old *run) (*run, error) {
 	if old.FinishedAt == nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", r.GetId(), old.GetState())
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", old.GetId(), old.GetState())
 	}
 	job, err := s.jobLocked(old.GetApp(), old.GetJob())
 	if err != nil {
@@ -72,7 +75,7 @@ func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.R
 	}
 	run := s.startLocked(job, old.GetInput(), "retry", s.nowLocked())
 	run.Cause = old.GetId()
-	return proto.CloneOf(run.Run), nil
+	return run, nil
 }
 
 // ExplainRun reports that a live run is on the only host.

@@ -313,7 +313,7 @@ func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.L
 	defer s.mu.Unlock()
 	var jobs []*apiv1.Job
 	for _, j := range s.jobs {
-		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() {
+		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() && hasLabels(j.GetLabels(), r.GetLabels()) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -439,7 +439,7 @@ func (s *Server) startLocked(job *apiv1.Job, input, trigger string, planned time
 	run := &run{cancel: cancel, handler: job.GetHandler(), ended: make(chan struct{}), Run: &apiv1.Run{
 		Id: fmt.Sprintf("%026d", len(s.runs)+1), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: trigger,
 		PlannedAt: timestamppb.New(planned), AcceptedAt: now, StartedAt: now, Attempt: 1, MaxAttempts: job.GetRetry().GetMax() + 1,
-		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: name, Input: input,
+		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: name, Input: input, Labels: job.GetLabels(),
 	}}
 	s.runs = append(s.runs, run)
 	s.work.Go(func() { s.handle(ctx, run) }) // handle begins by taking the lock
@@ -546,26 +546,6 @@ func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, 
 		return nil, err
 	}
 	return proto.CloneOf(run.Run), nil
-}
-
-// ListRuns returns runs, newest first, in pages of 50 by default. It filters by job and
-// state only.
-func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answer := &apiv1.ListRunsResponse{UnreadableBlocks: int32(s.conf.UnreadableBlocks)}
-	for _, run := range slices.Backward(s.runs) {
-		older := r.GetPageToken() == "" || run.GetId() < r.GetPageToken()
-		if !older || (r.GetJob() != "" && run.GetJob() != r.GetJob()) || (r.GetState() != "" && run.GetState() != r.GetState()) {
-			continue
-		}
-		if len(answer.Runs) == int(cmp.Or(r.GetPageSize(), 50)) {
-			answer.NextPageToken = answer.Runs[len(answer.Runs)-1].GetId()
-			break
-		}
-		answer.Runs = append(answer.Runs, proto.CloneOf(run.Run))
-	}
-	return answer, nil
 }
 
 // CancelRun ends the context of a run. It refuses a run that has ended.
