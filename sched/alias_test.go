@@ -570,9 +570,9 @@ func TestRequireSigned(t *testing.T) {
 			return &apiv1.PushModuleRequest_Head{Name: "n", Version: v, Signatures: s}
 		}
 		_, err = c.tryPush(head("3"), codeOf("3"))
-		refused("a push without", err, "is not")
+		refused("a push without", err, "has none")
 		_, err = c.tryPush(head("3", signed(t, theirs, codeOf("3"))), codeOf("3"))
-		refused("a push with a stranger's", err, "is not")
+		refused("a push with a stranger's", err, "has none")
 		_, err = c.tryPush(head("3", signed(t, ours, codeOf("2"))), codeOf("3"))
 		refused("a push with a signature of other bytes", err, "is not one of these bytes")
 		_, err = c.tryPush(head("3", slices.Repeat([]*apiv1.Signature{signed(t, ours, codeOf("3"))}, 17)...), codeOf("3"))

@@ -336,7 +336,7 @@ func TestBadRequests(t *testing.T) {
 				_, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: "06GZSZRAA8556SNNMNMPPN9GX8"})
 				return err
 			}(), codes.NotFound, "no run"},
-			{"state", func() error { _, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{State: "odd"}); return err }(), codes.InvalidArgument, "is none"},
+			{"state", func() error { _, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{State: "odd"}); return err }(), codes.InvalidArgument, "there is no state"},
 			{"token", func() error { _, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "odd"}); return err }(), codes.InvalidArgument, "page_token"},
 			{"token", func() error {
 				_, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "history.odd"})

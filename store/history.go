@@ -493,6 +493,11 @@ func readRuns(b segment.Block, err error) (runBlock, error) {
 // isDamage reports whether an error concerns one block only, so that a walk can continue.
 func isDamage(err error) bool { return errors.As(err, new(*segment.DamagedError)) }
 
+// EndCursor returns the cursor of the first page without the runs that end from now on.
+func (s *Store) EndCursor() string {
+	return cursor{max(s.history.Length()-1, 0), math.MaxUint32}.String()
+}
+
 // HistoryLength returns the length of the history in bytes since its beginning. Runs that
 // end later are appended behind it.
 func (s *Store) HistoryLength() int64 { return s.history.Length() }

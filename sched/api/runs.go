@@ -188,16 +188,16 @@ func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogSe
 }
 
 // The token of a page of runs says where the next page begins: among the live runs
-// ("live.EPOCH.SERIAL") or in the history ("history.EPOCH.RUN.CURSOR.READ"). READ is the
-// time, in milliseconds, at which the list read the last live runs: the history leaves out
-// the runs that ended later, because the list has shown them as live. Without a cursor the
-// history begins with its newest run. Serials, cursors and times are only valid for the
-// owner that made them. If the owner has changed, the new one begins again with its newest
-// live run, or continues in the history after RUN, the last run that was shown. A run may
-// then be shown twice, but none is left out.
+// ("live.EPOCH.SERIAL") or in the history ("history.EPOCH.RUN.CURSOR"). A list enters the
+// history at its length at that time, because the list has shown the runs that end later as
+// live. Serials and cursors are only valid for the owner that made them. If the owner has
+// changed, the new one begins again with its newest live run, or continues in the history
+// after RUN, the last run that was shown. A run may then be shown twice, but none is left
+// out.
 //
-// A run that ends between two pages of live runs may be shown twice as well: the history
-// does not tell on which page it was, or would have been. The SDK leaves out the second.
+// A run that ends between two pages of live runs, or while the list enters the history, may
+// be shown twice as well: the history does not tell on which page it was, or would have
+// been. The SDK leaves out the second.
 const (
 	liveToken    = "live."
 	historyToken = "history."
@@ -208,7 +208,6 @@ type runsToken struct {
 	history bool
 	mine    bool      // the current owner made it
 	serial  uint64    // the page begins with the first live run that is older; 0: with the newest one
-	readMs  int64     // when the last live runs were read; 0: unknown
 	shown   job.RunID // the last run of the history that was shown; zero: none yet
 	cursor  string    // of the store
 }
@@ -225,11 +224,8 @@ func (a *runsAPI) parseRunsToken(s string) (t runsToken, err error) {
 	}
 	switch {
 	case s == "":
-	case kind+"." == historyToken && len(parts) == 4:
+	case kind+"." == historyToken && len(parts) == 3:
 		t.history, t.cursor = true, parts[2]
-		if t.readMs, err = strconv.ParseInt(parts[3], 10, 64); err != nil {
-			return t, err
-		}
 		if parts[1] != "" {
 			t.shown, err = job.ParseRunID(parts[1])
 		}
@@ -274,7 +270,7 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 		// Read the live runs before the store. A run that ends in between is then found twice
 		// and not missed; the second entry is dropped below.
 		var more uint64
-		if resp.Runs, more, from.readMs, err = a.liveRuns(ctx, f.live, before, limit); err != nil {
+		if resp.Runs, more, err = a.liveRuns(ctx, f.live, before, limit); err != nil {
 			return nil, err
 		}
 		if more > 0 {
@@ -285,12 +281,12 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 	if !f.wantsEnded() {
 		return resp, nil
 	}
-	if len(resp.Runs) == limit {
-		resp.NextPageToken = a.historyPage(from, "")
-		return resp, nil
-	}
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
+	}
+	if len(resp.Runs) == limit {
+		resp.NextPageToken = a.historyPage(from, a.s.cfg.Store.EndCursor())
+		return resp, nil
 	}
 	return resp, a.endedRuns(f, from, limit, resp)
 }
@@ -308,10 +304,8 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 	case !from.history:
 	case from.mine && from.cursor != "":
 		q.Cursor = from.cursor
-	case from.mine:
-		q.After = from.shown
 	default:
-		q.After, from.readMs = from.shown, 0 // the clocks of two owners differ
+		q.After = from.shown
 	}
 	seen := map[string]bool{}
 	for _, r := range resp.Runs {
@@ -337,7 +331,7 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 			if len(row.Id) == len(from.shown) {
 				from.shown = job.RunID(row.Id)
 			}
-			if from.readMs > 0 && row.FinishedMs > from.readMs || f.readsRows() && !f.keepsEnded(row) {
+			if f.readsRows() && !f.keepsEnded(row) {
 				continue
 			}
 			if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
@@ -363,33 +357,30 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 	}
 }
 
-// historyPage returns the token of a page of the history that begins at a cursor; "": at
-// the newest run.
+// historyPage returns the token of a page of the history that begins at a cursor; "": after
+// the run that was shown last.
 func (a *runsAPI) historyPage(t runsToken, cursor string) string {
 	shown := ""
 	if t.shown != (job.RunID{}) {
 		shown = t.shown.String()
 	}
-	return fmt.Sprintf("%s%d.%s.%s.%d", historyToken, a.s.cfg.Epoch, shown, cursor, t.readMs)
+	return fmt.Sprintf("%s%d.%s.%s", historyToken, a.s.cfg.Epoch, shown, cursor)
 }
 
-// liveRuns returns live runs, and the time of the loop at which they were.
-func (a *runsAPI) liveRuns(ctx context.Context, f core.RunFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64, atMs int64, err error) {
+func (a *runsAPI) liveRuns(ctx context.Context, f core.RunFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
 	if len(f.States) == 0 {
-		return nil, 0, 0, nil
+		return nil, 0, nil
 	}
 	type page struct {
 		runs []*apiv1.Run
 		more uint64
-		atMs int64
 	}
 	p, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (p page, err error) {
 		p.runs, p.more = l.Newest(f, before, limit)
-		p.atMs = l.NowMs()
 		return p, nil
 	})
 	for _, r := range p.runs {
 		brief(r)
 	}
-	return p.runs, p.more, p.atMs, err
+	return p.runs, p.more, err
 }

@@ -184,10 +184,6 @@ func (l *Loop) Newest(f RunFilter, before uint64, limit int) (runs []*apiv1.Run,
 	return runs, more
 }
 
-// NowMs returns the time of the turn, in Unix milliseconds: runs that end in a later turn
-// have ended at this time or later.
-func (l *Loop) NowMs() int64 { return l.clock.nowMs }
-
 // Counts are the numbers of live runs and of hosts.
 type Counts struct {
 	Live, Up, Lost int
