@@ -37,7 +37,8 @@ func TestFake(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			server := sdktest.NewServer(sdktest.Config{Token: "secret", Handle: handle})
+			// Time stands still, so that no schedule fires during a script.
+			server := sdktest.NewServer(sdktest.Config{Token: "secret", Handle: handle, Start: time.Now()})
 			go server.Serve(l) //nolint:errcheck // ends with the server
 			e.Defer(server.Close)
 			e.Setenv("WHEELWORK_URL", "http://"+l.Addr().String())
