@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCompression checks who gets compressed pages and files, and that these have the same
+// TestCompression checks which requests get compressed pages and files, and that these have the same
 // content.
 func TestCompression(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)

@@ -69,7 +69,7 @@ func beginsObject(r *http.Request) bool {
 	return false
 }
 
-// readCloser reads through a buffer and closes what is below it.
+// readCloser reads through a buffer and closes the body below it.
 type readCloser struct {
 	io.Reader
 	io.Closer

@@ -21,7 +21,7 @@ import (
 const deepest = 50
 
 // check returns the first mistake in the JSON of a message, in words of the API: the
-// field, what it wants and what was found. It returns nil if it finds none.
+// field, the expected value and the found value. It returns nil if it finds none.
 func check(text []byte, m protoreflect.MessageDescriptor) error {
 	c := checker{json.NewDecoder(bytes.NewReader(text))}
 	c.UseNumber()

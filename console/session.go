@@ -33,7 +33,7 @@ const (
 )
 
 // Storage keeps the sessions over a restart of the process. Load returns nil when nothing
-// was saved. Save replaces what was saved, durably.
+// was saved. Save replaces the saved bytes, durably.
 type Storage interface {
 	Load() ([]byte, error)
 	Save([]byte) error
@@ -68,7 +68,7 @@ func (s *session) acquire(n int) bool {
 func (s *session) release(n int) { s.streams.Add(-int32(n)) }
 
 // sessions holds the signed-in browsers. The storage has digests of ids, and tokens that
-// are encrypted with the ids. So a copy of it signs nobody in and reveals no token.
+// are encrypted with the ids. So a copy of it starts no session and reveals no token.
 type sessions struct {
 	storage Storage // nil: a restart signs out all browsers
 	log     *slog.Logger

@@ -72,7 +72,7 @@ type ServerConfig struct {
 	fail context.CancelCauseFunc // ends the server
 }
 
-// Retention is how long a server keeps what has ended.
+// Retention is how long a server keeps ended runs, logs and dead letters.
 type Retention struct {
 	Runs        time.Duration // ended runs after their end; default 7 days
 	Logs        time.Duration // lines of runs after they were stored; default 7 days

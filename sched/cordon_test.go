@@ -68,7 +68,7 @@ func TestCordon(t *testing.T) {
 			t.Errorf("the runs that waited for h1: %v", runs)
 		}
 
-		// A drain takes back what has not started. The job was measured as quick, so both
+		// A drain takes back the tasks that have not started. The job was measured as quick, so both
 		// hosts hold runs of it beyond their slots.
 		stuck := false
 		w.handlers.byJob["busy"] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {

@@ -75,7 +75,7 @@ func longer(all, app time.Duration) time.Duration {
 	return max(all, app)
 }
 
-// before returns the time, in Unix ms, before which what has the given retention is gone.
+// before returns the time, in Unix ms, before which rows with the given retention are gone.
 func before(keep time.Duration) int64 {
 	if keep == 0 {
 		return math.MinInt64

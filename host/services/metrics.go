@@ -25,7 +25,7 @@ const (
 	maxAppSeries = 500
 )
 
-// otherSeries is the app or the job of the series that stands for all further ones. No app
+// otherSeries is the app or the job of the series that has the values of all further ones. No app
 // and no job can have that name.
 const otherSeries = "_other"
 
@@ -77,7 +77,7 @@ func (m *instruments) get(name string, kind runtime.MetricKind, t *runtime.Task)
 	return i, m.labels(series{name, t.App, t.Job}), nil
 }
 
-// labels returns the labels of a series, or of the one that stands for it.
+// labels returns the labels of a series, or of the one that has its values.
 func (m *instruments) labels(s series) metric.MeasurementOption {
 	if labels, ok := m.series[s]; ok {
 		return labels

@@ -97,7 +97,7 @@ func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
 	}
 }
 
-// addRetention adds the flags for how long a server keeps what has ended. The returned
+// addRetention adds the flags for the retention of a server. The returned
 // function checks them.
 func addRetention(cmd *cobra.Command, keep *node.Retention) func(*cobra.Command) error {
 	flags := cmd.Flags()
