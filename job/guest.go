@@ -1,11 +1,16 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -96,8 +101,58 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		}
 	case *apiv1.Record_Mapped:
 		fx = s.mapParts(k.Mapped, rec.AtMs, fx)
+	case *apiv1.Record_AppDelete:
+		fx = s.deleteApp(rec.AtMs, fx)
 	}
 	return fx
+}
+
+// deleteApp empties the slot. It does nothing while there are jobs or live runs.
+func (s *Slot) deleteApp(atMs int64, fx []Effect) []Effect {
+	if s.Jobs.Len()+s.Runs.Len() > 0 {
+		return fx
+	}
+	keys := slices.SortedFunc(maps.Keys(s.guests.values), func(a, b valueKey) int {
+		return cmp.Or(strings.Compare(a.bucket, b.bucket), strings.Compare(a.key, b.key))
+	})
+	for _, k := range keys {
+		fx = s.deleteValue(&apiv1.ValueDelete{Bucket: k.bucket, Key: k.key}, fx)
+	}
+	if s.Index != ModuleSlot {
+		return fx
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.guests.secrets)) {
+		delete(s.guests.secrets, name)
+		fx = s.changed(fx, rowSecret, name, nil)
+	}
+	for _, module := range slices.Sorted(maps.Keys(s.guests.grants)) {
+		fx = s.putGrants(&apiv1.ModuleGrants{Module: module}, fx)
+	}
+	for _, ref := range slices.Sorted(maps.Keys(s.Aliases)) {
+		fx = s.deleteAlias(&apiv1.AliasDelete{Module: s.Aliases[ref].Module, Name: s.Aliases[ref].Name}, fx)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Calendars)) {
+		fx = append(fx, Effect{Change: CalendarDeleted, Calendar: s.Calendars[name]})
+	}
+	clear(s.Calendars)
+	for _, ref := range slices.Sorted(maps.Keys(s.Modules)) {
+		fx = append(fx, Effect{Change: ModuleDeleted, Module: s.Modules[ref]})
+	}
+	clear(s.Modules)
+	s.Settings = &apiv1.App{Name: s.App, DeletedAt: timestamppb.New(time.UnixMilli(atMs))}
+	return append(fx, Effect{Change: AppChanged, App: s.Settings})
+}
+
+// Deleted reports whether an app with these settings was deleted, and has had no settings
+// since.
+func Deleted(settings *apiv1.App) bool {
+	return settings.GetDeletedAt() != nil && settings.UpdatedAt == nil
+}
+
+// HasResources reports whether the slot has anything except jobs and runs.
+func (s *Slot) HasResources() bool {
+	g := &s.guests
+	return len(g.values)+len(g.secrets)+len(g.grants)+len(s.Aliases)+len(s.Calendars)+len(s.Modules) > 0
 }
 
 func set[K comparable, V any](m *map[K]V, k K, v V) {

@@ -49,7 +49,7 @@ type SlotOwnership struct {
 // of its move, or of the state that only the primary partition has.
 func allowedWhileFrozen(rec *apiv1.Record) bool {
 	switch rec.Kind.(type) {
-	case *apiv1.Record_SlotLeft, *apiv1.Record_SlotComing, *apiv1.Record_ValuePut, *apiv1.Record_ValueDelete:
+	case *apiv1.Record_SlotLeft, *apiv1.Record_SlotComing, *apiv1.Record_ValuePut, *apiv1.Record_ValueDelete, *apiv1.Record_AppDelete:
 		return true
 	}
 	return false

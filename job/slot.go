@@ -279,6 +279,7 @@ const (
 	JobBounded                        // its overlap policy now bounds the admitted runs, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds its last state
 	ModuleAdded                       // Module
+	ModuleDeleted                     // Module holds its last state
 	RunArmed                          // fires at PlannedMs
 	RunChanged                        // an armed run got a new definition
 	RunAccepted                       // queued: dispatch it

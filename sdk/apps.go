@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -22,4 +23,58 @@ func (c *Client) App(ctx context.Context, name string) (*App, error) {
 func (c *Client) PutApp(ctx context.Context, app *App) (*App, error) {
 	kept, err := c.apps.PutApp(forApp(ctx, app.GetName()), &apiv1.PutAppRequest{App: app})
 	return kept, c.callError(ctx, "put app "+app.GetName(), err)
+}
+
+// AppDeletion says how [Client.DeleteApp] deletes an app.
+type AppDeletion struct {
+	// Force also deletes the jobs of the app and cancels its live runs. Without it an app
+	// that has jobs or live runs is refused with [ErrPrecondition].
+	Force bool
+	// Progress, with Force, is called with the number of jobs and live runs that are left.
+	// Default: none.
+	Progress func(jobs, live int64)
+}
+
+// DeleteApp deletes an app: its modules, aliases, calendars, secrets, grants, values and
+// settings. Its ended runs and their lines are no longer shown. With Force it waits until the
+// hosts have confirmed the end of all live runs, or ctx ends; repeating the call goes on from
+// there. It fails with [ErrNotFound] when the app is empty.
+func (c *Client) DeleteApp(ctx context.Context, name string, how AppDeletion) error {
+	if how.Force {
+		if err := c.emptyApp(ctx, name, how.Progress); err != nil {
+			return err
+		}
+	}
+	_, err := c.apps.DeleteApp(forApp(ctx, name), &apiv1.DeleteAppRequest{Name: name})
+	return c.callError(ctx, "delete app "+name, err)
+}
+
+// emptyApp deletes the jobs of an app and cancels its live runs until there are none.
+func (c *Client) emptyApp(ctx context.Context, name string, progress func(jobs, live int64)) error {
+	const shortest, longest = 20 * time.Millisecond, time.Second
+	for wait := shortest; ; wait = min(2*wait, longest) {
+		app, err := c.App(ctx, name)
+		if err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(app.GetJobs(), app.GetLive())
+		}
+		if app.GetJobs()+app.GetLive() == 0 {
+			return nil
+		}
+		if app.GetJobs() > 0 { // first, so that nothing starts new runs
+			if _, err := c.Bulk(ctx, Bulk{App: name, Action: BulkDelete, All: true, Force: true}); err != nil {
+				return err
+			}
+		}
+		if _, err := c.BulkRuns(ctx, RunBulk{App: name, Action: BulkCancel, All: true}); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return c.callError(ctx, "delete app "+name, ctx.Err())
+		}
+	}
 }

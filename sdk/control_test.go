@@ -105,6 +105,33 @@ func TestControl(t *testing.T) {
 		}
 	})
 
+	t.Run("delete app", func(t *testing.T) {
+		if _, _, err := c.PushModule(ctx, sdk.Upload{App: "trial", Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			if _, err := c.Apply(ctx, &sdk.Job{App: "trial", Name: fmt.Sprint("j", i), Handler: &sdk.Handler{Module: "greet@1"}, Routing: &sdk.Routing{Labels: []string{"gpu"}}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.TriggerRun(ctx, sdk.Trigger{App: "trial", Job: fmt.Sprint("j", i)}); err != nil { // no host takes it
+				t.Fatal(err)
+			}
+		}
+		if err := c.DeleteApp(ctx, "trial", sdk.AppDeletion{}); !errors.Is(err, sdk.ErrPrecondition) {
+			t.Errorf("an app with jobs: %v", err)
+		}
+		var left int64
+		if err := c.DeleteApp(ctx, "trial", sdk.AppDeletion{Force: true, Progress: func(jobs, live int64) { left = max(left, jobs+live) }}); err != nil || left != 6 {
+			t.Errorf("with force, of %d jobs and runs: %v", left, err)
+		}
+		if err := c.DeleteApp(ctx, "trial", sdk.AppDeletion{Force: true}); !errors.Is(err, sdk.ErrNotFound) {
+			t.Errorf("again: %v", err)
+		}
+		if _, _, err := c.PushModule(ctx, sdk.Upload{App: "trial", Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			t.Errorf("the first module of the next app of that name: %v", err)
+		}
+	})
+
 	t.Run("runs", func(t *testing.T) {
 		apply(&sdk.Job{Name: "nowhere", Routing: &sdk.Routing{Labels: []string{"gpu"}}})
 		run, err := c.TriggerRun(ctx, sdk.Trigger{Job: "nowhere"})

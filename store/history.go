@@ -460,7 +460,7 @@ func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err er
 	hash := lookup{byApp, app, "", ""}.hash()
 	find := [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
 	var damaged error
-	gone := before(s.retention.of(app).Runs)
+	gone := s.retention.of(app).runsFrom()
 	for b, err := range s.history.FindSince(find, bornMs(id)) {
 		if err == nil && b.Max < gone {
 			continue
@@ -593,7 +593,7 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 	read := 0
 	since, until := cmp.Or(q.Since, math.MinInt64), cmp.Or(q.Until, math.MaxInt64)
 	if q.App != "" {
-		since = max(since, before(s.retention.of(q.App).Runs))
+		since = max(since, s.retention.of(q.App).runsFrom())
 	}
 	for b, err := range s.history.FindBetween(q.keys(), from.before(), since, until) {
 		if read++; read > pageBlocks && err == nil {

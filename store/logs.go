@@ -120,7 +120,7 @@ func entriesOf(b segment.Block, key uint64) ([]LogEntry, error) {
 // its blocks, not for its lines.
 func (s *Store) Log(app string, run [16]byte, from int64, fn func(LogEntry) error) error {
 	key := logKey(app, run)
-	err := s.walkLog(key, from, before(s.retention.of(app).Logs), func(e LogEntry) error {
+	err := s.walkLog(key, from, s.retention.of(app).logsFrom(), func(e LogEntry) error {
 		e.App, e.Run = app, run
 		return fn(e)
 	})

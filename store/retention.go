@@ -15,7 +15,12 @@ import (
 // The values are visible limits: readers do not find older runs, except up to 255 that
 // are in one block with a younger one. Disk space becomes free later, in whole segments,
 // when all apps have no use for a segment (ADR 44).
-type Retention struct{ Runs, Logs time.Duration }
+type Retention struct {
+	Runs, Logs time.Duration
+	// SinceMs, of an app, is the time, in Unix ms, before which no run and no line is
+	// shown: the app was deleted then. 0: none.
+	SinceMs int64
+}
 
 // retention holds the retention of a store and of its apps. It is safe for concurrent
 // use; readers take no lock.
@@ -52,8 +57,13 @@ func (k *retention) of(app string) Retention {
 	if apps := k.apps.Load(); apps != nil {
 		r = (*apps)[app]
 	}
-	return Retention{Runs: cmp.Or(r.Runs, k.all.Runs), Logs: cmp.Or(r.Logs, k.all.Logs)}
+	return Retention{Runs: cmp.Or(r.Runs, k.all.Runs), Logs: cmp.Or(r.Logs, k.all.Logs), SinceMs: r.SinceMs}
 }
+
+// runsFrom and logsFrom return the time, in Unix ms, before which runs and lines are not
+// shown.
+func (r Retention) runsFrom() int64 { return max(before(r.Runs), cmp.Or(r.SinceMs, math.MinInt64)) }
+func (r Retention) logsFrom() int64 { return max(before(r.Logs), cmp.Or(r.SinceMs, math.MinInt64)) }
 
 // longest returns the longest retention of any app.
 func (k *retention) longest() Retention {

@@ -42,7 +42,8 @@ type App struct {
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"` // runs that are not terminal
+	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"`                           // runs that are not terminal
+	DeletedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"` // the app was deleted then, and is a new one since; unset: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +167,13 @@ func (x *App) GetLive() int64 {
 		return x.Live
 	}
 	return 0
+}
+
+func (x *App) GetDeletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeletedAt
+	}
+	return nil
 }
 
 type ListAppsRequest struct {
@@ -336,11 +344,99 @@ func (x *PutAppRequest) GetApp() *App {
 	return nil
 }
 
+type DeleteAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAppRequest) Reset() {
+	*x = DeleteAppRequest{}
+	mi := &file_v1_app_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAppRequest) ProtoMessage() {}
+
+func (x *DeleteAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAppRequest.ProtoReflect.Descriptor instead.
+func (*DeleteAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DeleteAppRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteAppResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the modules whose code was deleted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAppResponse) Reset() {
+	*x = DeleteAppResponse{}
+	mi := &file_v1_app_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAppResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAppResponse) ProtoMessage() {}
+
+func (x *DeleteAppResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAppResponse.ProtoReflect.Descriptor instead.
+func (*DeleteAppResponse) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DeleteAppResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc3\x03\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xfe\x03\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -357,19 +453,27 @@ const file_v1_app_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +
 	"\x04jobs\x18\x15 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04jobs\x12\x18\n" +
-	"\x04live\x18\x16 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04live\"\x11\n" +
+	"\x04live\x18\x16 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04live\x129\n" +
+	"\n" +
+	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\"\x11\n" +
 	"\x0fListAppsRequest\"9\n" +
 	"\x10ListAppsResponse\x12%\n" +
 	"\x04apps\x18\x01 \x03(\v2\x11.wheelwork.v1.AppR\x04apps\"#\n" +
 	"\rGetAppRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
 	"\rPutAppRequest\x12#\n" +
-	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app2\xf3\x02\n" +
+	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"&\n" +
+	"\x10DeleteAppRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\")\n" +
+	"\x11DeleteAppResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes2\xf9\x03\n" +
 	"\x04Apps\x12y\n" +
 	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\".\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12r\n" +
 	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"8\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x04name\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12|\n" +
 	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"B\xaa\xbb\x18\n" +
-	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}\x12\x83\x01\n" +
+	"\tDeleteApp\x12\x1e.wheelwork.v1.DeleteAppRequest\x1a\x1f.wheelwork.v1.DeleteAppResponse\"5\xaa\xbb\x18\n" +
+	"apps.write\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02\x15*\x13/api/v1/apps/{name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_app_proto_rawDescOnce sync.Once
@@ -383,32 +487,37 @@ func file_v1_app_proto_rawDescGZIP() []byte {
 	return file_v1_app_proto_rawDescData
 }
 
-var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_v1_app_proto_goTypes = []any{
 	(*App)(nil),                   // 0: wheelwork.v1.App
 	(*ListAppsRequest)(nil),       // 1: wheelwork.v1.ListAppsRequest
 	(*ListAppsResponse)(nil),      // 2: wheelwork.v1.ListAppsResponse
 	(*GetAppRequest)(nil),         // 3: wheelwork.v1.GetAppRequest
 	(*PutAppRequest)(nil),         // 4: wheelwork.v1.PutAppRequest
-	(*Rate)(nil),                  // 5: wheelwork.v1.Rate
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*DeleteAppRequest)(nil),      // 5: wheelwork.v1.DeleteAppRequest
+	(*DeleteAppResponse)(nil),     // 6: wheelwork.v1.DeleteAppResponse
+	(*Rate)(nil),                  // 7: wheelwork.v1.Rate
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_v1_app_proto_depIdxs = []int32{
-	5, // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
-	6, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
-	0, // 2: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
-	0, // 3: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
-	1, // 4: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
-	3, // 5: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
-	4, // 6: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
-	2, // 7: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
-	0, // 8: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
-	0, // 9: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	7, // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
+	8, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
+	8, // 2: wheelwork.v1.App.deleted_at:type_name -> google.protobuf.Timestamp
+	0, // 3: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
+	0, // 4: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
+	1, // 5: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
+	3, // 6: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
+	4, // 7: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
+	5, // 8: wheelwork.v1.Apps.DeleteApp:input_type -> wheelwork.v1.DeleteAppRequest
+	2, // 9: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
+	0, // 10: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
+	0, // 11: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
+	6, // 12: wheelwork.v1.Apps.DeleteApp:output_type -> wheelwork.v1.DeleteAppResponse
+	9, // [9:13] is the sub-list for method output_type
+	5, // [5:9] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_v1_app_proto_init() }
@@ -424,7 +533,7 @@ func file_v1_app_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_app_proto_rawDesc), len(file_v1_app_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

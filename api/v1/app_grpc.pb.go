@@ -19,9 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Apps_ListApps_FullMethodName = "/wheelwork.v1.Apps/ListApps"
-	Apps_GetApp_FullMethodName   = "/wheelwork.v1.Apps/GetApp"
-	Apps_PutApp_FullMethodName   = "/wheelwork.v1.Apps/PutApp"
+	Apps_ListApps_FullMethodName  = "/wheelwork.v1.Apps/ListApps"
+	Apps_GetApp_FullMethodName    = "/wheelwork.v1.Apps/GetApp"
+	Apps_PutApp_FullMethodName    = "/wheelwork.v1.Apps/PutApp"
+	Apps_DeleteApp_FullMethodName = "/wheelwork.v1.Apps/DeleteApp"
 )
 
 // AppsClient is the client API for Apps service.
@@ -39,6 +40,11 @@ type AppsClient interface {
 	// defining jobs, because it also decides which keys and which other apps the app
 	// trusts.
 	PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc.CallOption) (*App, error)
+	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
+	// and settings. Its ended runs and their lines are no longer shown. An app that still has
+	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
+	// jobs first. A repeated call deletes nothing and fails with NOT_FOUND.
+	DeleteApp(ctx context.Context, in *DeleteAppRequest, opts ...grpc.CallOption) (*DeleteAppResponse, error)
 }
 
 type appsClient struct {
@@ -79,6 +85,16 @@ func (c *appsClient) PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *appsClient) DeleteApp(ctx context.Context, in *DeleteAppRequest, opts ...grpc.CallOption) (*DeleteAppResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteAppResponse)
+	err := c.cc.Invoke(ctx, Apps_DeleteApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AppsServer is the server API for Apps service.
 // All implementations must embed UnimplementedAppsServer
 // for forward compatibility.
@@ -94,6 +110,11 @@ type AppsServer interface {
 	// defining jobs, because it also decides which keys and which other apps the app
 	// trusts.
 	PutApp(context.Context, *PutAppRequest) (*App, error)
+	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
+	// and settings. Its ended runs and their lines are no longer shown. An app that still has
+	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
+	// jobs first. A repeated call deletes nothing and fails with NOT_FOUND.
+	DeleteApp(context.Context, *DeleteAppRequest) (*DeleteAppResponse, error)
 	mustEmbedUnimplementedAppsServer()
 }
 
@@ -112,6 +133,9 @@ func (UnimplementedAppsServer) GetApp(context.Context, *GetAppRequest) (*App, er
 }
 func (UnimplementedAppsServer) PutApp(context.Context, *PutAppRequest) (*App, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutApp not implemented")
+}
+func (UnimplementedAppsServer) DeleteApp(context.Context, *DeleteAppRequest) (*DeleteAppResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteApp not implemented")
 }
 func (UnimplementedAppsServer) mustEmbedUnimplementedAppsServer() {}
 func (UnimplementedAppsServer) testEmbeddedByValue()              {}
@@ -188,6 +212,24 @@ func _Apps_PutApp_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Apps_DeleteApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AppsServer).DeleteApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Apps_DeleteApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AppsServer).DeleteApp(ctx, req.(*DeleteAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Apps_ServiceDesc is the grpc.ServiceDesc for Apps service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -206,6 +248,10 @@ var Apps_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PutApp",
 			Handler:    _Apps_PutApp_Handler,
+		},
+		{
+			MethodName: "DeleteApp",
+			Handler:    _Apps_DeleteApp_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

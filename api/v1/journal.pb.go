@@ -76,7 +76,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -120,6 +120,7 @@ type Record struct {
 	//	*Record_SlotLeft
 	//	*Record_SlotComing
 	//	*Record_AppHomed
+	//	*Record_AppDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
@@ -449,6 +450,15 @@ func (x *Record) GetAppHomed() *AppHomed {
 	return nil
 }
 
+func (x *Record) GetAppDelete() *AppDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AppDelete); ok {
+			return x.AppDelete
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAccepts() []*Accepted {
 	if x != nil {
 		return x.Accepts
@@ -584,6 +594,10 @@ type Record_AppHomed struct {
 	AppHomed *AppHomed `protobuf:"bytes,73,opt,name=app_homed,json=appHomed,proto3,oneof"`
 }
 
+type Record_AppDelete struct {
+	AppDelete *AppDelete `protobuf:"bytes,74,opt,name=app_delete,json=appDelete,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -645,6 +659,8 @@ func (*Record_SlotLeft) isRecord_Kind() {}
 func (*Record_SlotComing) isRecord_Kind() {}
 
 func (*Record_AppHomed) isRecord_Kind() {}
+
+func (*Record_AppDelete) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -1737,6 +1753,45 @@ func (x *CalendarDelete) GetName() string {
 	return ""
 }
 
+// AppDelete empties one slot of an app that has neither jobs nor live runs: the slot loses
+// its values, and the slot of the modules also modules, aliases, calendars, secrets, grants
+// and settings.
+type AppDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppDelete) Reset() {
+	*x = AppDelete{}
+	mi := &file_v1_journal_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppDelete) ProtoMessage() {}
+
+func (x *AppDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
+func (*AppDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+}
+
 // ValuePut is a value after a change.
 type ValuePut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1749,7 +1804,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1816,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1829,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -1808,7 +1863,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1875,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1888,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -1860,7 +1915,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1927,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1940,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -1904,7 +1959,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +1971,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +1984,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -1948,7 +2003,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2015,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2028,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -1995,7 +2050,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2062,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2075,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -2057,7 +2112,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2124,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2137,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -2129,7 +2184,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2196,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2209,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -2204,7 +2259,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2271,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2284,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -2269,7 +2324,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2336,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2349,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -2349,7 +2404,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2416,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2429,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -2397,7 +2452,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2464,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2477,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -2463,7 +2518,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2530,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2543,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -2512,7 +2567,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2579,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2592,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2585,7 +2640,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2652,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2665,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -2646,7 +2701,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2713,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2726,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -2792,7 +2847,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2859,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2872,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Started) GetHost() string {
@@ -2851,7 +2906,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2918,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2931,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -2897,7 +2952,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +2964,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +2977,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -2959,7 +3014,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3026,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3039,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Adopted) GetHost() string {
@@ -3071,7 +3126,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3138,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3151,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -3482,7 +3537,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3549,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3562,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -3582,7 +3637,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3649,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3662,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -3683,7 +3738,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3750,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3763,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -3781,7 +3836,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3848,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3861,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -3901,7 +3956,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +3968,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +3981,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -3969,7 +4024,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4036,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4049,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -4029,7 +4084,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4096,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4109,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -4074,7 +4129,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4141,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4154,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4121,7 +4176,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4188,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4201,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4182,7 +4237,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4249,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4262,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -4241,7 +4296,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4308,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4321,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -4289,7 +4344,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4356,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4369,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4341,7 +4396,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4408,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4421,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4390,7 +4445,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4457,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4470,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4458,7 +4513,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4470,7 +4525,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4483,7 +4538,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4519,7 +4574,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4586,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4599,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4566,7 +4621,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4578,7 +4633,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4591,7 +4646,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -4625,7 +4680,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4692,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4705,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -4671,7 +4726,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4683,7 +4738,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4789,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4801,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4817,7 +4872,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4829,7 +4884,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4890,7 +4945,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4902,7 +4957,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +4970,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -4942,7 +4997,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5009,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5022,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -5005,7 +5060,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5017,7 +5072,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5030,7 +5085,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -5135,7 +5190,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5147,7 +5202,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5160,7 +5215,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -5198,7 +5253,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5265,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5278,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -5258,7 +5313,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xa0\x0e\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xda\x0e\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -5297,7 +5352,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\tslot_left\x18G \x01(\v2\x16.wheelwork.v1.SlotLeftH\x00R\bslotLeft\x12;\n" +
 	"\vslot_coming\x18H \x01(\v2\x18.wheelwork.v1.SlotComingH\x00R\n" +
 	"slotComing\x125\n" +
-	"\tapp_homed\x18I \x01(\v2\x16.wheelwork.v1.AppHomedH\x00R\bappHomed\x120\n" +
+	"\tapp_homed\x18I \x01(\v2\x16.wheelwork.v1.AppHomedH\x00R\bappHomed\x128\n" +
+	"\n" +
+	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
 	"\x06JobPut\x12#\n" +
@@ -5397,7 +5454,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06AppPut\x12#\n" +
 	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"$\n" +
 	"\x0eCalendarDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"^\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\v\n" +
+	"\tAppDelete\"^\n" +
 	"\bValuePut\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12(\n" +
@@ -5702,7 +5760,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -5723,74 +5781,75 @@ var file_v1_journal_proto_goTypes = []any{
 	(*CalendarPut)(nil),       // 16: wheelwork.v1.CalendarPut
 	(*AppPut)(nil),            // 17: wheelwork.v1.AppPut
 	(*CalendarDelete)(nil),    // 18: wheelwork.v1.CalendarDelete
-	(*ValuePut)(nil),          // 19: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 20: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 21: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 22: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 23: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 24: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 25: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 26: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 27: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 28: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 29: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 30: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 31: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 32: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 33: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 34: wheelwork.v1.Accepted
-	(*Started)(nil),           // 35: wheelwork.v1.Started
-	(*Finished)(nil),          // 36: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 37: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 38: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 39: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 40: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 41: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 42: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 43: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 44: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 45: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 46: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 47: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 48: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 49: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 50: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 51: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 52: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 53: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 54: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 55: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 56: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 57: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 58: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 59: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 60: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 61: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 62: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 63: wheelwork.v1.Finished.End
-	nil,                       // 64: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 65: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 66: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 67: wheelwork.v1.Job
-	(*Module)(nil),            // 68: wheelwork.v1.Module
-	(*Alias)(nil),             // 69: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 70: wheelwork.v1.Calendar
-	(*App)(nil),               // 71: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 72: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 73: wheelwork.v1.Outcome
-	(*Command)(nil),           // 74: wheelwork.v1.Command
-	(*LogLine)(nil),           // 75: wheelwork.v1.LogLine
+	(*AppDelete)(nil),         // 19: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 20: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 21: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 22: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 23: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 24: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 25: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 26: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 27: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 28: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 29: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 30: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 31: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 32: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 33: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 34: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 35: wheelwork.v1.Accepted
+	(*Started)(nil),           // 36: wheelwork.v1.Started
+	(*Finished)(nil),          // 37: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 38: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 39: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 40: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 41: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 42: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 43: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 44: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 45: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 46: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 47: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 48: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 49: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 50: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 51: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 52: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 53: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 54: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 55: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 56: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 57: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 58: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 59: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 60: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 61: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 62: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 63: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 64: wheelwork.v1.Finished.End
+	nil,                       // 65: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 66: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 67: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 68: wheelwork.v1.Job
+	(*Module)(nil),            // 69: wheelwork.v1.Module
+	(*Alias)(nil),             // 70: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 71: wheelwork.v1.Calendar
+	(*App)(nil),               // 72: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 73: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 74: wheelwork.v1.Outcome
+	(*Command)(nil),           // 75: wheelwork.v1.Command
+	(*LogLine)(nil),           // 76: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	4,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
 	9,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	34, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	35, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	36, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	37, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	38, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	35, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	36, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	37, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	38, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	39, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
 	10, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
 	11, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
 	12, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
@@ -5799,66 +5858,67 @@ var file_v1_journal_proto_depIdxs = []int32{
 	18, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
 	13, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
 	17, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	19, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	20, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	21, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	22, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	23, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	24, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	25, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	28, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	20, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	21, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	22, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	23, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	24, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	25, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	26, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	29, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
 	5,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
 	6,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	51, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	52, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	53, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	55, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	34, // 31: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	67, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	7,  // 33: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	68, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	69, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	58, // 36: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	59, // 37: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	60, // 38: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	14, // 39: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	14, // 40: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	70, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	71, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	30, // 43: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	32, // 44: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	72, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	26, // 46: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	27, // 47: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	26, // 48: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	29, // 49: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	61, // 50: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	7,  // 51: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	14, // 52: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	62, // 53: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	63, // 54: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	62, // 55: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	41, // 56: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	14, // 57: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	40, // 58: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	7,  // 59: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	64, // 60: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	73, // 61: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	45, // 62: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	74, // 63: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	65, // 64: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	39, // 65: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	66, // 66: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	75, // 67: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	54, // 68: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 69: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 70: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	73, // 71: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	52, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	53, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	54, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	56, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	19, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	35, // 32: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	68, // 33: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	7,  // 34: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	69, // 35: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	70, // 36: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	59, // 37: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	60, // 38: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	61, // 39: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	14, // 40: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	14, // 41: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	71, // 42: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	72, // 43: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	31, // 44: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	33, // 45: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	73, // 46: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	27, // 47: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	28, // 48: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	27, // 49: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	30, // 50: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	62, // 51: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	7,  // 52: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	14, // 53: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	63, // 54: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	64, // 55: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	63, // 56: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	42, // 57: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	14, // 58: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	41, // 59: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	7,  // 60: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	65, // 61: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	74, // 62: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	46, // 63: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	75, // 64: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	66, // 65: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	40, // 66: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	67, // 67: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	76, // 68: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	55, // 69: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 70: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 71: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	74, // 72: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5904,6 +5964,7 @@ func file_v1_journal_proto_init() {
 		(*Record_SlotLeft)(nil),
 		(*Record_SlotComing)(nil),
 		(*Record_AppHomed)(nil),
+		(*Record_AppDelete)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5911,7 +5972,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

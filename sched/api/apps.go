@@ -35,7 +35,7 @@ func (a *appsAPI) GetApp(ctx context.Context, req *apiv1.GetAppRequest) (*apiv1.
 		if m := l.AppMessage(core.AppOf(req.Name)); m != nil {
 			return m, nil
 		}
-		return nil, status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", req.Name)
+		return nil, core.NoApp(core.AppOf(req.Name))
 	})
 }
 
@@ -57,4 +57,38 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 		return nil, core.Invalid(err)
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.PutApp(m) })
+}
+
+// DeleteApp deletes what an app has, and the bytes of its modules that no other app has. It
+// waits until the store has the ended runs of the app, because it hides them by their time.
+// The record comes before the removal of the bytes: after a crash in between, a file belongs
+// to no version, and the next collection deletes it.
+func (a *appsAPI) DeleteApp(ctx context.Context, req *apiv1.DeleteAppRequest) (*apiv1.DeleteAppResponse, error) {
+	if err := naming.Check("name", req.Name); err != nil {
+		return nil, core.Invalid(err)
+	}
+	if err := a.s.loop.CaughtUp(ctx); err != nil {
+		return nil, err
+	}
+	a.s.uploads.blobs.Lock()
+	defer a.s.uploads.blobs.Unlock()
+	files, err := a.s.cfg.Modules.List()
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	gone, err := core.Change(ctx, a.s.loop, func(l *core.Loop) (map[string]bool, error) { return l.Catalog.DeleteApp(req.Name) })
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.DeleteAppResponse{}
+	for _, b := range files {
+		if !gone[b.Digest] {
+			continue
+		}
+		if err := b.Remove(); err != nil {
+			return nil, status.Errorf(codes.Internal, "the app is deleted, and a file of its modules could not be removed: %v: `wheelwork module collect` in another app removes it", err)
+		}
+		resp.Bytes += b.Bytes
+	}
+	return resp, nil
 }

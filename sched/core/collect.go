@@ -1,6 +1,8 @@
 package core
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -142,4 +144,36 @@ func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted,
 		}
 		answer(d, err)
 	})
+}
+
+// DeleteApp records that what an app has is deleted, and returns the digests of its modules
+// that no other app has. It fails while the app has jobs or live runs. The caller must have waited until the store
+// includes the ended runs of the app: the store hides blocks of runs as a whole, and later
+// blocks are of the next app of that name.
+func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
+	a := ca.l.State.apps[name]
+	if a == nil || a.gone() {
+		return nil, NoApp(name)
+	}
+	if err := a.errIfSplit(); err != nil {
+		return nil, err
+	}
+	if m := a.message(); m.Jobs+m.Live > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "app %s has %d jobs and %d live runs: cancel the runs and delete the jobs first, or use `wheelwork app delete %s --force`", name, m.Jobs, m.Live, name)
+	}
+	if err := ca.l.commits.refuseChange(); err != nil {
+		return nil, err
+	}
+	digests = map[string]bool{}
+	for _, m := range a.slots[job.ModuleSlot].Modules {
+		digests[m.Digest] = true
+	}
+	ca.l.Sessions.unload(slices.Collect(maps.Values(a.slots[job.ModuleSlot].Modules)))
+	for _, s := range a.slots {
+		ca.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_AppDelete{AppDelete: &apiv1.AppDelete{}}})
+	}
+	for digest := range ca.named(nil) {
+		delete(digests, digest)
+	}
+	return digests, nil
 }

@@ -477,6 +477,7 @@ func (cm *Commands) PutApp(m *apiv1.App) (*apiv1.App, error) {
 		return nil, err
 	}
 	m.UpdatedAt = timestamppb.New(cm.l.clock.now)
+	m.DeletedAt = cm.l.State.app(m.Name).slots[job.ModuleSlot].Settings.GetDeletedAt()
 	cm.l.commits.record(cm.l.State.app(m.Name).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: m}}})
 	return cm.l.AppMessage(m.Name), nil
 }

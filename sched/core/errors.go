@@ -69,3 +69,8 @@ func referenced(what string, names []string) error {
 		fmt.Sprintf("%s is named by %s: change or delete these first, or delete it all the same with --force (force in the API)", what, shown),
 		&apiv1.Refusal{Reason: reasonReferenced, Names: names[:min(len(names), sentNames)]})
 }
+
+// NoApp returns the error for an app that has nothing in it.
+func NoApp(name string) error {
+	return status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", name)
+}

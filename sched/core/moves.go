@@ -173,6 +173,11 @@ func (mo *Moves) CopyApp(st *apiv1.AppState) error {
 	if a.primary() != st.Home {
 		mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_AppHomed{AppHomed: &apiv1.AppHomed{Unit: st.Home}}})
 	}
+	if at := st.Settings.GetDeletedAt(); at != nil && !proto.Equal(at, m.Settings.GetDeletedAt()) {
+		for _, s := range a.slots {
+			mo.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_AppDelete{AppDelete: &apiv1.AppDelete{}}})
+		}
+	}
 	if st.Settings != nil && !proto.Equal(m.Settings, st.Settings) {
 		mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: st.Settings}}})
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -140,11 +139,19 @@ func (l *Loop) Load() Load {
 }
 
 // AppNames returns the names of the apps, sorted.
-func (l *Loop) AppNames() []string { return slices.Sorted(maps.Keys(l.State.apps)) }
+func (l *Loop) AppNames() (names []string) {
+	for name, a := range l.State.apps {
+		if !a.gone() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // AppMessage returns an app as the API shows it; nil: there is none.
 func (l *Loop) AppMessage(name string) *apiv1.App {
-	if a := l.State.apps[name]; a != nil {
+	if a := l.State.apps[name]; a != nil && !a.gone() {
 		return a.message()
 	}
 	return nil

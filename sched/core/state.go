@@ -26,6 +26,14 @@ func (a *app) message() *apiv1.App {
 	return m
 }
 
+// gone reports whether the app was deleted, and nothing has been put into it since.
+func (a *app) gone() bool {
+	if !job.Deleted(a.slots[job.ModuleSlot].Settings) {
+		return false
+	}
+	return !slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len()+s.Runs.Len() > 0 || s.HasResources() })
+}
+
 // app is the state of the sub-app that this partition has.
 type app struct {
 	name   string

@@ -249,10 +249,16 @@ func (l *Loop) account(fx []job.Effect) {
 		case job.ModuleAdded:
 			l.View.ModuleAdded(e.Module)
 			clear(l.Guests.granted)
+		case job.ModuleDeleted:
+			l.View.ModuleDeleted(e.Module)
 		case job.AliasChanged, job.AliasDeleted:
 			l.Catalog.accountAlias(e)
 		case job.AppChanged:
 			l.View.AppChanged(e.App)
+			if job.Deleted(e.App) {
+				l.State.app(e.App.Name).rows.Count = apiv1.CountRow{}
+				l.View.AppCounted(&l.State.app(e.App.Name).rows, e.AtMs)
+			}
 			delete(l.admission.rates, jobKey{e.App.Name, ""}) // the next run makes a new bucket
 		case job.CalendarChanged:
 			l.View.CalendarChanged(e.Calendar)

@@ -86,7 +86,11 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 	}
 	err = errors.Join(err, v.addRuns(c))
 	for _, m := range v.modules {
-		c.batch.Modules = append(c.batch.Modules, store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version, Value: marshal(m)})
+		row := store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version}
+		if !m.deleted {
+			row.Value = marshal(m.Module)
+		}
+		c.batch.Modules = append(c.batch.Modules, row)
 	}
 	for _, a := range v.settings {
 		v.retain(a)

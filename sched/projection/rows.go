@@ -42,9 +42,15 @@ func parseRow(key string) (kind, app, rest string, err error) {
 // put; if a newer version wrote them and they are not understood, the store keeps its own
 // retention.
 func (v *View) retain(m *apiv1.App) {
-	if r, err := job.RetentionOf(m); err == nil && v.cfg.Store != nil {
-		v.cfg.Store.SetRetention(m.Name, store.Retention{Runs: r.Runs, Logs: r.Logs})
+	if v.cfg.Store == nil {
+		return
 	}
+	r, _ := job.RetentionOf(m)
+	keep := store.Retention{Runs: r.Runs, Logs: r.Logs}
+	if m.DeletedAt != nil {
+		keep.SinceMs = m.DeletedAt.AsTime().UnixMilli() + 1
+	}
+	v.cfg.Store.SetRetention(m.Name, keep)
 }
 
 // row restores what a small row of the store has.

@@ -40,7 +40,7 @@ type changes struct {
 	runs     []*job.Run // that have changed, each once: those with the mark isDirty
 	ends     finished   // the runs that have ended
 	minutes  map[*App]map[int64]struct{}
-	modules  []*apiv1.Module
+	modules  []moduleChange
 	// calendars has the changed calendars; nil: deleted.
 	calendars map[rowKey]*apiv1.Calendar
 	settings  []*apiv1.App
@@ -168,7 +168,18 @@ func (c *changes) calendar(key rowKey, m *apiv1.Calendar) {
 }
 
 // ModuleAdded adds a module version to the next batch.
-func (c *changes) ModuleAdded(m *apiv1.Module) { c.modules = append(c.modules, m) }
+func (c *changes) ModuleAdded(m *apiv1.Module) { c.modules = append(c.modules, moduleChange{m, false}) }
+
+// ModuleDeleted deletes the row of a module version in the next batch.
+func (c *changes) ModuleDeleted(m *apiv1.Module) {
+	c.modules = append(c.modules, moduleChange{m, true})
+}
+
+// moduleChange is a changed module version; the last change of a version in a batch counts.
+type moduleChange struct {
+	*apiv1.Module
+	deleted bool
+}
 
 // AppChanged adds the settings of an app to the next batch.
 func (c *changes) AppChanged(a *apiv1.App) { c.settings = append(c.settings, a) }

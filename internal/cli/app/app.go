@@ -25,7 +25,7 @@ type commands struct {
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
-		command.Group("app", "List apps, and set their limits", c.listApps(), c.getApp(), c.setApp()),
+		command.Group("app", "List apps, set their limits, and delete them", c.listApps(), c.getApp(), c.setApp(), c.deleteApp()),
 		command.Group("calendar", "Manage sets of dates that schedules include or exclude",
 			c.putCalendar(), c.getCalendar(), c.listCalendars(), c.deleteCalendar()),
 		command.Group("kv", "Show and change the values that handlers store", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
@@ -220,5 +220,52 @@ flag do not change.`,
 			return c.PrintOne(appColumns, appRecord(app))
 		})(cmd, args)
 	}
+	return cmd
+}
+
+func (c *commands) deleteApp() *cobra.Command {
+	var force, yes bool
+	cmd := &cobra.Command{
+		Use:   "delete APP",
+		Short: "Delete an app with everything in it",
+		Long: `Delete an app: its modules, aliases, calendars, secrets, grants, values and settings. Its
+ended runs and their lines are no longer shown; their space on the disk is free when
+retention removes the files. An app that has jobs or live runs is refused. With --force
+its jobs are deleted and its live runs cancelled first; the command waits until the hosts
+have confirmed that. Use "run terminate" for a run whose host does not confirm. A command
+that was interrupted can be repeated.`,
+		Example: `  wheelwork app delete trial
+  wheelwork app delete trial --force --yes`,
+		Args: command.Arguments("APP"),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
+			app, err := client.App(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if !yes {
+				question := "Delete app " + app.GetName() + " with everything in it"
+				if force {
+					question += ", also " + command.Count(app.GetJobs(), "job") + " and " + command.Count(app.GetLive(), "live run")
+				}
+				if err := command.Confirm(cmd, question); err != nil {
+					return err
+				}
+			}
+			total := app.GetJobs() + app.GetLive()
+			bar := c.Progress(max(total, 1), "jobs and runs", false)
+			err = client.DeleteApp(ctx, app.GetName(), sdk.AppDeletion{
+				Force:    force,
+				Progress: func(jobs, live int64) { bar.Reached(max(total-jobs-live, 0)) },
+			})
+			bar.End()
+			if err != nil {
+				return err
+			}
+			c.Note("app %s: deleted", app.GetName())
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "first delete the jobs and cancel the live runs")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }

@@ -37,6 +37,7 @@ const (
 	RecordSlotLeft        = 71
 	RecordSlotComing      = 72
 	RecordAppHomed        = 73
+	RecordAppDelete       = 74
 )
 
 // The fields of apiv1.Accepted.
