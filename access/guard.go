@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -71,21 +74,49 @@ func (r Role) may(permission string) bool { return slices.Contains(r.permissions
 const Public = "public"
 
 // Guard decides which caller may call which method. The default is deny: a method without
-// a permission is refused for every caller.
+// a permission is refused for every caller. It is safe for concurrent use; a check takes no
+// lock.
 type Guard struct {
-	tokens map[[sha256.Size]byte]Role
+	known  atomic.Pointer[keys] // replaced as a whole, and never changed
+	change sync.Mutex           // orders the replacements of known
 	// methods maps "/package.Service/Method" to its permission.
 	methods map[string]string
 }
 
+// Token is a token that a guard accepts. One without a text is ignored.
+type Token struct {
+	Text string
+	Role Role
+}
+
+// keys are the accepted tokens by their digest.
+type keys map[[sha256.Size]byte]*key
+
+// key is an accepted token. Its context ends when the token is no longer accepted with this
+// role.
+type key struct {
+	role     Role
+	accepted context.Context
+	refuse   context.CancelFunc
+}
+
+func newKey(r Role) *key {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &key{r, ctx, cancel}
+}
+
+// errRemoved is the end of a stream whose caller has lost its token.
+var errRemoved = status.Error(codes.Unauthenticated, "the token of this stream is not accepted since the server has reloaded its tokens: send the new one")
+
 func New() *Guard {
-	g := &Guard{tokens: map[[sha256.Size]byte]Role{}, methods: map[string]string{
+	g := &Guard{methods: map[string]string{
 		"/grpc.health.v1.Health/Check": Public,
 		"/grpc.health.v1.Health/Watch": Public,
 
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      reflect,
 		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflect,
 	}}
+	g.known.Store(&keys{})
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
@@ -107,12 +138,65 @@ func (g *Guard) Permission(method string) string { return g.methods[method] }
 // Permissions returns all methods, as "/package.Service/Method", with their permissions.
 func (g *Guard) Permissions() iter.Seq2[string, string] { return maps.All(g.methods) }
 
-// Allow registers a token with its role; "" is ignored. It may be called only before the
-// first call is served.
+// Allow accepts a token with a role, in addition to the others.
 func (g *Guard) Allow(token string, r Role) {
-	if token != "" {
-		g.tokens[sha256.Sum256([]byte(token))] = r
+	g.change.Lock()
+	defer g.change.Unlock()
+	next := maps.Clone(*g.known.Load())
+	next.add(Token{token, r}, nil)
+	g.swap(next)
+}
+
+// Replace accepts these tokens and no others, from the next request on. Open streams of callers
+// whose token keeps its role continue. The others end, see [Guard.Bound].
+func (g *Guard) Replace(tokens ...Token) {
+	g.change.Lock()
+	defer g.change.Unlock()
+	next := keys{}
+	for _, t := range tokens {
+		next.add(t, *g.known.Load())
 	}
+	g.swap(next)
+}
+
+// add accepts a token. It takes over the key that the token has in old.
+func (k keys) add(t Token, old keys) {
+	if t.Text == "" {
+		return
+	}
+	sum := sha256.Sum256([]byte(t.Text))
+	if had := old[sum]; had != nil && had.role.Name == t.Role.Name {
+		k[sum] = had
+		return
+	}
+	k[sum] = newKey(t.Role)
+}
+
+// swap puts next in effect. The caller holds change.
+func (g *Guard) swap(next keys) {
+	for sum, old := range *g.known.Swap(&next) {
+		if next[sum] != old {
+			old.refuse()
+		}
+	}
+}
+
+// Bound returns a context for a stream: ctx, which also ends when the token in the Authorization
+// headers is no longer accepted with the role that it has now. A stream without a valid token
+// keeps ctx. The interceptor [Guard.Stream] tells the caller the reason.
+func (g *Guard) Bound(ctx context.Context, authorization []string) context.Context {
+	if len(authorization) != 1 {
+		return ctx
+	}
+	token, _ := strings.CutPrefix(authorization[0], "Bearer ")
+	k := g.keyOf(token)
+	if k == nil {
+		return ctx
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(k.accepted, func() { end(errRemoved) })
+	context.AfterFunc(ctx, func() { stop() })
+	return ctx
 }
 
 // Writes reports whether a method may change the state of an app.
@@ -189,16 +273,24 @@ func (g *Guard) acting(ctx context.Context, own Role) (Role, error) {
 	return Role{}, status.Errorf(codes.PermissionDenied, "a server passed on a call of the role %.40q, which this version does not know: bring both servers to the same version", values[0])
 }
 
-// RoleOf returns the role of a token. It compares the token with every known one in
-// constant time.
-func (g *Guard) RoleOf(token string) (found Role, ok bool) {
+// RoleOf returns the role of a token.
+func (g *Guard) RoleOf(token string) (Role, bool) {
+	if k := g.keyOf(token); k != nil {
+		return k.role, true
+	}
+	return Role{}, false
+}
+
+// keyOf returns the key of a token; nil: it is not accepted. It compares the token with every
+// accepted one in constant time.
+func (g *Guard) keyOf(token string) (found *key) {
 	sum := sha256.Sum256([]byte(token))
-	for known, r := range g.tokens {
+	for known, k := range *g.known.Load() {
 		if subtle.ConstantTimeCompare(known[:], sum[:]) == 1 {
-			found, ok = r, true
+			found = k
 		}
 	}
-	return found, ok
+	return found
 }
 
 func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -216,7 +308,11 @@ func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !r.may(Execute) {
 		s = nativeOnly{s, r}
 	}
-	return next(srv, s)
+	err = next(srv, s)
+	if errors.Is(context.Cause(s.Context()), errRemoved) {
+		return errRemoved
+	}
+	return err
 }
 
 // nativeOnly is the stream of a worker that may execute only functions of its own. It

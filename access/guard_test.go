@@ -1,9 +1,12 @@
 package access
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -38,3 +41,44 @@ func TestRefusalNamesTheFile(t *testing.T) {
 		}
 	}
 }
+
+// TestReplaceTokens replaces the tokens of a guard while streams are open. A stream ends if its
+// token is gone or has another role, and its caller learns why; the others continue.
+func TestReplaceTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		g.Replace(Token{"stays", Admin}, Token{"goes", Worker}, Token{"changes", Host}, Token{"", Server})
+		g.Allow("added", Server)
+		open := map[string]context.Context{}
+		for _, token := range []string{"stays", "goes", "changes", "added", "never"} {
+			open[token] = g.Bound(t.Context(), []string{"Bearer " + token})
+		}
+		g.Replace(Token{"stays", Admin}, Token{"changes", Worker}, Token{"new", Host})
+		for token, want := range map[string]string{"stays": "admin", "goes": "", "changes": "worker", "added": "", "new": "host", "": ""} {
+			if r, ok := g.RoleOf(token); r.Name != want || ok != (want != "") {
+				t.Errorf("the token %q has the role %q, want %q", token, r.Name, want)
+			}
+		}
+		synctest.Wait()
+		for token, want := range map[string]bool{"stays": true, "never": true, "goes": false, "changes": false, "added": false} {
+			if err := open[token].Err(); (err == nil) != want {
+				t.Errorf("the stream of the token %q: %v", token, err)
+			}
+		}
+		info := &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"}
+		for token, want := range map[string]codes.Code{"goes": codes.Unauthenticated, "stays": codes.Canceled} {
+			err := g.Stream(nil, stream{ctx: open[token]}, info, func(any, grpc.ServerStream) error { return status.Error(codes.Canceled, "the context has ended") })
+			if status.Code(err) != want {
+				t.Errorf("the caller with the token %q gets %v, want %v", token, err, want)
+			}
+		}
+	})
+}
+
+// stream is a stream with a context alone.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context { return s.ctx }
