@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -22,9 +23,21 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// bound returns a function that returns the limit in effect, or the default where that is 0 or
+// there is no function.
+func bound(limit func() int64, otherwise int64) func() int64 {
+	return func() int64 {
+		if limit == nil {
+			return otherwise
+		}
+		return cmp.Or(limit(), otherwise)
+	}
+}
+
 // limited bounds the bodies that a handler reads.
-func limited(limit int64, next http.HandlerFunc) http.HandlerFunc {
+func limited(most func() int64, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		limit := most()
 		if r.Body != nil && r.Body != http.NoBody {
 			r.Body = &body{ReadCloser: http.MaxBytesReader(w, r.Body, limit)}
 			if r.ContentLength > limit {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,11 +28,12 @@ type Config struct {
 	// Secure means that browsers connect over TLS. Then cookies are not sent over plain
 	// HTTP, and browsers are told to keep using TLS. Default: false.
 	Secure bool
-	// MaxBody bounds the body of a request to the API, in bytes, except for uploads of
-	// modules. Default: 4 MiB.
-	MaxBody int64
-	// MaxModule bounds the bytes of an upload. Default: 64 MiB.
-	MaxModule int64
+	// MaxBody returns the bound of the body of a request to the API, in bytes, except for
+	// uploads of modules. It is called for each request. Default: 4 MiB.
+	MaxBody func() int64
+	// MaxModule returns the bound of the bytes of an upload; 0 means the default. It is called
+	// for each upload. Default: 64 MiB.
+	MaxModule func() int64
 	// Admit decides from the headers alone whether the body of a request to the API is
 	// read. Otherwise it returns a gRPC status with the reason. Default: every body is
 	// read.
@@ -56,8 +56,8 @@ type console struct {
 	version string
 	secure  bool
 	log     *slog.Logger
-	maxBody int64
-	maxFile int64 // of a module
+	maxBody func() int64
+	maxFile func() int64 // of a module
 	admit   func(*http.Request) error
 
 	jobs    apiv1.JobsClient
@@ -131,8 +131,8 @@ func newConsole(cfg Config) (*console, error) {
 		version:  cfg.Version,
 		secure:   cfg.Secure,
 		log:      cfg.Logger,
-		maxBody:  cmp.Or(cfg.MaxBody, 4<<20),
-		maxFile:  cmp.Or(cfg.MaxModule, maxModule),
+		maxBody:  bound(cfg.MaxBody, 4<<20),
+		maxFile:  bound(cfg.MaxModule, maxModule),
 		admit:    cfg.Admit,
 		jobs:     apiv1.NewJobsClient(cfg.Conn),
 		runs:     apiv1.NewRunsClient(cfg.Conn),
@@ -157,7 +157,7 @@ type route struct {
 	pattern string
 	open    http.HandlerFunc   // needs no session; a handler that needs a token lets the API check it
 	page    func(*visit) error // for browsers with a session; others are redirected to /login
-	body    int64              // limit of the request's body in bytes; 0: maxForm
+	body    func() int64       // limit of the request's body in bytes; nil: maxForm
 }
 
 // routes lists every route. A test walks it: a route that is not open must refuse
@@ -169,7 +169,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /static/", open: c.assets.serve},
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
 		{pattern: "GET /login", open: c.loginPage},
-		{pattern: "POST /login", open: c.login, body: maxLogin},
+		{pattern: "POST /login", open: c.login, body: bound(nil, maxLogin)},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
@@ -221,12 +221,12 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/runs/{id}/cancel", page: c.cancelRun},
 		{pattern: "POST /apps/{app}/runs/{id}/retry", page: c.retryRun},
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
-		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: maxCalendar},
+		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: bound(nil, maxCalendar)},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},
 		{pattern: "GET /apps/{app}/calendars/{name}/delete", page: c.deleteCalendarPage},
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
-		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: c.maxFile + 2*maxField},
+		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: func() int64 { return c.maxFile() + 2*maxField }},
 		{pattern: "/", page: c.nothingHere},
 	}
 }
@@ -237,7 +237,7 @@ func (c *console) handler() http.Handler {
 		if r.page != nil {
 			r.open = c.signedIn(r.page)
 		}
-		mux.HandleFunc(r.pattern, limited(cmp.Or(r.body, maxForm), r.open))
+		mux.HandleFunc(r.pattern, limited(bound(r.body, maxForm), r.open))
 	}
 	return c.protect(http.NewCrossOriginProtection().Handler(plainPaths(mux)))
 }

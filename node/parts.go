@@ -62,6 +62,7 @@ type serverParts struct {
 	ingress *ingress.Ingress
 	state   *archive.Source // the source of a backup; nil in a cluster
 	faults  *faults         // of its logs
+	uploads *verifier.Verifier
 }
 
 // run serves until ctx ends.
@@ -163,9 +164,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if err != nil {
 		return nil, err
 	}
-	uploads := verifier.New(cfg.Verifier)
+	p.uploads = verifier.New(cfg.Verifier)
 	conf := sched.Config{
-		ID: p.id, Inspect: uploads.Inspect, CheckScript: uploads.CheckScript, UploadBytes: cfg.Verifier.Limits.ModuleBytes, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {

@@ -136,7 +136,6 @@ type serving struct {
 	server    *transport.Server
 	handler   http.Handler
 	codes     *console.Codes // for signing in browsers
-	maxModule int64          // bytes of an upload; 0: the default
 	// self is a connection of this process to its own listener, with the role member.
 	self *grpc.ClientConn
 	// names are connections to the nameservers to which this server reports; one may be
@@ -147,7 +146,7 @@ type serving struct {
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes(), maxModule: cfg.Verifier.Limits.ModuleBytes}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -300,7 +299,7 @@ func (s *serving) openConsole(g *access.Guard, kind string) error {
 		return err
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: s.server.Limits.Body, MaxModule: s.maxModule, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: s.server.Limits.ClientOf, Logger: s.log,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: func() int64 { return s.server.Limits.Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes }, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: s.server.Limits.ClientOf, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -37,8 +37,9 @@ type Config struct {
 	// pushed beside the code; "": none. Calls are concurrent, but at most one for each
 	// app.
 	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (api.ModuleInfo, error)
-	// UploadBytes is the size of the largest module that may be uploaded. Default 64 MiB.
-	UploadBytes int64
+	// UploadBytes returns the size of the largest module that may be uploaded now; 0, or a
+	// nil function: 64 MiB.
+	UploadBytes func() int64
 	// CheckScript parses a script with the bytes of its interpreter, after Inspect has
 	// accepted it. Its error says why the script is refused. nil: scripts are not parsed.
 	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error

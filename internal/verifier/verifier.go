@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime/metrics"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -62,12 +63,21 @@ const atOnce = 2
 // Verifier is an upload verifier; turns bounds its children.
 type Verifier struct {
 	Config
-	turns chan struct{}
+	limits atomic.Pointer[wasm.UploadLimits] // in effect; Config has those of the start
+	turns  chan struct{}
 }
 
 func New(g Config) *Verifier {
-	return &Verifier{g.withDefaults(), make(chan struct{}, atOnce)}
+	v := &Verifier{Config: g.withDefaults(), turns: make(chan struct{}, atOnce)}
+	v.SetLimits(g.Limits)
+	return v
 }
+
+// Limits returns the limits in effect.
+func (g *Verifier) Limits() wasm.UploadLimits { return *g.limits.Load() }
+
+// SetLimits replaces the limits for the uploads that begin from now on.
+func (g *Verifier) SetLimits(l wasm.UploadLimits) { g.limits.Store(&l) }
 
 // answer is the answer of the child: one JSON object.
 type answer struct {
@@ -98,7 +108,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	var a answer
 	var err error
 	if len(g.Command) == 0 {
-		a, err = examineHere(ctx, code, manifest, g.Limits)
+		a, err = examineHere(ctx, code, manifest, g.Limits())
 	} else {
 		a, err = g.ask(ctx, code, manifest, nil)
 	}
@@ -161,7 +171,8 @@ func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest strin
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
 	// The child gets nothing of the server's environment, which may hold tokens.
-	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, g.Limits.ModuleBytes, g.Limits.Functions, g.Limits.BodyBytes, g.Limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
+	limits := g.Limits()
+	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, limits.ModuleBytes, limits.Functions, limits.BodyBytes, limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	group(cmd)
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 

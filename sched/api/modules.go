@@ -47,7 +47,9 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	defer code.Close() //nolint:errcheck // the module store has a copy
-	code.Limit(a.s.cfg.UploadBytes)
+	if most := a.s.cfg.UploadBytes; most != nil {
+		code.Limit(most())
+	}
 	if err := transfer.Receive(stream, code); err != nil {
 		return err
 	}

@@ -26,8 +26,9 @@ type Config struct {
 	// Inspect is the upload verifier, see [ModuleInfo]. It returns an error of one sentence
 	// that says why a module is refused.
 	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
-	// UploadBytes is the size of the largest module that may be uploaded; 0: the default.
-	UploadBytes int64
+	// UploadBytes returns the size of the largest module that may be uploaded now; 0, or a
+	// nil function: the default.
+	UploadBytes func() int64
 	// CheckScript parses an upload that is a script with its interpreter; nil: scripts are
 	// not parsed.
 	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
