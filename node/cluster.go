@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -126,7 +127,13 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 	if err != nil {
 		return nil, err
 	}
-	peers := &router.Peers{Token: cmp.Or(tokens.Own(), key), Key: key, CACert: cfg.CACert, Log: log}
+	peers := &router.Peers{Log: log}
+	if peers.Own, err = transport.NewIdentity(cmp.Or(tokens.Own(), key), cfg.CACert); err != nil {
+		return nil, err
+	}
+	if peers.Key, err = transport.NewIdentity(key, cfg.CACert); err != nil {
+		return nil, err
+	}
 	m.add(peers)
 	m.Member = &membership.Member{
 		ID: conf.ID, Address: address, Zone: cfg.Zone, Capacity: cmp.Or(cfg.Capacity, float64(runtime.GOMAXPROCS(0))), View: view,

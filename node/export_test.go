@@ -12,12 +12,16 @@ import (
 // LightHost is a host that reports results without executing anything, for tests with
 // very many hosts. It connects and leaves like any other host.
 func LightHost(ctx context.Context, nameserver, token, id string) error {
-	names, err := transport.Dial(nameserver, token, "")
+	own, err := transport.NewIdentity(token, "")
+	if err != nil {
+		return err
+	}
+	names, err := own.Dial(nameserver)
 	if err != nil {
 		return err
 	}
 	defer names.Close() //nolint:errcheck // a test's
-	c := viaNames(names, id, HostConfig{Name: id}, token, slog.New(slog.DiscardHandler))
+	c := viaNames(names, id, HostConfig{Name: id}, own, slog.New(slog.DiscardHandler))
 	w, err := session.New(session.Config{
 		ID: id, Slots: 1, Connect: c.server, Units: c.partitions, ConnectUnit: c.partition,
 		Run: func(context.Context, *session.Attempt) *apiv1.TaskResult {

@@ -69,7 +69,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.GRPC)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
-	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, ln, cfg.TLSKey, log) })
+	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, ln, cfg.TLSCert, cfg.TLSKey, log) })
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
 }
 

@@ -10,13 +10,16 @@ import (
 
 // reloads reads the certificate of a port again for each request, until ctx ends. A request
 // that fails changes nothing. done is called after each request; it may be nil.
-func reloads(ctx context.Context, requests <-chan func(), ln *transport.Port, key string, log *slog.Logger) error {
+func reloads(ctx context.Context, requests <-chan func(), ln *transport.Port, cert, key string, log *slog.Logger) error {
 	for {
 		select {
 		case done := <-requests:
 			err := credential.CheckKeyFile("--tls-key", key)
 			if err == nil {
-				err = ln.ReadCertificate()
+				var commit func()
+				if commit, err = ln.Renew(cert, key); err == nil {
+					commit()
+				}
 			}
 			switch {
 			case err != nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -108,7 +109,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 		return err
 	}
 	r := s.start(ctx)
-	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, s.ln, cfg.TLSKey, s.log) })
+	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, s.ln, cfg.TLSCert, cfg.TLSKey, s.log) })
 	err = r.wait(cfg.ReadyFile, cfg.Ready, s.ready())
 	return s.finish(r, cfg.ReadyFile, err)
 }
@@ -227,7 +228,7 @@ func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens credentia
 		return err
 	}
 	if m != nil {
-		g.Allow(m.Router.Peers.Key, access.Server)
+		g.Allow(m.Router.Peers.Key.Token(), access.Server)
 		m.Router.Writes = g.Writes
 		apiv1.RegisterNameserverServer(s.server.GRPC, m.Nameserver())
 		apiv1.RegisterMembershipServer(s.server.GRPC, m.Service())
@@ -282,8 +283,12 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 	if len(addresses) > 1 && len(cfg.Etcd.Endpoints) == 0 {
 		return errors.New("--nameserver names several, which is for servers of a cluster (--cluster, --etcd-endpoints): give one")
 	}
+	own, err := transport.NewIdentity(token, cfg.CACert)
+	if err != nil {
+		return err
+	}
 	for _, address := range addresses {
-		conn, err := transport.Dial(strings.TrimSpace(address), token, cfg.CACert)
+		conn, err := own.Dial(strings.TrimSpace(address))
 		if err != nil {
 			return err
 		}
@@ -299,7 +304,7 @@ func (s *serving) openConsole(g *access.Guard, kind string) error {
 		return err
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: func() int64 { return s.server.Limits.Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes }, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: s.server.Limits.ClientOf, Logger: s.log,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: func() int64 { return s.server.Limits().Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes }, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -88,6 +88,10 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if err := credential.CheckToken("--token", token); err != nil {
 		return err
 	}
+	own, err := transport.NewIdentity(token, cfg.CACert)
+	if err != nil {
+		return err
+	}
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
@@ -122,11 +126,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		open.add(metrics)
 	}
 	c := connect{server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
-		conn, err := transport.Dial(cfg.Server, token, cfg.CACert)
+		conn, err := own.Dial(cfg.Server)
 		return conn, conn, err
 	}}
 	if cfg.Nameserver != "" {
-		names, err := transport.Dial(cfg.Nameserver, token, cfg.CACert)
+		names, err := own.Dial(cfg.Nameserver)
 		if err != nil {
 			return err
 		}
@@ -135,7 +139,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		if err != nil {
 			return err
 		}
-		c = viaNames(names, id, cfg, token, log)
+		c = viaNames(names, id, cfg, own, log)
 	}
 	h, err := openHost(ctx, d.Join, cfg, c, tel, log)
 	if err != nil {
@@ -158,14 +162,14 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 }
 
 // viaNames connects a host to the servers that the nameserver names. id is the host's.
-func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token string, log *slog.Logger) connect {
+func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, own *transport.Identity, log *slog.Logger) connect {
 	owner := func(ctx context.Context, partition string) (grpc.ClientConnInterface, io.Closer, error) {
 		req := &apiv1.WatchRequest{Host: cfg.Name, HostId: id, Apps: cfg.Apps, Unit: partition}
 		a, err := assigned(ctx, names, req)
 		if err != nil {
 			return nil, nil, err
 		}
-		conn, err := transport.Dial(a.Address, token, cfg.CACert)
+		conn, err := own.Dial(a.Address)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -103,16 +104,20 @@ func TestCopyFollowsItsUnit(t *testing.T) {
 			defer g.Stop()
 			doors, at = append(doors, d), append(at, ln.Addr().String())
 		}
+		own, err := transport.NewIdentity("ws_key", "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		r := viewOf("main")
 		u := replica{}
-		a := &Service{View: r, Router: &router.Router{Forwarder: router.Forwarder{View: r, Partitions: map[string]router.Hosted{"main": u}, Peers: &router.Peers{Token: "shared", Key: "ws_key"}}}, Partitions: []Partition{u}, Logger: slog.New(slog.DiscardHandler)}
+		a := &Service{View: r, Router: &router.Router{Forwarder: router.Forwarder{View: r, Partitions: map[string]router.Hosted{"main": u}, Peers: &router.Peers{Own: own, Key: own}}}, Partitions: []Partition{u}, Logger: slog.New(slog.DiscardHandler)}
 		r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
 		go func() {
 			<-doors[0].met
 			r.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
 		}()
 		begun, files := 0, 0
-		err := a.copyOf(u)(t.Context(), func(store.Copied) error { begun++; return nil }, func(string) (io.Writer, error) {
+		err = a.copyOf(u)(t.Context(), func(store.Copied) error { begun++; return nil }, func(string) (io.Writer, error) {
 			files++
 			return io.Discard, nil
 		})

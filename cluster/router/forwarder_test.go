@@ -68,7 +68,7 @@ func TestRepeat(t *testing.T) {
 
 // TestCallReachesTheOwner: a call that another server has to answer goes there once.
 func TestCallReachesTheOwner(t *testing.T) {
-	f := &router.Forwarder{View: viewOf("main"), Partitions: map[string]router.Hosted{"main": standby{}}, Peers: &router.Peers{}}
+	f := &router.Forwarder{View: viewOf("main"), Partitions: map[string]router.Hosted{"main": standby{}}, Peers: &router.Peers{Own: identity(t, "shared"), Key: identity(t, "ws_key")}}
 	defer f.Peers.Close() //nolint:errcheck // a test's
 	f.View.ReceiveOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "127.0.0.1:1"}})
 	var reached []string

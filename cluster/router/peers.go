@@ -20,12 +20,18 @@ import (
 // Peers are the other servers: their connections, and how they are asked for code of
 // modules and for state.
 type Peers struct {
-	Token, CACert string // token of all processes of the installation
-	Key           string // token of servers only
-	Log           *slog.Logger
+	Own *transport.Identity // with the token of this server in the installation
+	Key *transport.Identity // with the token of the cluster's servers only
+	Log *slog.Logger
 
 	mu    sync.Mutex
-	conns map[[2]string]*grpc.ClientConn // by address and token, see conn
+	conns map[peer]*grpc.ClientConn
+}
+
+// peer is another server, and the identity with which this one calls it.
+type peer struct {
+	address string
+	as      *transport.Identity
 }
 
 // State calls fetch with a connection to a server, with the token of servers or, if the
@@ -33,8 +39,8 @@ type Peers struct {
 // The connection is not shared: a shared one to a server that is lost could delay a
 // standby by as long as it takes to notice the loss, about 30 s.
 func (p *Peers) State(address string, fetch func(apiv1.BackupsClient) error) (err error) {
-	for _, token := range []string{p.Key, p.Token} {
-		conn, derr := transport.Dial(address, token, p.CACert)
+	for _, as := range []*transport.Identity{p.Key, p.Own} {
+		conn, derr := as.Dial(address)
 		if derr != nil {
 			return derr
 		}
@@ -55,7 +61,7 @@ func (p *Peers) Fetch(ctx context.Context, to *modules.Store, from, digests []st
 		if len(digests) == 0 || address == "" {
 			continue
 		}
-		conn, err := transport.Dial(address, p.Token, p.CACert)
+		conn, err := p.Own.Dial(address)
 		if err != nil {
 			p.Log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
 			continue
@@ -78,19 +84,19 @@ func (p *Peers) Conn(address string) (grpc.ClientConnInterface, error) {
 	return p.kept(address, p.Key)
 }
 
-func (p *Peers) kept(address, token string) (grpc.ClientConnInterface, error) {
+func (p *Peers) kept(address string, as *transport.Identity) (grpc.ClientConnInterface, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := [2]string{address, token}
+	at := peer{address, as}
 	if c := p.conns[at]; c != nil {
 		return c, nil
 	}
-	c, err := transport.Dial(address, token, p.CACert)
+	c, err := as.Dial(address)
 	if err != nil {
 		return nil, err
 	}
 	if p.conns == nil {
-		p.conns = map[[2]string]*grpc.ClientConn{}
+		p.conns = map[peer]*grpc.ClientConn{}
 	}
 	p.conns[at] = c
 	return c, nil

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
 // doorOf is a server that accepts some tokens, and has something to copy.
@@ -33,6 +34,16 @@ func (d *doorOf) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_Fet
 		return status.Error(code, "no")
 	}
 	return stream.Send(&apiv1.BackupChunk{Data: []byte("state")})
+}
+
+// identity returns the identity of a server on this machine.
+func identity(t *testing.T, token string) *transport.Identity {
+	t.Helper()
+	i, err := transport.NewIdentity(token, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
 }
 
 // TestStateOfPeers: a server sends the token of servers, and to a server of an older
@@ -57,7 +68,7 @@ func TestStateOfPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		go g.Serve(ln) //nolint:errcheck // ends with Stop
-		p := &router.Peers{Token: "shared", Key: "ws_key"}
+		p := &router.Peers{Own: identity(t, "shared"), Key: identity(t, "ws_key")}
 		err = p.State(ln.Addr().String(), func(from apiv1.BackupsClient) error {
 			s, err := from.FetchState(t.Context(), &apiv1.FetchStateRequest{})
 			for err == nil {

@@ -585,7 +585,7 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
-	conn, err := g.r.Peers.kept(address, g.r.Peers.Token)
+	conn, err := g.r.Peers.kept(address, g.r.Peers.Own)
 	if err != nil {
 		return resp, err
 	}

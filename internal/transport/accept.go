@@ -33,7 +33,7 @@ const (
 // one.
 type connections struct {
 	net.Listener
-	limits Limits
+	limits atomic.Pointer[Limits] // in effect; a new connection sees those that were set last
 	log    *slog.Logger
 	once   sync.Once
 	done   chan struct{} // closed with the listener
@@ -48,7 +48,9 @@ type connections struct {
 }
 
 func newConnections(ln net.Listener, limits Limits, log *slog.Logger) *connections {
-	return &connections{Listener: ln, limits: limits, log: log, done: make(chan struct{}), from: map[netip.Addr]*list.List{}, calls: map[netip.Addr]int{}}
+	c := &connections{Listener: ln, log: log, done: make(chan struct{}), from: map[netip.Addr]*list.List{}, calls: map[netip.Addr]int{}}
+	c.limits.Store(&limits)
+	return c
 }
 
 // Accept returns the next connection. After a temporary error it closes the oldest
@@ -119,23 +121,24 @@ func (c *connections) accepts() uint64 {
 // returns nil.
 func (c *connections) admit(conn net.Conn) *connection {
 	a := &connection{Conn: conn, of: c, address: addressOf(conn.RemoteAddr()), since: time.Now()}
+	limits := c.limits.Load()
 	c.mu.Lock()
 	c.total++
 	room := true
 	var leaving []*connection
-	if c.limits.proxied(a.address) { // the clients of a proxy are counted by their own addresses
+	if limits.proxied(a.address) { // the clients of a proxy are counted by their own addresses
 		a.shown.Store(true)
 	} else {
-		leaving = c.tooMany(groupOf(a.address))
+		leaving = c.tooMany(groupOf(a.address), limits.Unknown)
 	}
-	if c.open >= c.limits.Connections {
+	if c.open >= limits.Connections {
 		if time.Since(c.full) >= sayAgain {
 			c.full = time.Now()
 			c.log.Warn("the port has as many connections as it may: the oldest without a credential are closed for new ones (--max-connections)", "connections", c.open)
 		}
 		if last := c.take(c.unknown.Front()); last != nil {
 			leaving = append(leaving, last)
-		} else if !a.address.IsLoopback() || c.open >= c.limits.Connections+loopbackReserve {
+		} else if !a.address.IsLoopback() || c.open >= limits.Connections+loopbackReserve {
 			room = false
 		}
 	}
@@ -168,13 +171,13 @@ func (c *connections) add(a *connection) {
 }
 
 // tooMany removes the oldest connections of an address from the counts until there is
-// room for one more. The caller holds mu, and closes the returned connections.
-func (c *connections) tooMany(group netip.Addr) (leaving []*connection) {
+// room for one more below limit. The caller holds mu, and closes the returned connections.
+func (c *connections) tooMany(group netip.Addr, limit int) (leaving []*connection) {
 	mine := c.from[group]
 	if mine == nil {
 		return nil
 	}
-	for mine.Len() >= c.limits.Unknown {
+	for mine.Len() >= limit {
 		oldest := mine.Front().Value.(*connection)
 		if time.Since(oldest.since) < firstRequest {
 			break

@@ -84,6 +84,9 @@ func (d *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	if err := d.guard.Check(ctx, info.FullMethodName); err != nil {
 		return ctx, err
 	}
+	if !unary {
+		ctx = d.guard.Bound(ctx, info.Header.Get("authorization"))
+	}
 	p, _ := grpcpeer.FromContext(ctx)
 	var conn *connection
 	if p != nil {
@@ -98,9 +101,10 @@ func (d *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 		conn.identified()
 		return ctx, nil
 	}
-	leave, ok := conn.of.enter(d.Limits.client(conn.address, info.Header.Get("x-forwarded-for")), d.Limits.Streams)
+	limits := d.Limits()
+	leave, ok := conn.of.enter(limits.client(conn.address, info.Header.Get("x-forwarded-for")), limits.Streams)
 	if !ok {
-		return ctx, status.Errorf(codes.ResourceExhausted, "this address has %d calls open without a token, the limit: end some, or send a token", d.Limits.Streams)
+		return ctx, status.Errorf(codes.ResourceExhausted, "this address has %d calls open without a token, the limit: end some, or send a token", limits.Streams)
 	}
 	cancel := func() {}
 	if unary {
@@ -133,18 +137,19 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 func (d *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
+		limits := d.Limits()
 		switch {
 		case conn == nil:
 		case d.shows(r.Header.Values("Authorization")) || d.Signed != nil && d.Signed(r):
 			conn.identified()
-		case d.Limits.proxied(conn.address):
-			client := d.Limits.client(conn.address, r.Header.Values("X-Forwarded-For"))
+		case limits.proxied(conn.address):
+			client := limits.client(conn.address, r.Header.Values("X-Forwarded-For"))
 			if client.IsLoopback() && r.URL.Path == livePath {
 				break
 			}
-			leave, ok := conn.of.enter(client, d.Limits.Unknown)
+			leave, ok := conn.of.enter(client, limits.Unknown)
 			if !ok {
-				http.Error(w, fmt.Sprintf("this address has %d requests open without a token, the limit: try again when they have ended, or send a token", d.Limits.Unknown), http.StatusTooManyRequests)
+				http.Error(w, fmt.Sprintf("this address has %d requests open without a token, the limit: try again when they have ended, or send a token", limits.Unknown), http.StatusTooManyRequests)
 				return
 			}
 			defer leave()
@@ -153,7 +158,7 @@ func (d *Server) bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: d.Limits.BodyRate}
+		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: limits.BodyRate}
 		r.Body = body
 		next.ServeHTTP(w, r)
 		if !body.ended { // net/http reads some of the rest, to reuse the connection

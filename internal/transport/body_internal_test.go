@@ -62,7 +62,8 @@ func TestSlowBodies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const size = 100_000
-				d := &Server{Limits: Limits{BodyRate: 1000}.withDefaults(), guard: access.New()}
+				d, limits := &Server{guard: access.New()}, Limits{BodyRate: 1000}.withDefaults()
+				d.limits.Store(&limits)
 				read := make(chan error, 1)
 				server := &http.Server{Handler: d.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if !tt.reads {

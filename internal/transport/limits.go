@@ -37,8 +37,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// check refuses negative limits, which would let no caller in.
-func (l Limits) check() error {
+// Check refuses negative limits, which would let no caller in.
+func (l Limits) Check() error {
 	for _, x := range []struct {
 		name  string
 		value int64

@@ -39,7 +39,8 @@ type Server struct {
 	in     *bufconn.Listener // for the process's own calls
 	log    *slog.Logger
 	guard  *access.Guard
-	Limits Limits
+	limits atomic.Pointer[Limits] // in effect
+	sizes  *sizes
 	Signed func(*http.Request) bool // reports whether a request comes from a browser that is signed in; nil: none does
 	// methods maps each served method to whether it is unary. It does not change while
 	// the listener serves.
@@ -51,13 +52,15 @@ type Server struct {
 const maxStreams = 16 << 10
 
 func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.ServerOption) *Server {
-	d := &Server{in: bufconn.Listen(1 << 20), log: log, guard: g, Limits: limits.withDefaults(), methods: map[string]bool{}}
-	bounds := newSizes(codec.New(), d.Limits.Inflated, g.Permissions())
+	d := &Server{in: bufconn.Listen(1 << 20), log: log, guard: g, methods: map[string]bool{}}
+	limits = limits.withDefaults()
+	d.limits.Store(&limits)
+	d.sizes = newSizes(codec.New(), limits.Inflated, g.Permissions())
 	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.Unary), grpc.ChainStreamInterceptor(g.Stream)}
 	opts = append(append(opts, more...),
 		grpc.InTapHandle(d.tap), grpc.Creds(origins{}),
-		grpc.MaxHeaderListSize(uint32(d.Limits.Header)), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(sniffTime),
-		grpc.UnaryInterceptor(bounds.unary), grpc.StreamInterceptor(bounds.stream), grpc.ForceServerCodecV2(bounds),
+		grpc.MaxHeaderListSize(uint32(limits.Header)), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(sniffTime),
+		grpc.UnaryInterceptor(d.sizes.unary), grpc.StreamInterceptor(d.sizes.stream), grpc.ForceServerCodecV2(d.sizes),
 		grpc.ChainUnaryInterceptor(Spoken.unary), grpc.ChainStreamInterceptor(Spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
@@ -65,11 +68,11 @@ func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.Se
 		// and closes it when there is no answer, because it sends tasks to a lost host
 		// until the connection is closed. MaxConnectionIdle counts only the time without
 		// an open call, so it does not end a long call.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.Limits.Idle}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: limits.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	d.http = &http.Server{
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: d.Limits.Idle, MaxHeaderBytes: d.Limits.Header, ConnContext: withConnection,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: limits.Idle, MaxHeaderBytes: limits.Header, ConnContext: withConnection,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	d.GRPC = grpc.NewServer(opts...)
@@ -78,6 +81,18 @@ func NewServer(g *access.Guard, limits Limits, log *slog.Logger, more ...grpc.Se
 	healthv1.RegisterHealthServer(d.GRPC, h)
 	reflection.Register(d.GRPC)
 	return d
+}
+
+// Limits returns the limits in effect.
+func (d *Server) Limits() Limits { return *d.limits.Load() }
+
+// SetLimits replaces the limits while the server works. Header and Idle stay as they are,
+// because gRPC takes them once.
+func (d *Server) SetLimits(l Limits) {
+	l, now := l.withDefaults(), d.Limits()
+	l.Header, l.Idle = now.Header, now.Idle
+	d.limits.Store(&l)
+	d.sizes.limit.Store(l.Inflated)
 }
 
 // Dial returns a connection from inside the process. Its calls pass the same interceptors
@@ -116,7 +131,7 @@ func (d *Server) Serve(ln *Port, h http.Handler) error {
 	errs := make(chan error, 4)
 	probing, stop := context.WithCancel(context.Background())
 	defer stop()
-	go func() { errs <- probe{ln.ask, ln.accepts}.run(probing) }()
+	go func() { errs <- probe{ln.ask, ln.conns.accepts}.run(probing) }()
 	go func() { errs <- d.GRPC.Serve(s.grpc) }()
 	go func() { errs <- d.GRPC.Serve(d.in) }()
 	if h == nil {
@@ -156,41 +171,60 @@ func (d *Server) Close(patience time.Duration) {
 type Port struct {
 	net.Listener                             // with TLS if secure is set
 	Secure       bool                        // it uses TLS
-	accepts      func() uint64               // returns the number of connections accepted so far
+	conns        *connections                // below TLS
 	ask          func(context.Context) error // sends a request to the port from outside
 	pair         *keyPair                    // nil without TLS
 }
 
+// SetLimits replaces the limits on new connections.
+func (p *Port) SetLimits(l Limits) {
+	l = l.withDefaults()
+	p.conns.limits.Store(&l)
+}
+
 // keyPair is the certificate of a port with its key. New connections use the one that was
-// read last.
+// set last.
 type keyPair struct {
-	cert, key string // files
-	current   atomic.Pointer[tls.Certificate]
+	atomic.Pointer[tls.Certificate]
 }
 
-func (k *keyPair) read() error {
-	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+func readPair(cert, key string) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("read --tls-cert and --tls-key: %w", err)
+		return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
 	}
-	k.current.Store(&pair)
-	return nil
+	return &pair, nil
 }
 
-// ReadCertificate reads the files of the certificate and the key again. Open connections
-// continue. After an error the port keeps the certificate that it had.
-func (p *Port) ReadCertificate() error {
-	if p.pair == nil {
-		return nil
+// Renew reads a certificate and its key from files, and returns the function that puts them in
+// effect for new connections. Open ones continue. Whether a port uses TLS is fixed: without files,
+// or at a port without TLS, the function changes nothing.
+func (p *Port) Renew(cert, key string) (commit func(), err error) {
+	if err := checkPaired(cert, key); err != nil {
+		return nil, err
 	}
-	return p.pair.read()
+	if p.pair == nil || cert == "" {
+		return func() {}, nil
+	}
+	pair, err := readPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return func() { p.pair.Store(pair) }, nil
+}
+
+func checkPaired(cert, key string) error {
+	if (cert == "") != (key == "") {
+		return errors.New("--tls-cert and --tls-key go together")
+	}
+	return nil
 }
 
 // newPort serves the connections of a listener, with TLS if secure is not nil. dial
 // connects to the listener.
 func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secure *tls.Config, limits Limits, log *slog.Logger) *Port {
 	conns := newConnections(ln, limits.withDefaults(), log)
-	p := &Port{Listener: conns, Secure: secure != nil, accepts: conns.accepts, ask: asking(dial, secure != nil)}
+	p := &Port{Listener: conns, Secure: secure != nil, conns: conns, ask: asking(dial, secure != nil)}
 	if p.Secure {
 		p.Listener = tls.NewListener(conns, secure)
 	}
@@ -199,11 +233,11 @@ func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secu
 
 // Listen opens the port. An address beyond loopback needs TLS.
 func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, error) {
-	if err := limits.check(); err != nil {
+	if err := limits.Check(); err != nil {
 		return nil, err
 	}
-	if (cert == "") != (key == "") {
-		return nil, errors.New("--tls-cert and --tls-key go together")
+	if err := checkPaired(cert, key); err != nil {
+		return nil, err
 	}
 	if cert == "" {
 		if err := CheckLoopback(addr); err != nil {
@@ -217,13 +251,15 @@ func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, err
 	if cert == "" {
 		return newPort(ln, toPort(ln.Addr()), nil, limits, log), nil
 	}
-	pair := &keyPair{cert: cert, key: key}
-	if err := pair.read(); err != nil {
+	pair, err := readPair(cert, key)
+	if err != nil {
 		ln.Close() //nolint:errcheck // it is being thrown away
 		return nil, err
 	}
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(pair.current.Load), limits, log)
-	p.pair = pair
+	current := &keyPair{}
+	current.Store(pair)
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(current.Load), limits, log)
+	p.pair = current
 	return p, nil
 }
 

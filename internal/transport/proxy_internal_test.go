@@ -17,7 +17,8 @@ func TestRequestsBehindAProxy(t *testing.T) {
 	limits := Limits{Unknown: 2, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.withDefaults()
 	g := access.New()
 	g.Allow("a valid token", access.Worker)
-	d := &Server{Limits: limits, guard: g, Signed: func(r *http.Request) bool { return r.Header.Get("Cookie") != "" }}
+	d := &Server{guard: g, Signed: func(r *http.Request) bool { return r.Header.Get("Cookie") != "" }}
+	d.limits.Store(&limits)
 	release, inside := make(chan struct{}), make(chan struct{}, 10)
 	h := d.bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {

@@ -35,7 +35,7 @@ const (
 // send one thing at a time.
 type sizes struct {
 	encoding.CodecV2
-	limit int64
+	limit atomic.Int64                   // bytes; see Limits.Inflated
 	large map[protoreflect.FullName]bool // message types that only maxMessage bounds
 
 	// A codec cannot set the status of its error, so a refusal waits here for the
@@ -45,7 +45,8 @@ type sizes struct {
 }
 
 func newSizes(c encoding.CodecV2, limit int64, permissions iter.Seq2[string, string]) *sizes {
-	s := &sizes{CodecV2: c, limit: limit, large: map[protoreflect.FullName]bool{}}
+	s := &sizes{CodecV2: c, large: map[protoreflect.FullName]bool{}}
+	s.limit.Store(limit)
 	for method, permission := range permissions {
 		switch permission {
 		case "work", "execute", "serve", "state": // for the processes of the installation
@@ -93,8 +94,8 @@ func (s *sizes) check(data mem.BufferSlice, n int, v any) error {
 	if s.large[d.FullName()] {
 		return nil
 	}
-	if int64(n) > s.limit {
-		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes, more than %d, the limit of the server: send less at a time, or raise --max-inflated", n, s.limit)
+	if limit := s.limit.Load(); int64(n) > limit {
+		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes, more than %d, the limit of the server: send less at a time, or raise --max-inflated", n, limit)
 	}
 	flat := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer flat.Free()

@@ -35,7 +35,7 @@ func TestProcessesSpeakTLS13(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	creds, err := Credentials(ca)
+	creds, err := readAuthority(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +57,13 @@ func TestProcessesSpeakTLS13(t *testing.T) {
 			t.Errorf("with %s: %v", tls.VersionName(newest), err)
 		}
 	}
-	if _, err := Credentials(filepath.Join(t.TempDir(), "nowhere")); err == nil {
+	if _, err := readAuthority(filepath.Join(t.TempDir(), "nowhere")); err == nil {
 		t.Error("an authority that is not there was taken")
 	}
 	if err := os.WriteFile(ca, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Credentials(ca); err == nil {
+	if _, err := readAuthority(ca); err == nil {
 		t.Error("an authority without a certificate was taken")
 	}
 }
