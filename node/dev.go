@@ -35,6 +35,12 @@ type DevConfig struct {
 	Limits                                 transport.Limits
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; may be nil
+	Reload                                 <-chan Reload[DevConfig]
+}
+
+// ofServer returns the configuration of the server.
+func (cfg DevConfig) ofServer() ServerConfig {
+	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}
 }
 
 // Dev runs nameserver, server and host until ctx ends.
@@ -42,7 +48,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, cfg.ofServer(), "dev")
 	if err != nil {
 		return err
 	}
@@ -69,6 +75,14 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	r := s.start(ctx)
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
+	r.run("reload", func(ctx context.Context) error {
+		return reloads(ctx, cfg.Reload, func(next DevConfig) (func(), error) {
+			var c changes
+			c.add(s.prepare(next.ofServer()))
+			c.add(func() { h.egress.allow(next.Executors.HTTP, next.Executors.Private) }, nil)
+			return c.commit()
+		})
+	})
 	if cfg.Sample {
 		if err := sample(ctx, owner, s.log); err != nil {
 			return s.finish(r, cfg.ReadyFile, fmt.Errorf("start the sample job: %w", err))

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"context"
 	"crypto/ed25519"
 	"log/slog"
 	"os"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/builtin"
@@ -44,7 +42,7 @@ type Executors struct {
 	Guard []string
 }
 
-// openExecutors opens what a host executes besides modules.
+// openExecutors opens the programs that a host executes besides modules.
 func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) (_ map[string]runtime.Executor, open closers, err error) {
 	defer func() {
 		if err != nil {
@@ -52,11 +50,6 @@ func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) 
 		}
 	}()
 	others := map[string]runtime.Executor{}
-	if len(cfg.HTTP)+len(cfg.Private) > 0 {
-		client := outbound.New(outbound.Config{UserAgent: "wheelwork/" + version.String()})
-		open.add(client)
-		others["builtin:http"] = httpExecutor(cfg, client)
-	}
 	if len(cfg.Plugins)+len(cfg.Commands) == 0 {
 		return others, open, nil
 	}
@@ -87,31 +80,6 @@ func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) 
 		}
 	}
 	return others, open, nil
-}
-
-func httpExecutor(cfg Executors, client *outbound.Client) *builtin.HTTP {
-	x := &builtin.HTTP{Sender: sender{client}, Grants: &runtime.Grants{}}
-	add := func(hosts []string, private bool) {
-		for _, host := range hosts {
-			if host == "*" && !private {
-				x.Any = true
-				continue
-			}
-			x.Grants.HTTP = append(x.Grants.HTTP, runtime.HTTPGrant{Host: host, Methods: builtin.Methods, Private: private})
-		}
-	}
-	add(cfg.Private, true) // first: the first of two grants that cover a request counts
-	add(cfg.HTTP, false)
-	return x
-}
-
-// sender sends the HTTP requests of jobs within their grants. Their secrets were filled
-// in before, so it resolves none: no text of the input can be taken for the name of a
-// secret.
-type sender struct{ client *outbound.Client }
-
-func (s sender) Send(ctx context.Context, g *runtime.Grants, r runtime.Request) (*runtime.Response, error) {
-	return s.client.Send(ctx, g, nil, r)
 }
 
 // GuardCommand returns the command line that starts this program as a guard of processes,

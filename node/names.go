@@ -35,7 +35,7 @@ type NameserverConfig struct {
 	Limits          transport.Limits // on what callers may take
 	Logger          *slog.Logger
 	Ready           func(Ready)
-	Reload          <-chan func() // see ServerConfig
+	Reload          <-chan Reload[NameserverConfig]
 }
 
 // Nameserver runs a nameserver until ctx ends.
@@ -58,7 +58,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	}
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := access.New()
-	tokens.Allow(g)
+	g.Replace(tokens.Tokens()...)
 	ln, err := transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
 	if err != nil {
 		return err
@@ -69,7 +69,21 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.GRPC)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
-	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, ln, cfg.TLSCert, cfg.TLSKey, log) })
+	r.run("reload", func(ctx context.Context) error {
+		return reloads(ctx, cfg.Reload, func(next NameserverConfig) (func(), error) {
+			if _, err := requireToken(next.TokenFile); err != nil {
+				return nil, err
+			}
+			tokens, err := credential.ReadProcesses(next.TokenFile, next.ServerTokenFile, cfg.Listen, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return nil, err
+			}
+			var c changes
+			c.renewListener(ln, dr, next.TLSCert, next.TLSKey, next.Limits)
+			c.add(func() { g.Replace(tokens.Tokens()...) }, nil)
+			return c.commit()
+		})
+	})
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
 }
 

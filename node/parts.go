@@ -234,6 +234,7 @@ type hostParts struct {
 	closers
 	host   *host.Host
 	faults *faults // of its spool
+	egress *egress
 }
 
 // openHost opens a host whose files are in dir.
@@ -283,6 +284,9 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, err
 	}
 	p.add(&open)
+	p.egress = openEgress(cfg.Executors.HTTP, cfg.Executors.Private)
+	p.add(p.egress)
+	others["builtin:http"] = p.egress
 	cordon := dir(cordonFile)
 	off, err := cordoned(cordon)
 	if err != nil {

@@ -19,9 +19,10 @@ import (
 // ProfileConfig configures the profiles of a process.
 type ProfileConfig struct {
 	Address string // on this machine only: a profile shows the contents of memory
-	// Token is what readers must send; if it is empty, it is read from TokenFile. The
-	// file is read at each request, because a server makes it at its first start.
-	Token, TokenFile string
+	// Readers returns the token that readers must send or, if that is "", the file that has it.
+	// It is called, and the file is read, at each request: a server makes the file at its first
+	// start, and a reload may name another one.
+	Readers func() (token, file string)
 }
 
 // Profile serves the profiles of this process below /debug/pprof. The caller must call
@@ -30,7 +31,7 @@ func Profile(cfg ProfileConfig) (stop func() error, err error) {
 	if transport.CheckLoopback(cfg.Address) != nil {
 		return nil, fmt.Errorf("--pprof %s is not a loopback address: profiles are for this machine only, use a tunnel from elsewhere", cfg.Address)
 	}
-	if cfg.Token == "" && cfg.TokenFile == "" {
+	if token, file := cfg.Readers(); token == "" && file == "" {
 		return nil, errors.New("--pprof: there is no token to ask readers for")
 	}
 	ln, err := net.Listen("tcp", cfg.Address)
@@ -73,10 +74,10 @@ func (c ProfileConfig) guarded(next http.Handler) http.Handler {
 
 // admit checks the token of a request.
 func (c ProfileConfig) admit(r *http.Request) error {
-	want := c.Token
+	want, file := c.Readers()
 	if want == "" {
 		var err error
-		if want, err = credential.ReadPrivate(c.TokenFile); err != nil {
+		if want, err = credential.ReadPrivate(file); err != nil {
 			return fmt.Errorf("read the token of this process: %w", err)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 
 func TestProfile(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0"} {
-		if _, err := Profile(ProfileConfig{Address: address, Token: "a-token-of-this-test"}); err == nil || !strings.Contains(err.Error(), "loopback") {
+		if _, err := Profile(ProfileConfig{Address: address, Readers: func() (string, string) { return "a-token-of-this-test", "" }}); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("Profile(%q) = %v, want a refusal that names loopback", address, err)
 		}
 	}
-	if _, err := Profile(ProfileConfig{Address: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "no token") {
+	if _, err := Profile(ProfileConfig{Address: "127.0.0.1:0", Readers: func() (string, string) { return "", "" }}); err == nil || !strings.Contains(err.Error(), "no token") {
 		t.Errorf("without a token: %v", err)
 	}
 }
@@ -27,7 +27,9 @@ func TestProfile(t *testing.T) {
 func TestProfileIsGuarded(t *testing.T) {
 	const token = "a-token-of-this-test"
 	file := filepath.Join(t.TempDir(), "token")
-	for name, cfg := range map[string]ProfileConfig{"a token": {Token: token}, "a file": {TokenFile: file}} {
+	for name, cfg := range map[string]ProfileConfig{
+		"a token": {Readers: func() (string, string) { return token, "" }}, "a file": {Readers: func() (string, string) { return "", file }},
+	} {
 		address := testkit.FreeAddress(t)
 		cfg.Address = address
 		end, err := Profile(cfg)

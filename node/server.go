@@ -66,9 +66,7 @@ type ServerConfig struct {
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; may be nil
-	// Reload receives requests to read TLSCert and TLSKey again, each with a function that is
-	// called afterwards.
-	Reload <-chan func()
+	Reload <-chan Reload[ServerConfig]
 
 	fail context.CancelCauseFunc // ends the server
 }
@@ -109,7 +107,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 		return err
 	}
 	r := s.start(ctx)
-	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, s.ln, cfg.TLSCert, cfg.TLSKey, s.log) })
+	r.run("reload", func(ctx context.Context) error { return reloads(ctx, cfg.Reload, s.prepare) })
 	err = r.wait(cfg.ReadyFile, cfg.Ready, s.ready())
 	return s.finish(r, cfg.ReadyFile, err)
 }
@@ -129,9 +127,12 @@ type serving struct {
 	data      *datadir.Dir
 	tel       *telemetry
 	log       *slog.Logger
-	token     string // of the administrator
-	hostToken string // of workers
+	token     string // of the administrator, as at the start
+	hostToken string // of workers, as at the start
+	inner     string // token between the roles of this process
+	guard     *access.Guard
 	ln        *transport.Port
+	listen    string // the address of ln as it was configured
 	advertise string
 	parts     *serverParts
 	server    *transport.Server
@@ -141,19 +142,21 @@ type serving struct {
 	self *grpc.ClientConn
 	// names are connections to the nameservers to which this server reports; one may be
 	// self.
-	names []grpc.ClientConnInterface
+	names   []grpc.ClientConnInterface
+	toNames *transport.Identity // of this server towards other nameservers; nil: there are none
 }
 
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes()}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes(), inner: credential.NewToken("in_"), guard: access.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
+	s.listen = cfg.Listen
 	tokens, err := credential.ReadProcesses(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
 	if err != nil {
 		return nil, err
@@ -176,12 +179,6 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if s.hostToken, err = credential.KeepToken(s.data.Join("host-token"), "wh_"); err != nil {
 		return nil, err
 	}
-	inner := credential.NewToken("in_") // between the roles of this process
-	g := access.New()
-	g.Allow(s.token, access.Admin)
-	g.Allow(s.hostToken, access.Worker)
-	tokens.Allow(g)
-	g.Allow(inner, access.Member)
 	if cfg.Cluster.On {
 		m, err := startMember(ctx, s.data, &cfg, s.log)
 		if err != nil {
@@ -203,33 +200,33 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err := s.openParts(ctx, cfg, tokens); err != nil {
 		return nil, err
 	}
-	if err := s.openServer(g, cfg, tokens, inner); err != nil {
+	s.guard.Replace(s.accepted(s.token, s.hostToken, tokens)...)
+	if err := s.openServer(cfg, tokens); err != nil {
 		return nil, err
 	}
-	return s, s.openConsole(g, kind)
+	return s, s.openConsole(kind)
 }
 
 // openServer registers the services with the listener.
-func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens credential.Processes, inner string) (err error) {
+func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err error) {
 	if cfg.Nameserver != "" {
 		if err := s.findNames(cfg, tokens.Own()); err != nil {
 			return err
 		}
 	}
 	m := s.parts.member
-	s.server = transport.NewServer(g, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned(g)...)...)
+	s.server = transport.NewServer(s.guard, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned()...)...)
 	s.parts.ingress.Register(s.server.GRPC)
 	kept := apiv1.BackupsServer(&archive.Service{Source: s.parts.state, Log: s.log})
 	if m != nil {
 		kept = m.backups
 	}
 	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
-	if s.self, err = s.dial(inner); err != nil {
+	if s.self, err = s.dial(s.inner); err != nil {
 		return err
 	}
 	if m != nil {
-		g.Allow(m.Router.Peers.Key.Token(), access.Server)
-		m.Router.Writes = g.Writes
+		m.Router.Writes = s.guard.Writes
 		apiv1.RegisterNameserverServer(s.server.GRPC, m.Nameserver())
 		apiv1.RegisterMembershipServer(s.server.GRPC, m.Service())
 		return m.Router.Register(s.server.GRPC)
@@ -245,12 +242,12 @@ func (s *serving) openServer(g *access.Guard, cfg ServerConfig, tokens credentia
 
 // owned returns the interceptors that pass on calls which another server of the cluster
 // must answer.
-func (s *serving) owned(g *access.Guard) []grpc.ServerOption {
+func (s *serving) owned() []grpc.ServerOption {
 	m := s.parts.member
 	if m == nil {
 		return nil
 	}
-	i := &router.Interceptor{Guard: g, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
+	i := &router.Interceptor{Guard: s.guard, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream)}
 }
 
@@ -278,17 +275,16 @@ func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn,
 
 // findNames connects to the nameservers. Several do not know of each other, and could
 // admit two standalone servers, so there may be several only in a cluster.
-func (s *serving) findNames(cfg ServerConfig, token string) error {
+func (s *serving) findNames(cfg ServerConfig, token string) (err error) {
 	addresses := strings.Split(cfg.Nameserver, ",")
 	if len(addresses) > 1 && len(cfg.Etcd.Endpoints) == 0 {
 		return errors.New("--nameserver names several, which is for servers of a cluster (--cluster, --etcd-endpoints): give one")
 	}
-	own, err := transport.NewIdentity(token, cfg.CACert)
-	if err != nil {
+	if s.toNames, err = transport.NewIdentity(token, cfg.CACert); err != nil {
 		return err
 	}
 	for _, address := range addresses {
-		conn, err := own.Dial(strings.TrimSpace(address))
+		conn, err := s.toNames.Dial(strings.TrimSpace(address))
 		if err != nil {
 			return err
 		}
@@ -298,19 +294,22 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 	return nil
 }
 
-func (s *serving) openConsole(g *access.Guard, kind string) error {
+func (s *serving) openConsole(kind string) error {
 	conn, err := s.dial("")
 	if err != nil {
 		return err
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, MaxBody: func() int64 { return s.server.Limits().Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes }, Admit: func(r *http.Request) error { return g.Admit(r.Context(), r.Header.Values("Authorization")) }, Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure,
+		MaxBody: func() int64 { return s.server.Limits().Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes },
+		Admit: func(r *http.Request) error { return s.guard.Admit(r.Context(), r.Header.Values("Authorization")) },
+		Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	s.server.Signed = pages.SignedIn
-	s.handler = s.tel.metrics(g, pages)
+	s.handler = s.tel.metrics(s.guard, pages)
 	return nil
 }
 
@@ -339,4 +338,46 @@ func (s *serving) start(ctx context.Context) *roles {
 		})
 	}
 	return r
+}
+
+// prepare reads the settings of a server that need no restart.
+func (s *serving) prepare(next ServerConfig) (func(), error) {
+	// A start has warned of what is unsafe.
+	tokens, err := credential.ReadProcesses(next.TokenFile, next.ServerTokenFile, s.listen, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	token, err := credential.KeptToken(s.data.Join("token"))
+	if err != nil {
+		return nil, err
+	}
+	hostToken, err := credential.KeptToken(s.data.Join("host-token"))
+	if err != nil {
+		return nil, err
+	}
+	var c changes
+	c.renewListener(s.ln, s.server, next.TLSCert, next.TLSKey, next.Limits)
+	if s.toNames != nil {
+		c.add(s.toNames.Renew(tokens.Own(), next.CACert))
+	}
+	if m := s.parts.member; m != nil {
+		peers := m.Router.Peers
+		key := peers.Key.Token() // it is in etcd, and does not change
+		c.add(peers.Own.Renew(cmp.Or(tokens.Own(), key), next.CACert))
+		c.add(peers.Key.Renew(key, next.CACert))
+	}
+	c.add(func() { s.parts.uploads.SetLimits(next.Verifier.Limits) }, nil)
+	c.add(func() { s.guard.Replace(s.accepted(token, hostToken, tokens)...) }, nil)
+	return c.commit()
+}
+
+// accepted returns the tokens that a server accepts: those of the administrator, of workers and of
+// the other processes, and its own.
+func (s *serving) accepted(token, hostToken string, processes credential.Processes) []access.Token {
+	all := []access.Token{{Text: token, Role: access.Admin}, {Text: hostToken, Role: access.Worker}}
+	all = append(append(all, processes.Tokens()...), access.Token{Text: s.inner, Role: access.Member})
+	if m := s.parts.member; m != nil {
+		all = append(all, access.Token{Text: m.Router.Peers.Key.Token(), Role: access.Server})
+	}
+	return all
 }

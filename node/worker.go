@@ -54,6 +54,15 @@ type HostConfig struct {
 	ReadyFile     string
 	Logger        *slog.Logger
 	Ready         func(Ready)
+	Reload        <-chan Reload[HostConfig]
+}
+
+// joinToken returns the token with which the host joins its servers.
+func (cfg HostConfig) joinToken() (string, error) {
+	if cfg.Token == "" {
+		return requireToken(cfg.TokenFile)
+	}
+	return cfg.Token, credential.CheckToken("--token", cfg.Token)
 }
 
 // checkDirs finds a mistake at the start, before a task meets it.
@@ -79,13 +88,8 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if (cfg.Nameserver == "") == (cfg.Server == "") {
 		return errors.New("give --nameserver or --server, and not both: the host dials out to it")
 	}
-	token := cfg.Token
-	if token == "" {
-		if token, err = requireToken(cfg.TokenFile); err != nil {
-			return err
-		}
-	}
-	if err := credential.CheckToken("--token", token); err != nil {
+	token, err := cfg.joinToken()
+	if err != nil {
 		return err
 	}
 	own, err := transport.NewIdentity(token, cfg.CACert)
@@ -154,6 +158,18 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
+	r.run("reload", func(ctx context.Context) error {
+		return reloads(ctx, cfg.Reload, func(next HostConfig) (func(), error) {
+			token, err := next.joinToken()
+			if err != nil {
+				return nil, err
+			}
+			var c changes
+			c.add(own.Renew(token, next.CACert))
+			c.add(func() { h.egress.allow(next.Executors.HTTP, next.Executors.Private) }, nil)
+			return c.commit()
+		})
+	})
 	err = r.wait(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 	defer removeReady(cfg.ReadyFile)
 	return finish(d.Path, errors.Join(r.cause(), h.faults.err()), func() error {

@@ -47,7 +47,7 @@ func TestHelp(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newInvocation(strings.NewReader(""), &strings.Builder{}, &strings.Builder{}, noEnvironment).root)
+	walk(newInvocation([]string{}, strings.NewReader(""), &strings.Builder{}, &strings.Builder{}, noEnvironment).root)
 	files, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)

@@ -142,7 +142,7 @@ func TestUnreachableAddresses(t *testing.T) {
 // of its flags do not clash.
 func TestEveryCommand(t *testing.T) {
 	var out strings.Builder
-	root := newInvocation(strings.NewReader(""), &out, &out, os.Getenv).root
+	root := newInvocation([]string{}, strings.NewReader(""), &out, &out, os.Getenv).root
 	var paths []string
 	var walk func(path []string)
 	walk = func(path []string) {

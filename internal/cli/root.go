@@ -43,8 +43,7 @@ type invocation struct {
 
 // execute executes one command line and returns the exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
-	i := newInvocation(in, out, errOut, getenv)
-	i.root.SetArgs(args)
+	i := newInvocation(args, in, out, errOut, getenv)
 	if err := i.root.ExecuteContext(ctx); err != nil {
 		// A wrong flag stops the parser, possibly before it reaches the flag for JSON.
 		if output.AsksForJSON(args) {
@@ -55,7 +54,7 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Wr
 	return exitOK
 }
 
-func newInvocation(in io.Reader, out, errOut io.Writer, getenv func(string) string) *invocation {
+func newInvocation(args []string, in io.Reader, out, errOut io.Writer, getenv func(string) string) *invocation {
 	root := command.Group("wheelwork", "Run jobs written in any language, on a schedule, on any number of machines")
 	root.Long = root.Short + `.
 
@@ -64,6 +63,7 @@ to a server: name it with --url and --token, or with WHEELWORK_URL and
 WHEELWORK_TOKEN. Data goes to standard output, everything else to standard error.
 
 Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
+	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
@@ -80,7 +80,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		}
 		return i.server.Check(cmd)
 	}
-	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames()})...)
+	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames(), Args: args})...)
 	root.AddCommand(app.Commands(i.printer, i.server)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
 	root.AddCommand(

@@ -11,14 +11,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
 
-// TestUnits checks the systemd units: each starts a command that exists, sets variables of its
-// flags only, and is confined. An exposure level of systemd above 2.0 of 10 fails.
+// TestUnits checks the systemd units: each starts a command that exists and reloads it, sets
+// variables of its flags only, and is confined. An exposure level of systemd above 2.0 of 10 fails.
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("../../deploy/systemd/*.service")
 	if err != nil || len(units) != 3 {
 		t.Fatalf("units %v, %v", units, err)
 	}
-	i := newInvocation(strings.NewReader(""), os.Stderr, os.Stderr, func(string) string { return "" })
+	i := newInvocation([]string{}, strings.NewReader(""), os.Stderr, os.Stderr, func(string) string { return "" })
 	for _, unit := range units {
 		text, err := os.ReadFile(unit)
 		if err != nil {
@@ -28,6 +28,9 @@ func TestUnits(t *testing.T) {
 		if start == nil {
 			t.Errorf("%s starts no process with --config", unit)
 			continue
+		}
+		if !strings.Contains(string(text), "\nExecReload=/bin/kill -HUP $MAINPID\n") {
+			t.Errorf("%s does not reload its process", unit)
 		}
 		cmd, _, err := i.root.Find([]string{string(start[1])})
 		if err != nil || cmd == i.root {

@@ -105,6 +105,18 @@ func KeepToken(path, prefix string) (string, error) {
 	return t, nil
 }
 
+// KeptToken returns the token in a file that [KeepToken] has made.
+func KeptToken(path string) (string, error) {
+	t, err := ReadPrivate(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("read the token: there is no file %s: write one with `wheelwork token generate %[1]s`", path)
+	case err != nil:
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	return t, CheckToken(path, t)
+}
+
 // GenerateToken writes a new token to a file that only its owner may read. It does not
 // replace a file, because that would lock out the users of the token in it.
 func GenerateToken(path string) (err error) {
@@ -154,14 +166,12 @@ func ReadProcesses(tokenFile, serverTokenFile, listen string, log *slog.Logger) 
 // Own is the token with which a server joins a nameserver.
 func (t Processes) Own() string { return cmp.Or(t.servers, t.hosts) }
 
-// Allow registers the tokens with their roles.
-func (t Processes) Allow(g *access.Guard) {
+// Tokens returns the tokens with their roles.
+func (t Processes) Tokens() []access.Token {
 	if t.servers == "" {
-		g.Allow(t.hosts, access.Member)
-		return
+		return []access.Token{{Text: t.hosts, Role: access.Member}}
 	}
-	g.Allow(t.hosts, access.Host)
-	g.Allow(t.servers, access.Server)
+	return []access.Token{{Text: t.hosts, Role: access.Host}, {Text: t.servers, Role: access.Server}}
 }
 
 // NewToken returns a new token that begins with prefix.

@@ -47,9 +47,11 @@ from the first.`,
 				return command.Usage(cmd, "--%s is for an etcd inside the servers, --etcd-endpoints for one beside them", name)
 			}
 		}
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
+		conf.Logger = out.Logger
 		g, err := node.Grow(cmd.Context(), conf)
 		if err != nil {
 			return err

@@ -54,9 +54,11 @@ process. A second start with the same directory continues with its data.`,
 		if conf.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
+		conf.Logger = out.Logger
 		if conf.Program, err = os.Executable(); err != nil {
 			return err
 		}

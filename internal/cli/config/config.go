@@ -81,6 +81,7 @@ func (s *Source) Print() bool { return s.print }
 type Environment struct {
 	Get   func(name string) string // "" if there is none; an empty variable counts as none
 	Names []string                 // of all variables
+	Args  []string                 // the command line, without the program
 }
 
 // Apply sets the flags that the command line leaves out. all are the commands whose variables

@@ -40,7 +40,7 @@ func apply(t *testing.T, args []string, env map[string]string, file string) ([]S
 	}
 	var warned strings.Builder
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		return s.Apply(cmd, Environment{func(n string) string { return env[n] }, slices.Collect(maps.Keys(env))}, []*cobra.Command{cmd}, func(f string, a ...any) { fmt.Fprintf(&warned, f, a...) })
+		return s.Apply(cmd, Environment{Get: func(n string) string { return env[n] }, Names: slices.Collect(maps.Keys(env))}, []*cobra.Command{cmd}, func(f string, a ...any) { fmt.Fprintf(&warned, f, a...) })
 	}
 	cmd.Root().SetArgs(append([]string{"host"}, args...))
 	err := cmd.Root().Execute()
@@ -114,7 +114,7 @@ func TestSecretVariable(t *testing.T) {
 	cmd, s := process()
 	cmd.Flags().String("server-token-file", "", "")
 	env := map[string]string{"WHEELWORK_SERVER_TOKEN": "hush-hush"}
-	err := s.Apply(cmd, Environment{func(n string) string { return env[n] }, slices.Collect(maps.Keys(env))}, nil, t.Logf)
+	err := s.Apply(cmd, Environment{Get: func(n string) string { return env[n] }, Names: slices.Collect(maps.Keys(env))}, nil, t.Logf)
 	if err == nil || !strings.Contains(err.Error(), "set WHEELWORK_SERVER_TOKEN_FILE to its path") || strings.Contains(err.Error(), "hush") {
 		t.Errorf("%v", err)
 	}

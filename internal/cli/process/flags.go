@@ -12,27 +12,33 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
+// Log is the log of a process. Its level can change while the process runs.
+type Log struct {
+	*slog.Logger
+	Level *slog.LevelVar
+}
+
 // AddLog adds the flags for the log of a process. The returned function creates the
-// logger after the flags are parsed.
-func AddLog(cmd *cobra.Command, level string) func(*cobra.Command) (*slog.Logger, error) {
+// log after the flags are parsed.
+func AddLog(cmd *cobra.Command, level string) func(*cobra.Command) (Log, error) {
 	var format string
 	cmd.Flags().StringVar(&level, "log-level", level, "least severe level to log: debug, info, warn, error")
 	cmd.Flags().StringVar(&format, "log-format", "text", "form of the log on standard error: text, json")
 	command.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	command.Complete(cmd, "log-format", "text", "json")
-	return func(cmd *cobra.Command) (*slog.Logger, error) {
-		var least slog.Level
+	return func(cmd *cobra.Command) (Log, error) {
+		least := &slog.LevelVar{}
 		if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
-			return nil, command.Usage(cmd, "--log-level %q: want debug, info, warn or error", level)
+			return Log{}, command.Usage(cmd, "--log-level %q: want debug, info, warn or error", level)
 		}
 		options := &slog.HandlerOptions{Level: least}
 		switch format {
 		case "text":
-			return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), nil
+			return Log{slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), least}, nil
 		case "json":
-			return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options)), nil
+			return Log{slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options)), least}, nil
 		}
-		return nil, command.Usage(cmd, "--log-format %q: want text or json", format)
+		return Log{}, command.Usage(cmd, "--log-format %q: want text or json", format)
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 
 // configured lets each command take its settings from variables and a file as well, and returns
 // the commands.
-func (c *commands) configured(env config.Environment, all ...*cobra.Command) []*cobra.Command {
+func (c *commands) configured(all ...*cobra.Command) []*cobra.Command {
 	for _, process := range all {
 		source := config.Add(process)
 		process.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 			if cmd == process { // not a command below it
-				if err := source.Apply(cmd, env, all, c.Note); err != nil {
+				if err := source.Apply(cmd, c.env, all, c.Note); err != nil {
 					return err
 				}
 			}
@@ -23,6 +23,7 @@ func (c *commands) configured(env config.Environment, all ...*cobra.Command) []*
 		run := process.RunE
 		process.RunE = func(cmd *cobra.Command, args []string) error {
 			if !source.Print() || len(args) > 0 {
+				c.settings = func() []config.Setting { return source.Settings(cmd) }
 				return run(cmd, args)
 			}
 			return c.PrintAll([]string{"key", "value", "origin"}, output.Each(source.Settings(cmd), func(s config.Setting) output.Record {

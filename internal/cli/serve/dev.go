@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -41,12 +42,13 @@ directory.`,
 	limits := addLimits(cmd, &conf.Limits)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "warn")
+	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if conf.Slots < 0 {
 			return command.Usage(cmd, "--slots %d: want a positive number", conf.Slots)
 		}
-		var err error
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
 		if err := executors(cmd); err != nil {
@@ -64,13 +66,20 @@ directory.`,
 		if err := uploads(cmd); err != nil {
 			return err
 		}
-		conf.Verifier, conf.Ready = verifierConfig(conf.Verifier.Limits), c.printReady(conf.Data)
-		if err := node.HideMemory(); err != nil {
-			return err
-		}
-		return node.Dev(cmd.Context(), conf)
+		conf.Verifier, conf.Logger = verifierConfig(conf.Verifier.Limits), out.Logger
+		return launch(c, cmd, service[node.DevConfig]{
+			conf: conf, log: out, kept: tokensIn(conf.Data),
+			readers: func(node.DevConfig) (string, string) { return "", tokensIn(conf.Data)[0] },
+			run: func(ctx context.Context, conf node.DevConfig, ready func(), reloads <-chan node.Reload[node.DevConfig]) error {
+				tell := c.printReady(conf.Data)
+				conf.Reload, conf.Ready = reloads, func(r node.Ready) { ready(); tell(r) }
+				if err := node.HideMemory(); err != nil {
+					return err
+				}
+				return node.Dev(ctx, conf)
+			},
+		})
 	}
-	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -78,23 +77,9 @@ func addTLS(cmd *cobra.Command, cert, key *string) {
 	cmd.Flags().StringVar(key, "tls-key", "", "PEM `file` with its key")
 }
 
-// addProfile adds the flag --pprof to a serving command. config returns the tokens of
-// permitted readers; it is called after the flags are parsed.
-func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
-	address := cmd.Flags().String("pprof", "", "loopback `address` that serves profiles of the process to callers with its token, for example 127.0.0.1:6060")
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if *address != "" {
-			cfg := config()
-			cfg.Address = *address
-			stop, err := node.Profile(cfg)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, stop()) }()
-		}
-		return run(cmd, args)
-	}
+// addProfile adds the flag with the address of profiles, which [launch] serves.
+func addProfile(cmd *cobra.Command) {
+	cmd.Flags().String("pprof", "", "loopback `address` that serves profiles of the process to callers with its token, for example 127.0.0.1:6060")
 }
 
 // addRetention adds the flags for the retention of a server. The returned

@@ -40,6 +40,7 @@ func (c *commands) host() *cobra.Command {
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	log := process.AddLog(cmd, "info")
+	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -51,8 +52,8 @@ func (c *commands) host() *cobra.Command {
 		case conf.Slots < 0:
 			return command.Usage(cmd, "--slots %d: want a positive number", conf.Slots)
 		}
-		var err error
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
 		if err := executors(cmd); err != nil {
@@ -64,18 +65,16 @@ func (c *commands) host() *cobra.Command {
 		if conf.TokenFile == "" {
 			conf.Token = c.Token()
 		}
-		conf.CACert = c.CACert
-		manager := supervisor{conf.Logger}
-		conf.Ready = func(node.Ready) { manager.ready(); c.Note("host ready") }
-		defer manager.attend(cmd.Context())()
-		return node.Host(cmd.Context(), conf)
+		conf.CACert, conf.Logger = c.CACert, out.Logger
+		return launch(c, cmd, service[node.HostConfig]{
+			conf: conf, log: out,
+			readers: func(conf node.HostConfig) (string, string) { return conf.Token, conf.TokenFile },
+			run: func(ctx context.Context, conf node.HostConfig, ready func(), reloads <-chan node.Reload[node.HostConfig]) error {
+				conf.Reload, conf.Ready = reloads, func(node.Ready) { ready(); c.Note("host ready") }
+				return node.Host(ctx, conf)
+			},
+		})
 	}
-	addProfile(cmd, func() node.ProfileConfig {
-		if conf.TokenFile != "" {
-			return node.ProfileConfig{TokenFile: conf.TokenFile}
-		}
-		return node.ProfileConfig{Token: c.Token()}
-	})
 	return cmd
 }
 

@@ -3,9 +3,6 @@ package serve
 import (
 	"context"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -15,31 +12,12 @@ import (
 // sets NOTIFY_SOCKET, and WATCHDOG_USEC if the process must report that it works.
 type supervisor struct{ log *slog.Logger }
 
-// ready says that the process serves.
+// ready says that the process serves, or that a reload has ended.
 func (s supervisor) ready() { s.send(daemon.SdNotifyReady) }
 
-// reloads returns a channel with a request for each SIGHUP, until ctx ends. The
-// supervisor learns when a reload begins and when it has ended.
-func (s supervisor) reloads(ctx context.Context) <-chan func() {
-	hangups, requests := make(chan os.Signal, 1), make(chan func())
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		defer signal.Stop(hangups)
-		for {
-			select {
-			case <-hangups:
-				s.send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case requests <- s.ready:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return requests
+// reloading says that a reload begins. It ends with ready.
+func (s supervisor) reloading() {
+	s.send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
 func (s supervisor) send(state string) {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -37,6 +39,10 @@ func TestSupervisor(t *testing.T) {
 	s.ready()
 	if got := receive(); got != "READY=1" {
 		t.Errorf("a process that serves says %q", got)
+	}
+	s.reloading()
+	if got := receive(); !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[0-9]+\n$`).MatchString(got) && (runtime.GOOS == "linux" || got != "RELOADING=1\n") {
+		t.Errorf("a process that reloads says %q", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	end := s.attend(ctx)

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"path/filepath"
 
@@ -19,15 +20,25 @@ import (
 type commands struct {
 	*output.Printer
 	*connect.Server
+	env config.Environment
+	// settings returns the settings of the process that is executed.
+	settings func() []config.Setting
+	// hand receives what the sources of a process say, in place of its start. nil: it starts.
+	hand func(resolved)
 }
 
 // Commands returns the commands that run processes, and "plugin".
 func Commands(printer *output.Printer, server *connect.Server, env config.Environment) []*cobra.Command {
-	c := &commands{printer, server}
-	return append(c.configured(env, onlyHere(c.dev(), c.server(), c.nameserver(), c.host())...),
+	c := &commands{Printer: printer, Server: server, env: env}
+	return append(c.processes(),
 		command.Group("plugin", "Prepare programs that hosts run as plugins", c.signPlugin()),
 		verifierCommand(),
 	)
+}
+
+// processes returns the commands that run processes.
+func (c *commands) processes() []*cobra.Command {
+	return c.configured(onlyHere(c.dev(), c.server(), c.nameserver(), c.host())...)
 }
 
 func (c *commands) server() *cobra.Command {
@@ -66,9 +77,10 @@ func (c *commands) server() *cobra.Command {
 	limits := addLimits(cmd, &conf.Limits)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "info")
+	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
 		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), uploads(cmd)); err != nil {
@@ -80,17 +92,19 @@ func (c *commands) server() *cobra.Command {
 		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
-		conf.CACert, conf.Verifier = c.CACert, verifierConfig(conf.Verifier.Limits)
-		manager := supervisor{conf.Logger}
-		conf.Reload = manager.reloads(cmd.Context())
-		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("server ready at %s", r.URL) }
-		if err := node.HideMemory(); err != nil {
-			return err
-		}
-		defer manager.attend(cmd.Context())()
-		return node.Server(cmd.Context(), conf)
+		conf.CACert, conf.Verifier, conf.Logger = c.CACert, verifierConfig(conf.Verifier.Limits), out.Logger
+		return launch(c, cmd, service[node.ServerConfig]{
+			conf: conf, log: out, kept: tokensIn(conf.Data),
+			readers: func(node.ServerConfig) (string, string) { return "", tokensIn(conf.Data)[0] },
+			run: func(ctx context.Context, conf node.ServerConfig, ready func(), reloads <-chan node.Reload[node.ServerConfig]) error {
+				conf.Reload, conf.Ready = reloads, func(r node.Ready) { ready(); c.Note("server ready at %s", r.URL) }
+				if err := node.HideMemory(); err != nil {
+					return err
+				}
+				return node.Server(ctx, conf)
+			},
+		})
 	}
-	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 
@@ -110,6 +124,7 @@ func (c *commands) nameserver() *cobra.Command {
 	cmd.Flags().StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	limits := addLimits(cmd, &conf.Limits)
 	log := process.AddLog(cmd, "info")
+	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if conf.TokenFile == "" {
 			return command.Usage(cmd, "--token-file is missing")
@@ -117,21 +132,30 @@ func (c *commands) nameserver() *cobra.Command {
 		if err := limits(cmd); err != nil {
 			return err
 		}
-		var err error
-		if conf.Logger, err = log(cmd); err != nil {
+		out, err := log(cmd)
+		if err != nil {
 			return err
 		}
-		manager := supervisor{conf.Logger}
-		conf.Reload = manager.reloads(cmd.Context())
-		conf.Ready = func(r node.Ready) { manager.ready(); c.Note("nameserver ready at %s", r.GRPC) }
-		if err := node.HideMemory(); err != nil {
-			return err
-		}
-		defer manager.attend(cmd.Context())()
-		return node.Nameserver(cmd.Context(), conf)
+		conf.Logger = out.Logger
+		return launch(c, cmd, service[node.NameserverConfig]{
+			conf: conf, log: out,
+			readers: func(conf node.NameserverConfig) (string, string) {
+				return "", cmp.Or(conf.ServerTokenFile, conf.TokenFile)
+			},
+			run: func(ctx context.Context, conf node.NameserverConfig, ready func(), reloads <-chan node.Reload[node.NameserverConfig]) error {
+				conf.Reload, conf.Ready = reloads, func(r node.Ready) { ready(); c.Note("nameserver ready at %s", r.GRPC) }
+				if err := node.HideMemory(); err != nil {
+					return err
+				}
+				return node.Nameserver(ctx, conf)
+			},
+		})
 	}
-	addProfile(cmd, func() node.ProfileConfig {
-		return node.ProfileConfig{TokenFile: cmp.Or(conf.ServerTokenFile, conf.TokenFile)}
-	})
 	return cmd
+}
+
+// tokensIn returns the files with the tokens that a server keeps in its data directory: that of
+// the administrator, and that of workers.
+func tokensIn(data string) []string {
+	return []string{filepath.Join(data, "token"), filepath.Join(data, "host-token")}
 }
