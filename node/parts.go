@@ -163,6 +163,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Verifier.CodeDir == "" {
+		cfg.Verifier.CodeDir = d.Join("interpreters")
+	}
 	uploads := verifier.New(cfg.Verifier)
 	conf := sched.Config{
 		ID: p.id, Inspect: uploads.Inspect, CheckScript: uploads.CheckScript, UploadBytes: cfg.Verifier.Limits.ModuleBytes, Ingress: p.ingress, Sync: cfg.Sync.String(),
