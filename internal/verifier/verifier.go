@@ -238,6 +238,9 @@ func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 		fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4),
 		codeVariable + "=" + w.folder,
 	}
+	if raceBuild {
+		cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // otherwise it sleeps for a second at its end
+	}
 	group(cmd)
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
