@@ -106,6 +106,8 @@ func (f *fakeAPI) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*ap
 	return &apiv1.ExplainRunResponse{State: "queued", Why: "no host may take it " + evil, Hosts: []*apiv1.HostVerdict{
 		{Host: "host-a", Name: "node-1", Why: "it lacks the label gpu " + evil},
 		{Host: "host-b", Able: true},
+		{Host: "host-c", Why: "has no label gpu, the job wants gpu", Reason: &apiv1.Reason{Code: "label_missing", Values: map[string]string{"label": "gpu" + evil, "want": "gpu"}}},
+		{Host: "host-d", Why: "is of a later version", Reason: &apiv1.Reason{Code: "later_version"}},
 	}}, nil
 }
 

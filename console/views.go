@@ -161,6 +161,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"percent":   percent,
 		"section":   sectionAddress,
 		"reason":    w.reason,
+		"why":       w.why,
 		"short":     shorten,
 		"visible":   showNUL,
 		"digest":    shortDigest,

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
@@ -116,6 +117,16 @@ func (w words) reason(code int) string {
 		return t
 	}
 	return http.StatusText(code)
+}
+
+// why returns the sentence of a reason: in the language of the visitor, or as the server wrote
+// it if this version does not know the reason.
+func (w words) why(r *apiv1.Reason, english string) string {
+	text, ok := reason.Sentence(func(key string) (string, bool) { t, ok := w.texts["why."+key]; return t, ok }, r.GetCode(), r.GetValues())
+	if !ok {
+		return english
+	}
+	return text
 }
 
 // relative describes the time from now to t.

@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 )
 
 func TestNumbersForPeople(t *testing.T) {
@@ -229,6 +232,61 @@ func TestEveryTriggerHasAName(t *testing.T) {
 			if texts["trigger."+string(trigger)] == "" {
 				t.Errorf("%s: the trigger %s has no name", lang, trigger)
 			}
+		}
+	}
+}
+
+// TestEveryReasonHasAText checks that each reason of a server has a sentence in each language,
+// with the same values, and that the English one is the server's.
+func TestEveryReasonHasAText(t *testing.T) {
+	named := regexp.MustCompile(`\{\w+\}`)
+	values := func(text string) string {
+		found := named.FindAllString(text, -1)
+		slices.Sort(found)
+		return strings.Join(slices.Compact(found), " ")
+	}
+	for _, lang := range languages() {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for code, english := range reason.Texts() {
+			text := texts["why."+code]
+			if text == "" || lang == "en" && text != english || lang != "en" && text == english {
+				t.Errorf("%s: the reason %s has the text %q, the server's is %q", lang, code, text, english)
+			}
+			if got, want := values(text), values(english); got != want {
+				t.Errorf("%s: the text of %s has the values %s, the server's %s", lang, code, got, want)
+			}
+		}
+		for key := range texts {
+			if code, ok := strings.CutPrefix(key, "why."); ok && reason.Texts()[code] == "" {
+				t.Errorf("%s: there is no reason %s", lang, code)
+			}
+		}
+	}
+}
+
+// TestWhyOnThePage reads the explanation of a run in both languages. A reason that this version
+// does not know, and one of an older server, keep the server's sentence.
+func TestWhyOnThePage(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for lang, want := range map[string]string{"en": "has no label gpu", "zh": "没有标签 gpu"} {
+		found := false
+		for path := range pages() {
+			_, body := s.do(t, "GET", path, nil, "Accept-Language", lang)
+			if !strings.Contains(body, `id="why-host-c"`) {
+				continue
+			}
+			found = true
+			for _, text := range []string{want, "is of a later version", "it lacks the label gpu", "no host may take it"} {
+				if !strings.Contains(body, text) {
+					t.Errorf("%s in %s does not say %q", path, lang, text)
+				}
+			}
+		}
+		if !found {
+			t.Error("no page explains a run")
 		}
 	}
 }

@@ -211,8 +211,8 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 }
 
 // TestSessionsOfManyHosts: with a bound on hosts there is one session for each host
-// instead of one for each host and partition. WHEELWORK_HOSTS sets the number of hosts;
-// the figures in docs/cluster.md are from this test.
+// instead of one for each host and partition. WHEELWORK_HOSTS sets the number of hosts, and
+// -v prints the sessions of each server.
 func TestSessionsOfManyHosts(t *testing.T) {
 	t.Parallel()
 	hosts := 24

@@ -164,6 +164,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Verifier.CodeDir == "" {
+		cfg.Verifier.CodeDir = d.Join("interpreters")
+	}
 	p.uploads = verifier.New(cfg.Verifier)
 	conf := sched.Config{
 		ID: p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),

@@ -9,9 +9,24 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
+
+// checkReasons fails unless each reason is a code that says the same as its sentence.
+func checkReasons(t *testing.T, x *apiv1.ExplainRunResponse) {
+	t.Helper()
+	check := func(of, why string, m *apiv1.Reason) {
+		if text := (reason.Reason{Code: m.GetCode(), Values: m.GetValues()}).Text(); text != why || (m == nil) != (why == "") {
+			t.Errorf("%s: the reason %v says %q, the sentence is %q", of, m, text, why)
+		}
+	}
+	check("the run", x.Why, x.Reason)
+	for _, h := range x.Hosts {
+		check(h.Host, h.Why, h.Reason)
+	}
+}
 
 // TestExplain checks the explanation for each reason why a run waits or is where it is.
 func TestExplain(t *testing.T) {
@@ -23,6 +38,7 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			checkReasons(t, x)
 			for _, text := range texts {
 				if x.State != state || !strings.Contains(x.Why, text) {
 					t.Errorf("it says %s: %q, want %s: %q", x.State, x.Why, state, text)
@@ -144,7 +160,7 @@ func TestExplain(t *testing.T) {
 			{&apiv1.Routing{Hosts: []string{"h3"}}, "designated", "designated"},
 			{&apiv1.Routing{Labels: []string{"zone=a"}}, "zone=a", "zone=a"},
 			{&apiv1.Routing{Labels: []string{"zone=b", "gpu"}}, "zone=b", "gpu"},
-			{&apiv1.Routing{MinFreeSlots: 100}, "slots", "slots"},
+			{&apiv1.Routing{MinFreeSlots: 100}, "free slots", "free slot"},
 			{&apiv1.Routing{MaxMemoryBytes: 1}, "memory", "memory"},
 		} {
 			c.apply(&apiv1.Job{Name: "constrained", Routing: tc.routing})

@@ -56,6 +56,8 @@ type (
 	Explanation = apiv1.ExplainRunResponse
 	// HostVerdict is the part of an [Explanation] about one host.
 	HostVerdict = apiv1.HostVerdict
+	// Reason is a sentence of an [Explanation] as a code with values.
+	Reason = apiv1.Reason
 )
 
 // DefaultApp is the app of calls that name none.

@@ -4296,8 +4296,9 @@ func (x *ExplainRunRequest) GetId() string {
 type ExplainRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // one sentence
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // one sentence in English
 	Hosts         []*HostVerdict         `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Reason        *Reason                `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why, for programs and for other languages; absent from older servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4353,20 +4354,81 @@ func (x *ExplainRunResponse) GetHosts() []*HostVerdict {
 	return nil
 }
 
+func (x *ExplainRunResponse) GetReason() *Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
+// Reason is a reason as a code with the values of its sentence.
+type Reason struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`                                                                               // stable, such as overlap_queue
+	Values        map[string]string      `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by name, such as n: 2
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reason) Reset() {
+	*x = Reason{}
+	mi := &file_v1_job_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reason) ProtoMessage() {}
+
+func (x *Reason) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reason.ProtoReflect.Descriptor instead.
+func (*Reason) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Reason) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Reason) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 // HostVerdict says whether a host can take a run.
 type HostVerdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Able          bool                   `protobuf:"varint,3,opt,name=able,proto3" json:"able,omitempty"`
-	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"` // why the host cannot take the run; "": it can
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`       // why the host cannot take the run, in English; "": it can
+	Reason        *Reason                `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // why, for programs and for other languages; absent if the host can take the run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4440,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4453,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4422,6 +4484,13 @@ func (x *HostVerdict) GetWhy() string {
 	return ""
 }
 
+func (x *HostVerdict) GetReason() *Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
 type WatchRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -4432,7 +4501,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +4513,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +4526,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4486,7 +4555,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4567,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4580,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4936,16 +5005,24 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"5\n" +
 	"\x11ExplainRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"m\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\x9b\x01\n" +
 	"\x12ExplainRunResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12/\n" +
-	"\x05hosts\x18\x03 \x03(\v2\x19.wheelwork.v1.HostVerdictR\x05hosts\"[\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x19.wheelwork.v1.HostVerdictR\x05hosts\x12,\n" +
+	"\x06reason\x18\x04 \x01(\v2\x14.wheelwork.v1.ReasonR\x06reason\"\x91\x01\n" +
+	"\x06Reason\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x128\n" +
+	"\x06values\x18\x02 \x03(\v2 .wheelwork.v1.Reason.ValuesEntryR\x06values\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x01\n" +
 	"\vHostVerdict\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04able\x18\x03 \x01(\bR\x04able\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"3\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12,\n" +
+	"\x06reason\x18\x05 \x01(\v2\x14.wheelwork.v1.ReasonR\x06reason\"3\n" +
 	"\x0fWatchRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"^\n" +
@@ -5001,7 +5078,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5057,130 +5134,135 @@ var file_v1_job_proto_goTypes = []any{
 	(*BulkRunsResponse)(nil),       // 51: wheelwork.v1.BulkRunsResponse
 	(*ExplainRunRequest)(nil),      // 52: wheelwork.v1.ExplainRunRequest
 	(*ExplainRunResponse)(nil),     // 53: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 54: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 55: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 56: wheelwork.v1.ReadLogRequest
-	nil,                            // 57: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 58: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 59: wheelwork.v1.Run.LabelsEntry
-	nil,                            // 60: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 61: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 62: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 63: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 64: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 65: wheelwork.v1.HTTPCall
+	(*Reason)(nil),                 // 54: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 55: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 56: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 57: wheelwork.v1.ReadLogRequest
+	nil,                            // 58: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 59: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 60: wheelwork.v1.Run.LabelsEntry
+	nil,                            // 61: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 62: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 63: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 64: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 65: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 66: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 67: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	57, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	58, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	64, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	64, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	64, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	66, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	66, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	66, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	58, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	65, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	59, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	67, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	64, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	64, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	64, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	64, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	64, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	64, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	64, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	66, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	66, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	66, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	66, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	66, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	66, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	66, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	64, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	66, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	59, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	64, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	64, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	64, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	64, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	60, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	66, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	66, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	66, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	66, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 37: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 38: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	60, // 39: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	61, // 39: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
 	0,  // 40: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	64, // 41: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	64, // 42: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	64, // 43: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	64, // 44: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	61, // 45: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	64, // 46: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	66, // 41: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	66, // 42: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	66, // 43: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	66, // 44: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	62, // 45: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	66, // 46: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
 	37, // 47: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
 	37, // 48: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	62, // 49: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	64, // 50: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	64, // 51: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	63, // 49: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	66, // 50: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	66, // 51: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
 	16, // 52: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	63, // 53: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	64, // 54: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	64, // 55: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	54, // 56: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	20, // 57: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 58: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	24, // 59: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	25, // 60: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	27, // 61: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	29, // 62: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	30, // 63: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	31, // 64: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	32, // 65: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	33, // 66: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	35, // 67: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	38, // 68: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	39, // 69: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	40, // 70: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	42, // 71: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	44, // 72: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	45, // 73: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	47, // 74: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	48, // 75: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	49, // 76: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 77: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	52, // 78: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	55, // 79: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	56, // 80: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	23, // 81: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	23, // 82: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 83: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	26, // 84: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	28, // 85: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 86: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 87: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 88: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 89: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	34, // 90: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	36, // 91: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	37, // 92: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	37, // 93: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 94: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	43, // 95: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 96: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	46, // 97: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 98: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 99: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 100: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 101: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	53, // 102: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 103: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 104: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	81, // [81:105] is the sub-list for method output_type
-	57, // [57:81] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	64, // 53: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	66, // 54: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	66, // 55: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	55, // 56: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	54, // 57: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	65, // 58: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	54, // 59: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	20, // 60: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 61: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	24, // 62: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	25, // 63: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	27, // 64: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	29, // 65: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	30, // 66: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	31, // 67: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	32, // 68: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	33, // 69: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	35, // 70: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	38, // 71: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	39, // 72: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	40, // 73: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	42, // 74: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	44, // 75: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	45, // 76: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	47, // 77: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	48, // 78: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	49, // 79: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	50, // 80: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	52, // 81: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	56, // 82: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	57, // 83: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	23, // 84: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 85: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 86: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	26, // 87: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	28, // 88: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 89: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 90: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 91: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 92: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	34, // 93: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	36, // 94: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	37, // 95: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	37, // 96: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 97: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	43, // 98: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 99: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	46, // 100: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 101: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 102: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	16, // 103: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	51, // 104: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	53, // 105: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 106: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 107: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	84, // [84:108] is the sub-list for method output_type
+	60, // [60:84] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5198,7 +5280,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

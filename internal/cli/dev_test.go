@@ -44,6 +44,7 @@ func TestDev(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
 			e.Setenv("WHEELWORK_URL", ready.URL)
 			e.Setenv("WHEELWORK_COMPILED", filepath.Join(e.WorkDir, "compiled"))
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)

@@ -94,6 +94,7 @@ func TestExecutors(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
 			e.Setenv("WHEELWORK_URL", ready.URL)
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)
 			e.Setenv("SERVER", server.URL)

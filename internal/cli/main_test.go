@@ -21,7 +21,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
+// raceOptions are for the programs that tests start, as GORACE. Under the race detector each
+// program sleeps for a second before it exits, in the hope of a race; the tests start hundreds.
+const raceOptions = "atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
+	if err := os.Setenv("GORACE", raceOptions); err != nil {
+		panic(err)
+	}
 	time.Local = time.UTC // the golden files have times
 	testscript.Main(m, map[string]func(){"wheelwork": func() { os.Exit(Main()) }})
 }
@@ -33,6 +40,7 @@ func TestFake(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				return err

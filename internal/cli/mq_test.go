@@ -54,6 +54,7 @@ func TestMQ(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
 			p := &program{}
 			e.Values[key{}] = p
 			e.Defer(func() {

@@ -20,6 +20,7 @@ func TestProject(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
 			self, err := exec.LookPath("wheelwork") // testscript puts it on the PATH
 			if err != nil {
 				for _, v := range e.Vars {

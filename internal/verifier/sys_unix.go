@@ -14,14 +14,15 @@ func group(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// setLimits bounds this process: cpu is in seconds of processor time, data in bytes. The soft
+// setLimits bounds this process: cpu is in seconds of processor time, data in bytes, file in
+// bytes of a file that it writes. The soft
 // limit of the processor time is also the hard one: Go would handle the signal of a lower
 // soft limit.
-func setLimits(cpu, data uint64) error {
+func setLimits(cpu, data, file uint64) error {
 	for _, l := range []struct {
 		what  int
 		limit uint64
-	}{{syscall.RLIMIT_CPU, cpu}, {syscall.RLIMIT_DATA, data}, {syscall.RLIMIT_CORE, 0}, {syscall.RLIMIT_FSIZE, 0}} {
+	}{{syscall.RLIMIT_CPU, cpu}, {syscall.RLIMIT_DATA, data}, {syscall.RLIMIT_CORE, 0}, {syscall.RLIMIT_FSIZE, file}} {
 		if err := syscall.Setrlimit(l.what, rlimit(l.limit)); err != nil {
 			return fmt.Errorf("limit the upload verifier: %w", err)
 		}

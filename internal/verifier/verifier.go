@@ -42,6 +42,10 @@ type Config struct {
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
 	Limits  wasm.UploadLimits
+	// CodeDir is the directory for the machine code of the interpreters of scripts, which
+	// spares uploads of scripts the time to compile them. Default "": each upload compiles.
+	CodeDir   string
+	CodeBytes int64 // bytes of that directory; default 512 MiB
 }
 
 func (g Config) withDefaults() Config {
@@ -54,6 +58,9 @@ func (g Config) withDefaults() Config {
 	if g.Memory == 0 {
 		g.Memory = 2 << 30
 	}
+	if g.CodeBytes == 0 {
+		g.CodeBytes = 512 << 20
+	}
 	return g
 }
 
@@ -65,10 +72,12 @@ type Verifier struct {
 	Config
 	limits atomic.Pointer[wasm.UploadLimits] // in effect; Config has those of the start
 	turns  chan struct{}
+	code   codeCache
 }
 
 func New(g Config) *Verifier {
-	v := &Verifier{Config: g.withDefaults(), turns: make(chan struct{}, atOnce)}
+	g = g.withDefaults()
+	v := &Verifier{Config: g, turns: make(chan struct{}, atOnce), code: codeCache{dir: g.CodeDir, max: g.CodeBytes}}
 	v.SetLimits(g.Limits)
 	return v
 }
@@ -91,6 +100,7 @@ type answer struct {
 	Digest      string         `json:"digest,omitempty"`   // of the code with its manifest
 	Requests    runtime.Grants `json:"requests"`
 	Interpreter string         `json:"interpreter,omitempty"` // digest of the interpreter of a script
+	Cached      bool           `json:"cached,omitempty"`      // the folder of machine code has the code that the child needed
 }
 
 // maxAnswer bounds the bytes that are read from a child, which works on untrusted input.
@@ -110,7 +120,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	if len(g.Command) == 0 {
 		a, err = examineHere(ctx, code, manifest, g.Limits())
 	} else {
-		a, err = g.ask(ctx, code, manifest, nil)
+		a, err = g.inspect(ctx, code.Reader(), manifest, interpreterDigest(code))
 	}
 	if err != nil {
 		return sched.ModuleInfo{}, err
@@ -149,11 +159,60 @@ func (g *Verifier) CheckScript(ctx context.Context, code *modules.Upload, interp
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	a, err := g.ask(ctx, code, "", interpreter)
+	digest := modules.Digest(interpreter)
+	folder := g.code.get(digest)
+	if folder == "" && g.code.canFill() {
+		// A child of its own compiles the interpreter: no child that has a script writes to the
+		// cache. If it fails, the check below compiles as well and says what is wrong.
+		_, _ = g.inspect(ctx, bytes.NewReader(interpreter), "", digest)
+		folder = g.code.get(digest)
+	}
+	a, err := g.ask(ctx, work{code: code.Reader(), interpreter: interpreter, folder: folder})
+	if folder != "" && err == nil && !a.Cached {
+		g.code.remove(digest)
+	}
 	if err == nil && a.Refused != "" {
 		err = errors.New(a.Refused)
 	}
 	return err
+}
+
+// interpreterDigest returns the digest of an upload that is an interpreter of scripts, "" for
+// every other upload.
+func interpreterDigest(code *modules.Upload) string {
+	for _, i := range script.Interpreters() {
+		if i.Size != code.Size() {
+			continue
+		}
+		if digest, err := code.Digest(); err == nil && digest == i.Digest {
+			return digest
+		}
+	}
+	return ""
+}
+
+// inspect lets a child inspect an upload. If it is the interpreter with a digest, not "", the
+// machine code is taken from the cache or put into it.
+func (g *Verifier) inspect(ctx context.Context, code io.Reader, manifest, interpreter string) (answer, error) {
+	w := work{code: code, manifest: manifest}
+	if interpreter == "" || manifest != "" { // the manifest becomes a part of the module
+		return g.ask(ctx, w)
+	}
+	if w.folder = g.code.get(interpreter); w.folder == "" {
+		w.folder = g.code.stage()
+		w.write = w.folder != ""
+	}
+	a, err := g.ask(ctx, w)
+	switch filled := err == nil && a.Refused == "" && a.Cached; {
+	case w.folder == "":
+	case filled && w.write:
+		g.code.publish(w.folder, interpreter)
+	case w.write:
+		g.code.discard(w.folder, ctx.Err() == nil)
+	case !filled:
+		g.code.remove(interpreter)
+	}
+	return a, err
 }
 
 // howToGet says how to bring an interpreter to the server.
@@ -165,20 +224,40 @@ func howToGet(digest string) string {
 	return fmt.Sprintf("`wheelwork module fetch-interpreter %s` fetches it to this machine, and `wheelwork module push` then sends it before the script", known.Language)
 }
 
-// ask lets a child inspect an upload, or check it with an interpreter if it is given one.
-func (g *Verifier) ask(ctx context.Context, code *modules.Upload, manifest string, interpreter []byte) (answer, error) {
+// work is what a child is given to do.
+type work struct {
+	code        io.Reader // the upload
+	manifest    string    // beside the upload; "": none
+	interpreter []byte    // of the script that the upload is, to check it; nil: the upload is inspected
+	folder      string    // has the machine code of the interpreter, or gets that of the upload; "": none
+	write       bool      // the child may write to the folder
+}
+
+// ask lets a child do its work.
+func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
+	var file int64
+	if w.write {
+		file = g.CodeBytes
+	}
 	// The child gets nothing of the server's environment, which may hold tokens.
 	limits := g.Limits()
-	cmd.Env = []string{fmt.Sprintf("%s=%d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, limits.ModuleBytes, limits.Functions, limits.BodyBytes, limits.Locals), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
+	cmd.Env = []string{
+		fmt.Sprintf("%s=%d %d %d %d %d %d %d", limitsVariable, int64(g.CPU.Seconds()), g.Memory, file, limits.ModuleBytes, limits.Functions, limits.BodyBytes, limits.Locals),
+		fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4),
+		codeVariable + "=" + w.folder,
+	}
+	if raceBuild {
+		cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // otherwise it sleeps for a second at its end
+	}
 	group(cmd)
 	cmd.WaitDelay = 5 * time.Second // processes that the child left behind hold the pipes no longer
 
-	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
-	head = binary.BigEndian.AppendUint32(head, uint32(len(interpreter)))
-	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), bytes.NewReader(interpreter), code.Reader())
+	head := binary.BigEndian.AppendUint32(nil, uint32(len(w.manifest)))
+	head = binary.BigEndian.AppendUint32(head, uint32(len(w.interpreter)))
+	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(w.manifest), bytes.NewReader(w.interpreter), w.code)
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	// The child ends when this process ends, in any way: it watches the other end of this
@@ -253,17 +332,22 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// limitsVariable is the environment variable with the limits of the child: seconds of CPU, bytes
-// of memory, and the fields of the upload limits.
-const limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
+// Variables of the child's environment.
+const (
+	// limitsVariable has the limits of the child: seconds of CPU, bytes of memory, bytes of a
+	// file that it writes, and the fields of the upload limits.
+	limitsVariable = "WHEELWORK_VERIFIER_LIMITS"
+	// codeVariable has the folder of machine code; "": none.
+	codeVariable = "WHEELWORK_VERIFIER_CODE"
+)
 
 // Child is the body of the verifier's child process: it sets its own limits, reads an
 // upload from in and writes its findings to out. alive is a pipe whose other end the
 // server holds; the process ends when that is closed.
 func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) error {
-	var cpu, memory uint64
+	var cpu, memory, file uint64
 	var limits wasm.UploadLimits
-	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d %d %d %d %d", &cpu, &memory, &limits.ModuleBytes, &limits.Functions, &limits.BodyBytes, &limits.Locals); err != nil {
+	if _, err := fmt.Sscanf(os.Getenv(limitsVariable), "%d %d %d %d %d %d %d", &cpu, &memory, &file, &limits.ModuleBytes, &limits.Functions, &limits.BodyBytes, &limits.Locals); err != nil {
 		return fmt.Errorf("%s is not set: this command is for the server, which starts it by itself", limitsVariable)
 	}
 	// The limit on data is a second one behind watchMemory. It also counts the stacks of
@@ -274,7 +358,7 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 		data = math.MaxUint64 // RLIM_INFINITY
 	}
 	// The limits are set before a byte of the upload is read.
-	if err := setLimits(cpu, data); err != nil {
+	if err := setLimits(cpu, data, file); err != nil {
 		return err
 	}
 	go func() {
@@ -295,30 +379,46 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 		return errors.New("read the upload: it is cut off")
 	}
 	code := text[manifest+interpreter:]
+	folder := os.Getenv(codeVariable)
 	if interpreter > 0 {
-		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter]))
+		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter], folder))
 	}
-	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), limits, true))
+	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), limits, &compiler{folder: folder}))
 }
 
-// check parses a script with its interpreter, which the server has verified before.
-func check(ctx context.Context, code, interpreter []byte) answer {
-	refused := func(err error) answer { return answer{Refused: err.Error()} }
-	engine, err := wasm.New(ctx, wasm.Config{Slots: 1})
+// newEngine returns an engine with the machine code of a folder; "": without. A folder that
+// cannot be used only costs time.
+func newEngine(ctx context.Context, folder string) (*wasm.Engine, error) {
+	if engine, err := wasm.New(ctx, wasm.Config{Slots: 1, CacheDir: folder}); err == nil || folder == "" {
+		return engine, err
+	}
+	return wasm.New(ctx, wasm.Config{Slots: 1})
+}
+
+// check parses a script with its interpreter, which the server has verified before. folder has
+// the machine code of the interpreter.
+func check(ctx context.Context, code, interpreter []byte, folder string) answer {
+	engine, err := newEngine(ctx, folder)
 	if err != nil {
-		return refused(err)
+		return answer{Refused: err.Error()}
 	}
 	defer engine.Close(ctx) //nolint:errcheck // the process ends with it
+	var a answer
+	refused := func(err error) answer {
+		a.Refused = err.Error()
+		return a
+	}
 	digest := modules.Digest(code)
 	for _, m := range [][]byte{interpreter, code} {
 		if err := engine.Load(ctx, modules.Digest(m), m); err != nil {
 			return refused(err)
 		}
 	}
+	a.Cached = engine.Cached(modules.Digest(interpreter))
 	if err := engine.CheckScript(ctx, digest); err != nil {
 		return refused(err)
 	}
-	return answer{}
+	return a
 }
 
 // watchMemory ends the process with an answer when it takes more than limit bytes.
@@ -339,12 +439,12 @@ func examineHere(ctx context.Context, code *modules.Upload, manifest string, lim
 	if err != nil {
 		return answer{}, failed("%v", err)
 	}
-	return examine(ctx, b, manifest, limits, false), nil
+	return examine(ctx, b, manifest, limits, nil), nil
 }
 
 // examine is the work of the verifier: it parses and validates an upload, checks its
-// manifest and, if compile is set, compiles it with the compiler of the hosts.
-func examine(ctx context.Context, code []byte, manifest string, limits wasm.UploadLimits, compile bool) answer {
+// manifest and, unless c is nil, compiles it.
+func examine(ctx context.Context, code []byte, manifest string, limits wasm.UploadLimits, c *compiler) answer {
 	if err := modules.CheckSize(int64(len(code))); err != nil {
 		return answer{Refused: err.Error()}
 	}
@@ -358,8 +458,9 @@ func examine(ctx context.Context, code []byte, manifest string, limits wasm.Uplo
 		code, text = packed, string(section)
 	}
 	info, err := wasm.InspectWithin(code, limits)
-	if err == nil && compile {
-		err = compiles(ctx, info.Digest, code)
+	cached := false
+	if err == nil && c != nil {
+		cached, err = c.compile(ctx, info.Digest, code)
 	}
 	if err != nil {
 		return answer{Refused: err.Error()}
@@ -371,23 +472,26 @@ func examine(ctx context.Context, code []byte, manifest string, limits wasm.Uplo
 	return answer{
 		Interpreter: interpreter,
 		Kind:        string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
-		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
+		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities, Cached: cached,
 	}
 }
 
-// compiles compiles a module as a host does, and discards the result.
-func compiles(ctx context.Context, digest string, code []byte) (err error) {
-	engine, err := wasm.New(ctx, wasm.Config{Slots: 1})
+// A compiler compiles modules as a host does, with the machine code of a folder; "": without.
+type compiler struct{ folder string }
+
+// compile compiles a module, and reports whether the folder has its machine code.
+func (c *compiler) compile(ctx context.Context, digest string, code []byte) (cached bool, err error) {
+	engine, err := newEngine(ctx, c.folder)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, engine.Close(ctx)) }()
 	err = engine.Load(ctx, digest, code)
 	var needs *runtime.NeedsError
 	if errors.As(err, &needs) { // a script: its interpreter was compiled when the interpreter was pushed
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil && engine.Cached(digest), err
 }
 
 // requested converts what a module's manifest asks for into the message that the server

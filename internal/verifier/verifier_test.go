@@ -18,8 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
-	"github.com/wheelworkhq/wheelwork/internal/interpreter"
-	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
@@ -29,6 +27,13 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "gate-child" {
 		if err := Child(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "alive")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 3 && os.Args[1] == "limited-writer" {
+		if err := limitedWriter(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,7 +52,7 @@ func childCommand(t *testing.T) []string {
 }
 
 // uploadOf returns an upload with the given bytes.
-func uploadOf(t *testing.T, code []byte) *modules.Upload {
+func uploadOf(t testing.TB, code []byte) *modules.Upload {
 	t.Helper()
 	store, err := modules.Open(t.TempDir())
 	if err != nil {
@@ -172,7 +177,7 @@ func TestVerifierCancelled(t *testing.T) {
 func TestVerifierChildEndsWithItsServer(t *testing.T) {
 	command := childCommand(t)
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), limitsVariable+"=60 2147483648")
+	cmd.Env = append(os.Environ(), limitsVariable+"=60 2147483648 0 0 0 0 0")
 	alive, held, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -256,18 +261,6 @@ func busyModule(functions, instructions int) []byte {
 
 // TestCheckScript parses scripts with their interpreter in the child.
 func TestCheckScript(t *testing.T) {
-	known, _ := script.ByLanguage(script.JavaScript)
-	dir, err := interpreter.Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	quick, err := interpreter.Load(dir, known)
-	if errors.Is(err, interpreter.ErrMissing) {
-		testkit.Lacks(t, "%v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	v := New(Config{Command: childCommand(t)})
 	for source, want := range map[string]string{
 		"export default () => 1;":    "",
@@ -275,11 +268,8 @@ func TestCheckScript(t *testing.T) {
 		"for (;;);":                  "",
 		strings.Repeat("[", 100_000): "module refused: main.js",
 	} {
-		code, err := script.Pack(script.Script{Language: known.Language, Interpreter: known.Digest, Main: "main.js", Files: map[string]string{"main.js": source}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = v.CheckScript(t.Context(), uploadOf(t, code), quick)
+		upload, quick := scriptAndInterpreter(t, script.JavaScript, source)
+		err := v.CheckScript(t.Context(), upload, quick)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v, want %q", source, err, want)
 		}

@@ -10,9 +10,11 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 )
 
 // Limits of a routing and of its state.
@@ -275,49 +277,52 @@ func (r *Route) Able(c *Candidate, hostsOfJob int32) bool {
 	return b == unbarred && r.passing(c, hostsOfJob) == unbarred
 }
 
-// Why returns, for a message, why a host may not take a run of an app: a sentence without
-// its subject, the host, such as "is draining". If there are several reasons, a lasting
-// one comes first. It returns "" if the host is able.
-func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) string {
+// Why returns why a host may not take a run of an app. If there are several reasons, a lasting
+// one comes first. It returns no reason if the host is able.
+func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) reason.Reason {
 	b, label := r.lasting(c)
 	if b == unbarred {
 		b = r.passing(c, hostsOfJob)
 	}
 	switch b {
 	case isOffline:
-		return "is not connected"
+		return reason.New(reason.Disconnected)
 	case isDraining:
-		return "is draining"
+		return reason.New(reason.Draining)
 	case isCordoned:
-		return "is cordoned: `wheelwork host uncordon " + c.Name + "` ends that"
+		return reason.New(reason.Cordoned, "host", c.Name)
 	case isForeign:
-		return "does not serve app " + app
+		return reason.New(reason.OtherApp, "app", app)
 	case isUnfit:
-		return "does not run " + c.Lacks
+		return reason.New(reason.CannotRun, "what", c.Lacks)
 	case isUndesignated:
-		return "is not one of the designated hosts"
+		return reason.New(reason.NotDesignated)
 	case isMislabelled:
 		s := r.labels[label]
 		if v, ok := c.Labels[s.key]; ok {
-			return fmt.Sprintf("has the label %s=%q, the job wants %s", s.key, v, s)
+			return reason.New(reason.LabelDiffers, "label", fmt.Sprintf("%s=%q", s.key, v), "want", s.String())
 		}
-		return fmt.Sprintf("has no label %s, the job wants %s", s.key, s)
+		return reason.New(reason.LabelMissing, "label", s.key, "want", s.String())
 	case isAnother:
-		return fmt.Sprintf("would be one host more: the job runs on %d already, its max_hosts is %d", hostsOfJob, r.maxHosts)
+		return reason.New(reason.MaxHosts, "n", number(hostsOfJob), "max", number(r.maxHosts))
 	case isLarge:
-		return fmt.Sprintf("uses %s of memory, the job wants less than %s", mebibytes(c.Memory), mebibytes(r.maxMemory))
+		return reason.New(reason.Memory, "have", mebibytes(c.Memory), "max", mebibytes(r.maxMemory))
 	case isBusyCPU:
-		return fmt.Sprintf("leaves %.3g%% of its processors idle, the job wants %.3g%%", 100*(1-c.CPU), 100*r.freeCPU)
+		return reason.New(reason.CPU, "have", percent(1-c.CPU), "want", percent(r.freeCPU))
 	case isShort:
-		return fmt.Sprintf("has %d free slots of %d, the job wants %d", c.freeSlots(), c.Slots, r.freeSlots)
+		return reason.New(reason.FreeSlots, "n", number(c.freeSlots()), "slots", number(c.Slots), "want", number(r.freeSlots))
 	case isFull:
 		if c.freeSlots() == 0 {
-			return fmt.Sprintf("has no free slot (%d of %d busy) and its queue is full", c.Slots, c.Slots)
+			return reason.New(reason.QueueFull, "slots", number(c.Slots))
 		}
-		return fmt.Sprintf("takes no more tasks at the moment (%d of %d slots busy)", c.Running, c.Slots)
+		return reason.New(reason.Busy, "n", number(c.Running), "slots", number(c.Slots))
 	}
-	return ""
+	return reason.Reason{}
 }
+
+func number(n int32) string { return strconv.Itoa(int(n)) }
+
+func percent(share float64) string { return fmt.Sprintf("%.3g", 100*share) }
 
 // mebibytes formats a size with at most six significant digits.
 func mebibytes(n uint64) string { return fmt.Sprintf("%.6g MiB", float64(n)/(1<<20)) }

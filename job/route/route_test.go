@@ -219,7 +219,7 @@ func TestAbleAndWhy(t *testing.T) {
 		cand.Labels = map[string]string{"zone": "a"}
 		c.change(&cand)
 		r := routeOf(t, c.routing)
-		if got := r.Why("shop", &cand, c.hosts); got != c.want {
+		if got := r.Why("shop", &cand, c.hosts).Text(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		if got := r.Able(&cand, c.hosts); got != (c.want == "") {

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
 	"os"
@@ -143,10 +144,63 @@ func TestModulesThatShareCode(t *testing.T) {
 	if files := cacheFiles(t, dir); len(files) != 0 {
 		t.Errorf("nothing is loaded, and there are %v", files)
 	}
-	if _, err := os.Stat(filepath.Join(dir, cacheVersion())); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, CacheVersion())); err != nil {
 		t.Errorf("the folder that the engine writes to is gone: %v", err)
 	}
 	if err := e.Load(ctx, inspect.Digest(one), one); err != nil {
 		t.Errorf("after all was removed: %v", err)
 	}
+}
+
+// TestCacheThatFailsCostsTime damages and removes the machine code in a compile cache, and the
+// folder to which it is written. The module must load and run each time.
+func TestCacheThatFailsCostsTime(t *testing.T) {
+	ctx := context.Background()
+	code := fixture(t, "count")
+	digest := inspect.Digest(code)
+	dir := t.TempDir()
+	load := func(before func()) {
+		t.Helper()
+		e, err := New(ctx, Config{CacheDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close(ctx) //nolint:errcheck // its end is not the test
+		before()
+		if err := e.Load(ctx, digest, code); err != nil {
+			t.Fatal(err)
+		}
+		if res := e.Run(ctx, runtime.Task{Digest: digest, Handler: "main"}, silent{}); res.Outcome == runtime.HostError {
+			t.Errorf("%+v", res)
+		}
+	}
+	machineCode := func() string {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(dir, "*", "wazero-*", "*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("compiled are %v, %v; want one file", files, err)
+		}
+		return files[0]
+	}
+	load(func() {})
+	whole, err := os.ReadFile(machineCode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, damaged := range map[string][]byte{"empty": nil, "cut in its head": whole[:10], "cut in its code": whole[:len(whole)/2], "flipped": flipped} {
+		if err := os.WriteFile(machineCode(), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		load(func() {})
+		if again, err := os.ReadFile(machineCode()); err != nil || !bytes.Equal(again, whole) {
+			t.Errorf("%s: the file was not made again: %d bytes, %v", name, len(again), err)
+		}
+	}
+	load(func() {
+		if err := os.RemoveAll(filepath.Dir(machineCode())); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

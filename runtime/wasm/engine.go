@@ -166,7 +166,7 @@ func (e *Engine) openCache() (err error) {
 		e.cache = wazero.NewCompilationCache()
 		return nil
 	}
-	dir := filepath.Join(e.cfg.CacheDir, cacheVersion())
+	dir := filepath.Join(e.cfg.CacheDir, CacheVersion())
 	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
@@ -179,9 +179,9 @@ func (e *Engine) openCache() (err error) {
 	return nil
 }
 
-// cacheVersion names the directory for the output of this version of engine and rewriter.
-// The engine separates processor types itself.
-func cacheVersion() string { return fmt.Sprintf("%s-meter-%d-kept", engineVersion, meter.Version) }
+// CacheVersion names the directory for the output of this version of engine and rewriter: code
+// of another version is never used. The engine separates processor types itself.
+func CacheVersion() string { return fmt.Sprintf("%s-meter-%d-kept", engineVersion, meter.Version) }
 
 // Close frees all instances and compiled code. No Run may be in progress. Close waits for
 // loads in progress, for as long as ctx allows, even if their callers have returned.
@@ -224,6 +224,14 @@ func (e *Engine) Info(digest string) (info Info, ok bool) {
 		return m.info, true
 	}
 	return Info{}, false
+}
+
+// Cached reports whether the compile cache has all that a loaded module was made of, so that
+// another engine need not compile it. It is false without a cache, and when the cache could
+// not be written.
+func (e *Engine) Cached(digest string) bool {
+	m := e.module(digest)
+	return m != nil && m.files.Exist()
 }
 
 // module returns the loaded module of a digest, or nil. It is called several times for each
@@ -305,7 +313,7 @@ func (e *Engine) load(digest string, code []byte) error {
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.runs = p.Info.Kind == Reactor && slices.Contains(p.Info.Exports, abi.ExportRun)
 	m.files, err = e.evictor.Use(p.Sum, []string{e.rewritten.Path(inspect.RewrittenName(digest, e.cfg.limits()))}, func() (err error) {
-		m.compiled, err = inspect.Compile(e.rt, p.Code)
+		m.compiled, err = e.compile(p)
 		return err
 	})
 	if err != nil {
@@ -344,6 +352,21 @@ func (e *Engine) rewrite(digest string, code []byte) (inspect.Rewritten, error) 
 		_ = e.rewritten.Put(name, data) // on failure the next start rewrites again
 	}
 	return p, nil
+}
+
+// compile compiles a rewritten module. If the files of the cache are at fault, it only takes
+// longer: damaged ones are removed and made again, and ones that cannot be written are left
+// out.
+func (e *Engine) compile(p inspect.Rewritten) (wazero.CompiledModule, error) {
+	compiled, err := inspect.Compile(e.rt, p.Code)
+	if err == nil || e.evictor == nil {
+		return compiled, err
+	}
+	// wazero fails when it cannot read or write a file of its cache. It has the code in memory
+	// when the write fails, and the second call finds it there; wazero then retains that code
+	// until the engine is closed.
+	e.evictor.Discard(p.Sum)
+	return inspect.Compile(e.rt, p.Code)
 }
 
 // closeCode releases the code of a module and of its stubs. Running tasks retain the code

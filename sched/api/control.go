@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -439,11 +440,11 @@ func (a *runsAPI) ExplainRun(ctx context.Context, req *apiv1.ExplainRunRequest) 
 	if err != nil {
 		return nil, err
 	}
-	why := "it has ended"
+	why := reason.New(reason.Ended)
 	if r.Error != "" {
-		why += ": " + r.Error
+		why = reason.New(reason.EndedWithError, "error", r.Error)
 	}
-	return &apiv1.ExplainRunResponse{State: r.State, Why: why}, nil
+	return &apiv1.ExplainRunResponse{State: r.State, Why: why.Text(), Reason: why.Message()}, nil
 }
 
 func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*apiv1.Run, error) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 	"github.com/wheelworkhq/wheelwork/job/route"
 	"github.com/wheelworkhq/wheelwork/sched/hosts"
 )
@@ -108,15 +109,15 @@ func (cs *candidates) assigned(r *job.Run, h *hosts.Host) {
 	cs.list[i].Running++
 }
 
-// reasons returns, in the order of cs.hosts, why each host may not take a run; "" if it
+// reasons returns, in the order of cs.hosts, why each host may not take a run; no reason if it
 // may.
-func (cs *candidates) reasons(r *job.Run) []string {
+func (cs *candidates) reasons(r *job.Run) []reason.Reason {
 	cs.prepare(r)
 	ofJob := route.HostsOfJob(cs.list)
-	whys := make([]string, len(cs.list))
+	whys := make([]reason.Reason, len(cs.list))
 	for i := range cs.list {
 		if pinned := pinnedTo(r); pinned != "" && cs.list[i].ID != pinned {
-			whys[i] = "is not the host of this part of the broadcast"
+			whys[i] = reason.New(reason.OtherPart)
 			continue
 		}
 		whys[i] = r.Policy.Route.Why(r.App, &cs.list[i], ofJob)

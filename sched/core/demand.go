@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 	"github.com/wheelworkhq/wheelwork/job/route"
 )
 
@@ -92,7 +93,7 @@ func (de *Demand) hopeless(r *job.Run) bool {
 		cs.list[i].Credits = max(cs.list[i].Credits, 1)
 	}
 	for _, why := range cs.reasons(r) {
-		if why == "" {
+		if why.None() {
 			return false
 		}
 	}
@@ -137,10 +138,10 @@ func (de *Demand) gathered(app string) bool {
 }
 
 // called returns the explanation for a run whose app borrows hosts that have not
-// connected yet; "" for other runs.
-func (de *Demand) called(r *job.Run) string {
+// connected yet; no reason for other runs.
+func (de *Demand) called(r *job.Run) reason.Reason {
 	if _, waits := de.short[r.App]; !waits || de.l.cfg.Gathered == nil {
-		return ""
+		return reason.Reason{}
 	}
 	n := 0
 	for _, h := range de.l.Sessions.hosts {
@@ -149,7 +150,7 @@ func (de *Demand) called(r *job.Run) string {
 		}
 	}
 	if de.l.cfg.Gathered(r.App, n) {
-		return ""
+		return reason.Reason{}
 	}
-	return "none of the hosts that work for this partition of the cluster takes it now, and the app's other hosts have been called"
+	return reason.New(reason.HostsBorrowed)
 }

@@ -85,7 +85,7 @@ func (di *dispatcher) fanOut(r *job.Run) {
 			cs.list[i].Credits = max(cs.list[i].Credits, 1) // a host that is busy now gets its part later
 		}
 		for i, why := range cs.reasons(r) {
-			if why == "" {
+			if why.None() {
 				f.Hosts = append(f.Hosts, cs.list[i].ID)
 			}
 		}

@@ -1,10 +1,10 @@
 package core
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/reason"
 )
 
 const (
@@ -186,11 +186,11 @@ func (tm *timing) whyNext(j *job.Job) string {
 }
 
 // whyArmed returns the reason why an armed run waits.
-func (tm *timing) whyArmed(r *job.Run) string {
+func (tm *timing) whyArmed(r *job.Run) reason.Reason {
 	if r.PlannedMs > tm.l.clock.nowMs+knownEarly && tm.waitsForClock(r) {
-		return fmt.Sprintf("the clock was set back after the run was planned: it waits for the clock until %s", clockText(r.PlannedMs))
+		return reason.New(reason.ClockSetBack, "until", clockText(r.PlannedMs))
 	}
-	return "its time has not come"
+	return reason.New(reason.NotYet)
 }
 
 func clockText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

@@ -86,11 +86,14 @@ func (s *Server) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*api
 	if err != nil {
 		return nil, err
 	}
-	why := "attempt 1 is on host sdktest"
-	if run.FinishedAt != nil {
-		why = "it has ended"
+	resp := &apiv1.ExplainRunResponse{
+		State: run.GetState(), Why: "attempt 1 is on host sdktest",
+		Reason: &apiv1.Reason{Code: "on_host", Values: map[string]string{"attempt": "1", "host": "sdktest"}},
 	}
-	return &apiv1.ExplainRunResponse{State: run.GetState(), Why: why}, nil
+	if run.FinishedAt != nil {
+		resp.Why, resp.Reason = "it has ended", &apiv1.Reason{Code: "ended"}
+	}
+	return resp, nil
 }
 
 // Calendars

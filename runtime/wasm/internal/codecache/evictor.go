@@ -56,6 +56,17 @@ func OpenEvictor(root, made string, max int64) (*Evictor, error) {
 // Held are files in use.
 type Held []string
 
+// Exist reports whether there are files and all of them exist. Among them are a note and the
+// files of the caller, which a failure to write leaves out.
+func (h Held) Exist() bool {
+	for _, f := range h {
+		if _, err := os.Stat(f); err != nil {
+			return false
+		}
+	}
+	return len(h) > 0
+}
+
 // Use calls work, in which the engine finds or makes the files that belong to name. It
 // holds these files and the files in also until the caller releases them; a held file is
 // never removed.
@@ -109,6 +120,24 @@ func (e *Evictor) Release(held Held) {
 	for _, f := range held {
 		if e.inUse[f]--; e.inUse[f] <= 0 {
 			delete(e.inUse, f)
+		}
+	}
+}
+
+// Discard removes the files that the engine made for a name, because it cannot use them. It
+// makes them again under the same names, so their note stays. The zero value and a nil
+// Evictor have no files.
+func (e *Evictor) Discard(name string) {
+	if e == nil || e.root == "" {
+		return
+	}
+	files, ok := e.noted(name)
+	if !ok {
+		return
+	}
+	for _, f := range files {
+		if filepath.Dir(f) != e.notes.dir {
+			_ = os.Remove(f) // the engine fails again if the file stays
 		}
 	}
 }
