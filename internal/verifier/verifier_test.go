@@ -261,7 +261,7 @@ func busyModule(functions, instructions int) []byte {
 
 // TestCheckScript parses scripts with their interpreter in the child.
 func TestCheckScript(t *testing.T) {
-	v := New(Config{Command: childCommand(t)})
+	v := New(Config{Command: childCommand(t), CodeDir: t.TempDir()})
 	for source, want := range map[string]string{
 		"export default () => 1;":    "",
 		"export default () => (;":    "module refused: main.js:1:23: SyntaxError",

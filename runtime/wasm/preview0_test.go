@@ -49,6 +49,24 @@ func TestPreview0(t *testing.T) {
 	}
 }
 
+// TestPreview0OfAnOldCompiler runs a command that a compiler of 2019 made with its own
+// declarations of preview 0, so that the constants and layouts are not those of this package.
+func TestPreview0OfAnOldCompiler(t *testing.T) {
+	e := newEngine(t, Config{Dirs: map[string]string{"data": t.TempDir()}})
+	digest := load(t, e, fixture(t, "asc08"))
+	for name, grant := range map[string]runtime.FileGrant{
+		"in memory":   {Mount: "/data", Write: true},
+		"a directory": {Mount: "/data", Dir: "data", Write: true},
+	} {
+		r := e.Run(context.Background(), runtime.Task{
+			Digest: digest, Deadline: within(20 * time.Second), Input: []byte("its input"), Grants: &runtime.Grants{Files: []runtime.FileGrant{grant}},
+		}, &recorder{})
+		if want := "ghijklmnopqrstuv\nopqrstuv\ntuv\n22\n4\n22\nits input"; r.Outcome != runtime.Succeeded || string(r.Output) != want {
+			t.Errorf("%s: %+v with %q, want %q", name, r, r.Output, want)
+		}
+	}
+}
+
 func TestInspectPreview0(t *testing.T) {
 	info, err := Inspect(fixture(t, "preview0"))
 	if err != nil || info.Kind != Command || !slices.Equal(info.Needs, []string{"wasi-p0"}) {
