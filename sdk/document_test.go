@@ -183,7 +183,7 @@ func TestReadJobsErrors(t *testing.T) {
 		"no number":            {"retry: {jitter: NaN}\n", `retry.jitter: want a number, found "NaN"`},
 		"boolean wanted":       {"paused: 1\n", `paused: want true or false, found "1"`},
 		"list wanted":          {"handler: {args: -v}\n", `handler.args: want a list, found "-v"`},
-		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, as in {module: …}, found "totals@1"`},
+		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, as in {module: totals@1}, found "totals@1"`},
 		"labels wanted":        {"labels: [a]\n", "labels: want names with values, found a list"},
 		"not a job":            {"just text\n", `document 1, line 1: want a job with fields, found "just text"`},
 		"not YAML":             {"name: a\n---\nname: [\n", "document 2 is not YAML: "},

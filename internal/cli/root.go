@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
+	"github.com/wheelworkhq/wheelwork/internal/cli/describe"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
 	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
@@ -84,6 +85,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames(), Args: args})...)
 	root.AddCommand(app.Commands(i.printer, i.server)...)
 	root.AddCommand(setup.Commands(i.printer, i.server)...)
+	root.AddCommand(describe.Commands(i.printer)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
 	root.AddCommand(
 		job.Command(i.printer, i.server),
