@@ -24,7 +24,7 @@ var jobKind = &Kind{
 		{Path: "name", Type: Text, Required: true, Help: "The identity of the job in its app: letters, digits, `.`, `_`, `-`, at most 128.", Example: "nightly-totals"},
 		{Path: "description", Type: Text, Help: "What the job is for, at most 4096 bytes.", Example: "totals of the day"},
 		{Path: "labels", Type: Map, Help: "Labels for people and for filters, at most 64; a run keeps those that its job had when it was accepted.", Example: "{team: money}"},
-		{Path: "paused", Type: Truth, Default: "", Help: "Whether the schedule and the dependency start no runs; without the field the state of the job does not change.", Example: "true"},
+		{Path: "paused", Type: Truth, Default: "false", Help: "Whether the schedule and the dependency start no runs; without the field a job that exists stays as it is.", Example: "true"},
 
 		{Path: "handler", Type: Object, Help: "The code that runs; a job has a handler or a workflow.", Example: "{module: totals@1}"},
 		{Path: "handler.module", Type: Text, Help: "The module that has the handler, as `name@version` or `name@alias`.", Example: "totals@1"},
