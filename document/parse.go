@@ -163,7 +163,7 @@ func (p *parser) cutKind(n *yaml.Node) *yaml.Node {
 			continue
 		}
 		if p.kind = k; p.opts.Only && k != p.fallback() {
-			p.fail(value, "kind", "kind is %s: this command takes documents of the kind %s only", k.Name, p.fallback().Name)
+			p.fail(value, "kind", "kind is %s: want documents of the kind %s only", k.Name, p.fallback().Name)
 		}
 	}
 	p.kind = cmp.Or(p.kind, p.fallback())
