@@ -1,6 +1,8 @@
 package document
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -107,14 +109,14 @@ var jobKind = &Kind{
 		{Path: "routing.key", Type: Text, Default: "job", Enum: []string{"job", "input", "run"}, Help: "The text that `hash` hashes: the same one goes to the same host.", Example: "input"},
 		{Path: "routing.hosts", Type: Texts, Help: "Only these hosts, by id or name.", Example: "[h1]"},
 		{Path: "routing.labels", Type: Texts, Help: "Conditions on the labels of hosts, which must all hold: `zone=a`, `zone!=a`, `zone in (a, b)`, `zone notin (a, b)`, `gpu`, `!gpu`.", Example: "[zone=eu, \"!gpu\"]"},
-		{Path: "routing.max_hosts", Type: Whole, Default: "0", Unit: "hosts", Bounds: between(0, million), Help: "At most this many hosts run the job at once; 0: no limit.", Example: "2"},
+		{Path: "routing.max_hosts", Type: Whole, Default: "0", Unit: "hosts", Bounds: between(0, math.MaxInt32), Help: "At most this many hosts run the job at once; 0: no limit.", Example: "2"},
 		{Path: "routing.min_free_cpu", Type: Number, Default: "0", Bounds: between(0, 1), Help: "The least idle share of the processors of the host.", Example: "0.25"},
 		{Path: "routing.max_memory_bytes", Type: Whole, Default: "0", Unit: "bytes", Bounds: between(0, 1<<64), Help: "The process of the host must use less than this; 0: no limit.", Example: "1073741824"},
-		{Path: "routing.min_free_slots", Type: Whole, Default: "0", Unit: "slots", Bounds: between(0, million), Help: "The least number of free slots of the host.", Example: "1"},
+		{Path: "routing.min_free_slots", Type: Whole, Default: "0", Unit: "slots", Bounds: between(0, math.MaxInt32), Help: "The least number of free slots of the host.", Example: "1"},
 
 		{Path: "fanout", Type: Object, Help: "Divides one run into many parts, which are runs of their own.", Example: "{mode: shards, shards: 8}"},
 		{Path: "fanout.mode", Type: Text, Required: true, Enum: []string{"broadcast", "shards", "map", "map_reduce"}, Help: "One part for each host, this many parts, or parts that the handler adds, with or without one that gets their outputs.", Example: "shards"},
-		{Path: "fanout.shards", Type: Whole, Default: "0", Unit: "parts", Bounds: between(0, 10_000), Help: "The number of parts, for `shards`.", Example: "8"},
+		{Path: "fanout.shards", Type: Whole, Default: "0", Unit: "parts", Bounds: between(0, 10_000), Help: "The number of parts, 1 to 10000, for `shards`.", Example: "8"},
 		{Path: "fanout.reduce", Type: Text, Help: "The handler of the last part, for `map_reduce`; by default that of the job.", Example: "sum"},
 		{Path: "fanout.max_parts", Type: Whole, Default: "0", Unit: "parts", Bounds: between(0, million), Help: "At most this many parts, for `map` and `map_reduce`; 0: 1000000.", Example: "1000"},
 		{Path: "fanout.max_depth", Type: Whole, Default: "0", Unit: "levels", Bounds: between(0, 64), Help: "How far parts may add parts, for `map` and `map_reduce`: 1 means that only the first one may; 0: 8.", Example: "1"},

@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ func (f *Field) Values() string {
 	}
 	if b := f.Bounds; b != nil {
 		switch {
-		case b.Max < 1<<53:
+		case b.Max < 1<<53 && b.Max != math.MaxInt32: // otherwise it is the bound of the type
 			words = append(words, plain(b.Min)+" to "+plain(b.Max))
 		default:
 			words = append(words, plain(b.Min)+" or more")

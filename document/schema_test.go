@@ -11,6 +11,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // compile returns the validator of a schema.
@@ -175,11 +179,38 @@ func TestSchemaOfPages(t *testing.T) {
 	}
 }
 
-// TestSchemaOfAnswers validates the JSON of a job as a server prints it: it is a document too.
-func TestSchemaOfAnswers(t *testing.T) {
-	v := valuesOf(t, `{"app":"default","name":"a","handler":{"module":"m@1","name":"main","args":[],"env":{},"http":null},"schedule":null,"input_bytes":"",
-"revision":"7","etag":"00c0ffee","updated_at":"2026-01-01T00:00:00Z","next_at":null,"stats":{"live":"1"},"needs":[],"limits":{"memory_bytes":"67108864","fuel":"0"}}`)
-	if err := compile(t, jobKind.Schema()).Validate(v[0]); err != nil {
-		t.Error(err)
+// TestAnswersAreDocuments reads the JSON that commands print of a definition, with all fields
+// that are empty or that the server sets: it is the same definition, also for the schema.
+func TestAnswersAreDocuments(t *testing.T) {
+	for _, k := range Kinds() {
+		validator := compile(t, k.Schema())
+		for i := range k.Fields {
+			f := &k.Fields[i]
+			if f.Local {
+				continue
+			}
+			documents, err := Parse(strings.NewReader(example(k, f.Path, f.Example)), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := documents[0].Spec
+			answer := proto.Clone(spec)
+			if field := k.descriptor().Fields().ByName("updated_at"); field != nil {
+				answer.ProtoReflect().Set(field, protoreflect.ValueOfMessage(timestamppb.Now().ProtoReflect()))
+			}
+			text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse(bytes.NewReader(text), Options{Kind: k})
+			if err != nil || !proto.Equal(again[0].Spec, spec) {
+				t.Errorf("%s.%s: %v\n%s", k.Name, f.Path, err, text)
+			}
+			value := valuesOf(t, string(text))[0].(map[string]any)
+			value["kind"] = k.Name
+			if err := validator.Validate(value); err != nil {
+				t.Errorf("%s.%s: %v\n%s", k.Name, f.Path, err, text)
+			}
+		}
 	}
 }
