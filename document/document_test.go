@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -299,6 +301,45 @@ retry:
 	}
 }
 
+// asLibrary writes a document with package yaml alone.
+func asLibrary(t *testing.T, d *Document) string {
+	t.Helper()
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := cmp.Or(encoder.Encode(d.node()), encoder.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestWriter compares the writer with package yaml, for texts that need quotes or lines of
+// their own, in fields, lists, maps and objects in lists.
+func TestWriter(t *testing.T) {
+	texts := []string{
+		"plain", "a@1", "a/b.c-d_e", "yes", "No", "null", "true", "y", "~", "", " ", " a", "a ", "1", "1.5", "0x1f", "12:30", "2027-01-01", "a: b", "a:b", "a #b", "#a", "-", "- a", "[a]", "{a}", "*a", "&a", "!a", "%a", "@a", "`a",
+		"two\nlines", "two\nlines\n", "two\n\nlines\n\n", "\nfirst", " first\nsecond", "a\n  b\n", "trailing \nspace", "tab\there", "\u0007", "\u2028", "ü", "日本", "'", "\"", "a'b", "\\", strings.Repeat("long ", 60), strings.Repeat("a", 127), strings.Repeat("a", 128), strings.Repeat("a", 129), strings.Repeat("a", 2000), "0 */5 * * * *", "0 0  * *", "*/5 * * * *", "0 *", "1 * ?", "30s", "1h30m", "1.5s", ".5s", "1m.", "..s", `{"region":"eu"}`, `["it's"]`, "{", "[ ", `{"a": 1} # b`, `{"ü":1}`, "e1", "1e5", "1_000", "Inf", "nan", ".inf", "<<", "=", "?", "? a", "|", ">", ",", "a,b",
+	}
+	for _, text := range texts {
+		for _, key := range []string{"team", text} {
+			job := &apiv1.Job{
+				Name: "a", Description: text, Input: text, Labels: map[string]string{key: text, "other": "x"},
+				Handler:  &apiv1.Handler{Module: "m@1", Args: []string{"plain", text, "last"}, Http: &apiv1.HTTPCall{Url: text, Headers: map[string]string{key: text}}},
+				Workflow: &apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "x", Job: "y"}, {Name: text, Job: "y", After: []string{text}}, {}, {Name: "z", Input: text, Optional: true}}},
+				Schedule: &apiv1.Schedule{Daily: &apiv1.Daily{}}, Digest: "sha256:abc", Priority: -3, Retry: &apiv1.Retry{Jitter: 0.5},
+			}
+			d := Of(jobKind, job)
+			got, err := Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := asLibrary(t, d); string(got) != want {
+				t.Fatalf("%q with the key %q: got\n%s\nwant\n%s", text, key, got, want)
+			}
+		}
+	}
+}
+
 func TestLookup(t *testing.T) {
 	for text, want := range map[string]string{
 		"job":                    "Job",
@@ -365,6 +406,11 @@ func FuzzParse(f *testing.F) {
 		canonical, err := Marshal(documents...)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, d := range documents {
+			if one, err := Marshal(d); err != nil || string(one) != asLibrary(t, d) {
+				t.Errorf("%v: wrote\n%s\nwant\n%s", err, one, asLibrary(t, d))
+			}
 		}
 		again, err := Parse(bytes.NewReader(canonical), Options{AnyValue: true})
 		if err != nil || len(again) != len(documents) {

@@ -1,7 +1,6 @@
 package document
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/base64"
 	"fmt"
@@ -23,19 +22,16 @@ import (
 func Marshal(documents ...*Document) ([]byte, error) {
 	sorted := slices.Clone(documents)
 	slices.SortStableFunc(sorted, Compare)
-	var b bytes.Buffer
+	var w writer
 	for i, d := range sorted {
 		if i > 0 {
-			b.WriteString("---\n")
+			w.b.WriteString("---\n")
 		}
-		// The events of an encoder stay until it is closed: each document has its own.
-		encoder := yaml.NewEncoder(&b)
-		encoder.SetIndent(2)
-		if err := cmp.Or(encoder.Encode(d.node()), encoder.Close()); err != nil {
+		if err := w.document(d.node()); err != nil {
 			return nil, fmt.Errorf("write %s: %w", d, err)
 		}
 	}
-	return b.Bytes(), nil
+	return w.b.Bytes(), nil
 }
 
 // Compare orders documents by kind, in the order of [Kinds], then by app and by name.
