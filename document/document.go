@@ -95,7 +95,7 @@ func (d *Document) step(n *yaml.Node, path, step string) (key, value *yaml.Node)
 	return nil, nil
 }
 
-// Position is a place in a source of documents. Lines and columns count from 1.
+// Position is a position in a source of documents. Lines and columns count from 1.
 type Position struct {
 	File         string // "": standard input, or unknown
 	Document     int    // number of the document in the file, from 1

@@ -20,7 +20,7 @@ import (
 )
 
 // TestEditor opens documents as an editor with yaml-language-server does, with the settings
-// and the line that docs/reference/README.md names: it marks mistakes, shows the help of a
+// and the line that docs/reference/README.md names: it reports mistakes, shows the help of a
 // field and completes fields.
 func TestEditor(t *testing.T) {
 	if _, err := exec.LookPath("yaml-language-server"); err != nil {
@@ -46,11 +46,11 @@ func TestEditor(t *testing.T) {
 			found := e.open(t, "jobs/wrong.yaml", prefix+fmt.Sprintf(wrong, prefix, prefix))
 			for _, want := range []string{"above the maximum of 100", "Property tries is not allowed", `Valid values: "Alias", "App", "Calendar"`, `Missing property "version"`} {
 				if !slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, want) }) {
-					t.Errorf("the editor marks %q, and not %q", found, want)
+					t.Errorf("the editor reports %q, and not %q", found, want)
 				}
 			}
 			if found := e.open(t, "jobs/right.yaml", prefix+right); len(found) > 0 {
-				t.Errorf("the editor marks %q in a document without a mistake", found)
+				t.Errorf("the editor reports %q in a document without a mistake", found)
 			}
 			last := strings.Count(prefix+right, "\n") - 1
 			if help := e.ask(t, "textDocument/hover", "jobs/right.yaml", last, 3); !strings.Contains(help, jobKind.Field("retry.max").Help) {
@@ -68,11 +68,11 @@ func TestEditor(t *testing.T) {
 
 // editor speaks the language server protocol.
 type editor struct {
-	dir     string
-	in      io.Writer
-	next    int
-	answers chan message // to requests
-	marked  chan message // publishDiagnostics
+	dir      string
+	in       io.Writer
+	next     int
+	answers  chan message // to requests
+	reported chan message // publishDiagnostics
 }
 
 type message struct {
@@ -102,7 +102,7 @@ func startEditor(t *testing.T, dir string, schemas map[string]string) *editor {
 		cancel()
 		cmd.Wait() //nolint:errcheck // it was killed
 	})
-	e := &editor{dir: dir, in: in, answers: make(chan message, 100), marked: make(chan message, 100)}
+	e := &editor{dir: dir, in: in, answers: make(chan message, 100), reported: make(chan message, 100)}
 	go e.read(out, schemas)
 	e.request(t, "initialize", map[string]any{
 		"rootUri": "file://" + dir, "workspaceFolders": []any{map[string]string{"uri": "file://" + dir, "name": "jobs"}},
@@ -115,7 +115,7 @@ func startEditor(t *testing.T, dir string, schemas map[string]string) *editor {
 // read handles the messages of the server until it ends.
 func (e *editor) read(out io.Reader, schemas map[string]string) {
 	defer close(e.answers)
-	defer close(e.marked)
+	defer close(e.reported)
 	for r := bufio.NewReader(out); ; {
 		header, err := textproto.NewReader(r).ReadMIMEHeader()
 		if err != nil {
@@ -135,7 +135,7 @@ func (e *editor) read(out io.Reader, schemas map[string]string) {
 			yaml := map[string]any{"validate": true, "hover": true, "completion": true, "schemas": schemas}
 			e.write(map[string]any{"id": m.ID, "result": []any{yaml, map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}}}) //nolint:errcheck // the server has ended
 		case m.Method == "textDocument/publishDiagnostics":
-			e.marked <- m
+			e.reported <- m
 		case m.Method != "" && m.ID != nil:
 			e.write(map[string]any{"id": m.ID, "result": nil}) //nolint:errcheck // the server has ended
 		case m.ID != nil:
@@ -182,11 +182,11 @@ func (e *editor) ask(t *testing.T, method, file string, line, character int) str
 	return e.request(t, method, map[string]any{"textDocument": map[string]any{"uri": e.uri(file)}, "position": map[string]any{"line": line, "character": character}})
 }
 
-// open opens a file and returns the texts of the mistakes that are marked in it.
+// open opens a file and returns the texts of the mistakes that are reported in it.
 func (e *editor) open(t *testing.T, file, text string) []string {
 	t.Helper()
 	e.send(t, map[string]any{"method": "textDocument/didOpen", "params": map[string]any{"textDocument": map[string]any{"uri": e.uri(file), "languageId": "yaml", "version": 1, "text": text}}})
-	for m := range e.marked {
+	for m := range e.reported {
 		var p struct {
 			URI         string
 			Diagnostics []struct{ Message string }
@@ -203,6 +203,6 @@ func (e *editor) open(t *testing.T, file, text string) []string {
 		}
 		return texts
 	}
-	t.Fatal("the server ended and has marked nothing")
+	t.Fatal("the server ended and has reported nothing")
 	return nil
 }

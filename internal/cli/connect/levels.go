@@ -22,7 +22,7 @@ const (
 // Hidden stands for a token that has been set.
 const Hidden = "(hidden)"
 
-// Level is one place that a setting may come from. The first one with a value decides.
+// Level is one source of a setting. The first one with a value decides.
 type Level struct {
 	Source string `json:"source"`
 	Name   string `json:"name"`  // of the flag, the variable or the context
@@ -30,7 +30,7 @@ type Level struct {
 	Used   bool   `json:"used"`
 }
 
-// origin names the place of a setting for an error.
+// origin names the source of a setting for an error.
 func (l Level) origin(key string) string {
 	if l.Source == FromContext {
 		return "the " + key + " of context " + l.Name
@@ -41,7 +41,7 @@ func (l Level) origin(key string) string {
 // Keys returns the settings that a context may decide, and "context" itself.
 func Keys() []string { return []string{"app", "ca-cert", "context", "token", "url"} }
 
-// Levels returns the places that a setting may come from, the strongest first; none for a key
+// Levels returns the sources that a setting may come from, the strongest first; none for a key
 // that is no setting.
 func (s *Server) Levels(key string) []Level {
 	var levels []Level

@@ -239,7 +239,7 @@ func (c *commands) complete(_ *cobra.Command, args []string, _ string) ([]string
 	return c.CompleteContexts(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// setting is a setting with the places that it may come from.
+// setting is a setting with the sources that it may come from.
 type setting struct {
 	Key    string          `json:"key"`
 	Value  string          `json:"value"`
@@ -252,12 +252,12 @@ func (c *commands) explain() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [KEY]",
 		Short: "Show where the value of a setting comes from",
-		Long: `Show each place that a setting may come from, the strongest first, with its value, and
+		Long: `Show each source that a setting may come from, the strongest first, with its value, and
 which of them a command uses: a flag has precedence over a variable, a variable over
 the context, and the context over the default. Tokens are not shown. Without KEY the
 command shows what is used of every setting. The settings are ` + strings.Join(connect.Keys(), ", ") + `.
 
-The settings of a process have other places: "wheelwork server --print-config" shows them.`,
+The settings of a process have other sources: "wheelwork server --print-config" shows them.`,
 		Example: `  wheelwork config explain url
   wheelwork config explain token --context prod`,
 		Args: command.OptionalArgument("KEY"),
