@@ -63,6 +63,11 @@ func TestOpenRoutes(t *testing.T) {
 		"/static/nothing":           404,
 		"/static/../console.go":     307, // redirects to the clean path, which is a page
 		"/api/v1/openapi.json":      200,
+		"/schemas/document.json":    200,
+		"/schemas/job.json":         200,
+		"/schemas/Calendar.json":    200,
+		"/schemas/nothing.json":     404,
+		"/schemas/job":              404,
 		"/api/v1/version":           200,
 		"/api/v1/hosts":             401,
 		"/api/v1/apps/x/jobs":       401,

@@ -10,12 +10,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/document"
 )
 
 //go:generate cp ../api/v1/openapi.json assets/openapi.json
@@ -27,6 +31,7 @@ var embedded embed.FS
 type assets struct {
 	files   map[string]asset // by the name after /static/
 	openAPI asset
+	schemas map[string]asset // of documents, by the name of the kind in lower case
 }
 
 type asset struct {
@@ -73,7 +78,7 @@ func loadAssets(version string) (*assets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load assets: %w", err)
 	}
-	document, err := embedded.ReadFile("assets/openapi.json")
+	description, err := embedded.ReadFile("assets/openapi.json")
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +86,16 @@ func loadAssets(version string) (*assets, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.openAPI = newAsset(bytes.Replace(document, []byte(openAPIVersion), append([]byte(`"version": `), text...), 1), "application/json")
+	a.openAPI = newAsset(bytes.Replace(description, []byte(openAPIVersion), append([]byte(`"version": `), text...), 1), "application/json")
+	a.schemas = map[string]asset{"document": newAsset(document.Schema(), schemaType)}
+	for _, k := range document.Kinds() {
+		a.schemas[strings.ToLower(k.Name)] = newAsset(k.Schema(), schemaType)
+	}
 	return a, nil
 }
+
+// schemaType is the media type of a JSON Schema.
+const schemaType = "application/schema+json"
 
 func newAsset(body []byte, contentType string) asset {
 	sum := sha256.Sum256(body)
@@ -126,6 +138,17 @@ func (a *assets) write(w http.ResponseWriter, r *http.Request, name string) {
 }
 
 func (a *assets) openapi(w http.ResponseWriter, r *http.Request) { a.openAPI.write(w, r) }
+
+// schema serves the JSON Schema of a kind of documents, as /schemas/job.json.
+func (a *assets) schema(w http.ResponseWriter, r *http.Request) {
+	name, isJSON := strings.CutSuffix(r.PathValue("file"), ".json")
+	f, ok := a.schemas[strings.ToLower(name)]
+	if !isJSON || !ok {
+		http.Error(w, "there is no such schema: want /schemas/document.json, or /schemas/KIND.json with one of "+strings.Join(slices.Sorted(maps.Keys(a.schemas)), ", "), http.StatusNotFound)
+		return
+	}
+	f.write(w, r)
+}
 
 // write sends the file, or that the browser has it already. An address with the file's
 // version never needs another look.

@@ -172,6 +172,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /login", open: c.login, body: bound(nil, maxLogin)},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
+		{pattern: "GET /schemas/{file}", open: c.assets.schema},
 		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
 		{pattern: "/api/", open: c.admitted(onlyJSON(c.gateway.ServeHTTP)), body: c.maxBody},
 

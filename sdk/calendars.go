@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"go.yaml.in/yaml/v3"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/document"
 )
 
 // PutCalendar creates or replaces a calendar and returns it as stored: dates sorted and
@@ -40,17 +39,17 @@ func (c *Client) DeleteCalendar(ctx context.Context, app, name string) error {
 // ReadCalendars reads calendar documents in the formats of [ReadJobs], with the fields of
 // [Calendar]. The server, not the reader, validates the dates.
 func ReadCalendars(r io.Reader) ([]*Calendar, error) {
-	var calendars []*Calendar
-	err := readDocuments(r, func(n *yaml.Node) error {
-		calendar := &Calendar{}
-		if n = resolve(n); n.Kind != yaml.MappingNode {
-			return fmt.Errorf("line %d: want a calendar with fields, found %s", n.Line, kindOf(n))
-		}
-		calendars = append(calendars, calendar)
-		return readMessage(calendar.ProtoReflect(), n, "")
-	})
+	kind, err := document.Find("Calendar")
 	if err != nil {
-		return nil, fmt.Errorf("read calendars: %w", err)
+		return nil, err
+	}
+	documents, err := document.Parse(r, document.Options{Kind: kind, Only: true, AnyValue: true})
+	if err != nil {
+		return nil, fmt.Errorf("read calendars: %w", firstProblem(err))
+	}
+	var calendars []*Calendar
+	for _, d := range documents {
+		calendars = append(calendars, d.Spec.(*Calendar))
 	}
 	return calendars, nil
 }

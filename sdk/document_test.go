@@ -144,6 +144,10 @@ dependency: {jobs: [a, b], on: end, need: any, pass_output: true}
 			`{"name":"totals","handler":{"module":"totals@1"},"inputBytes":"/wA="}`,
 			[]*sdk.Job{totals(func(j *sdk.Job) { j.InputBytes = []byte("\xff\x00") })},
 		},
+		"the kind": {
+			"kind: Job\nname: a\n---\nkind: job\nname: b\n",
+			[]*sdk.Job{{Name: "a"}, {Name: "b"}},
+		},
 		"an alias": {
 			"- name: a\n  labels: &l {team: money}\n- name: b\n  labels: *l\n",
 			[]*sdk.Job{
@@ -170,6 +174,7 @@ func TestReadJobsErrors(t *testing.T) {
 	write(t, dir, "large.bin", strings.Repeat("x", 64<<10+1))
 	tests := map[string]struct{ source, want string }{
 		"unknown field":        {"name: a\n---\nname: b\nscedule: {every: 1s}\n", `read jobs: document 2, line 4: unknown field "scedule": did you mean "schedule"?`},
+		"another kind":         {"kind: Job\nname: a\n---\nkind: Calendar\nname: b\n", "document 2, line 4: kind is Calendar: want documents of the kind Job only"},
 		"unknown inner field":  {"name: a\nretry:\n  tries: 3\n", `document 1, line 3: unknown field "retry.tries": want one of backoff, first, jitter, limit, max`},
 		"unknown JSON field":   {"{\"name\":\"a\"}\n{\"name\":\"b\",\n \"handler\":{\"modul\":1}}", `document 2, line 3: unknown field "handler.modul": did you mean "module"?`},
 		"merge key":            {"name: a\n<<: {app: b}\n", `line 2: unknown field "<<": merge keys are not supported`},
@@ -183,7 +188,7 @@ func TestReadJobsErrors(t *testing.T) {
 		"no number":            {"retry: {jitter: NaN}\n", `retry.jitter: want a number, found "NaN"`},
 		"boolean wanted":       {"paused: 1\n", `paused: want true or false, found "1"`},
 		"list wanted":          {"handler: {args: -v}\n", `handler.args: want a list, found "-v"`},
-		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, as in {module: …}, found "totals@1"`},
+		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, as in {module: totals@1}, found "totals@1"`},
 		"labels wanted":        {"labels: [a]\n", "labels: want names with values, found a list"},
 		"not a job":            {"just text\n", `document 1, line 1: want a job with fields, found "just text"`},
 		"not YAML":             {"name: a\n---\nname: [\n", "document 2 is not YAML: "},

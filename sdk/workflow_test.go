@@ -48,7 +48,7 @@ workflow:
 	}
 	for source, want := range map[string]string{
 		"name: a\nworkflow:\n  nodes:\n    - nam: x\n":  `line 4: unknown field "workflow.nodes[0].nam": did you mean "name"?`,
-		"name: a\nworkflow: {nodes: [x]}\n":             `line 2: workflow.nodes[0]: want fields, as in {name: …}, found "x"`,
+		"name: a\nworkflow: {nodes: [x]}\n":             `line 2: workflow.nodes[0]: want fields, as in {name: load, job: load-orders}, found "x"`,
 		"name: a\nworkflow: {nodes: [{optional: 1}]}\n": `workflow.nodes[0].optional: want true or false`,
 	} {
 		if _, err := sdk.ReadJobs(strings.NewReader(source), ""); err == nil || !strings.Contains(err.Error(), want) {

@@ -42,6 +42,9 @@ the health checks of containers.`,
 
 // ask returns an error if the process at the URL does not answer /livez with success.
 func ask(ctx context.Context, server *connect.Server) error {
+	if err := server.Ready(); err != nil {
+		return err
+	}
 	secure, err := server.TLS()
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	time.Local = time.UTC // the golden files have times
-	testscript.Main(m, map[string]func(){"wheelwork": func() { os.Exit(Main()) }})
+	testscript.Main(testkit.NoContexts(m), map[string]func(){"wheelwork": func() { os.Exit(Main()) }})
 }
 
 // TestFake runs each script against its own server in memory.

@@ -17,12 +17,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
+	"github.com/wheelworkhq/wheelwork/internal/cli/describe"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
 	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/run"
 	"github.com/wheelworkhq/wheelwork/internal/cli/serve"
+	"github.com/wheelworkhq/wheelwork/internal/cli/setup"
 	"github.com/wheelworkhq/wheelwork/internal/cli/store"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 )
@@ -59,8 +61,8 @@ func newInvocation(args []string, in io.Reader, out, errOut io.Writer, getenv fu
 	root.Long = root.Short + `.
 
 Start everything on this machine with "wheelwork dev". The other commands talk
-to a server: name it with --url and --token, or with WHEELWORK_URL and
-WHEELWORK_TOKEN. Data goes to standard output, everything else to standard error.
+to a server: name it with --url and --token, with WHEELWORK_URL and WHEELWORK_TOKEN,
+or once with "wheelwork context set". Data goes to standard output, everything else to standard error.
 
 Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.SetArgs(args)
@@ -82,6 +84,8 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	}
 	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames(), Args: args})...)
 	root.AddCommand(app.Commands(i.printer, i.server)...)
+	root.AddCommand(setup.Commands(i.printer, i.server)...)
+	root.AddCommand(describe.Commands(i.printer)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
 	root.AddCommand(
 		job.Command(i.printer, i.server),

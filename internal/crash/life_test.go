@@ -284,7 +284,7 @@ func TestKilledBackup(t *testing.T) {
 	dir := t.TempDir()
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(p.binary, args...)
-		cmd.Env = append(os.Environ(), "WHEELWORK_URL="+says.URL, "WHEELWORK_TOKEN="+says.Token)
+		cmd.Env = append(os.Environ(), "WHEELWORK_URL="+says.URL, "WHEELWORK_TOKEN="+says.Token, "XDG_CONFIG_HOME="+t.TempDir())
 		return cmd
 	}
 	// Measures how long an undisturbed backup takes.

@@ -51,20 +51,30 @@ func CheckKeyFile(flag, path string) error {
 	return checkPrivate(path, info)
 }
 
+// OpenPrivate opens a file for reading, and refuses one that other users may read or write.
+func OpenPrivate(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = checkPrivate(path, info)
+	}
+	if err != nil {
+		f.Close() //nolint:errcheck // nothing was read
+		return nil, err
+	}
+	return f, nil
+}
+
 // ReadPrivate returns the text of a credential file.
 func ReadPrivate(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := OpenPrivate(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if err := checkPrivate(path, info); err != nil {
-		return "", err
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxToken))
 	return strings.TrimSpace(string(b)), err
 }

@@ -38,6 +38,19 @@ func Lacks(t testing.TB, format string, args ...any) {
 	t.Skip(text)
 }
 
+// NoContexts returns the tests of a package so that the commands that they start do not see
+// the contexts of the developer. TestMain passes its argument through it.
+func NoContexts(tests interface{ Run() int }) interface{ Run() int } { return withoutContexts{tests} }
+
+type withoutContexts struct{ tests interface{ Run() int } }
+
+func (w withoutContexts) Run() int {
+	if err := os.Setenv("XDG_CONFIG_HOME", os.DevNull); err != nil { // no file is below it
+		panic(err)
+	}
+	return w.tests.Run()
+}
+
 // Long reports whether random tests should run for minutes.
 func Long() bool { return os.Getenv(envLong) != "" }
 

@@ -34,7 +34,7 @@ precedence over its variable, and a variable over the file. --print-config shows
 var global = []string{"ca-cert", "color", "output"}
 
 // others are the variables with our prefix that are no settings of a process.
-var others = []string{"URL", "TOKEN", "APP", "CA_CERT", "INTERPRETERS", "COMPILED", "VERIFIER_LIMITS"}
+var others = []string{"URL", "TOKEN", "CONTEXT", "APP", "CA_CERT", "INTERPRETERS", "COMPILED", "VERIFIER_LIMITS"}
 
 // ofServices matches the variables that Kubernetes sets for a service with our name.
 var ofServices = regexp.MustCompile(`(_SERVICE_(HOST|PORT)|_PORT)(_|$)`)

@@ -12,53 +12,89 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/contexts"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
 const (
 	defaultURL = "http://127.0.0.1:7700"
+	defaultApp = sdk.DefaultApp
 	// DefaultTimeout bounds the calls of a command that does not wait for other work.
 	DefaultTimeout = 30 * time.Second
 )
 
-// Server is the server that a command line names, and the app that it means there.
+// Server is the server that a command line names, and the app that it means there. Each of
+// URL, CACert, App and the token comes from a flag, a variable, a context or a default.
 type Server struct {
 	URL, CACert, App string
 	Timeout          time.Duration // 0: the command's own
 
-	token  string
+	root   *cobra.Command
 	getenv func(string) string
+	token  string
+	wanted string            // --context
+	given  map[string]string // flags of the command line whose fields have other values
+
+	chosen selection
+	local  bool // contexts are ignored
+}
+
+// selection is the context in effect.
+type selection struct {
+	wanted  string         // --context when it was selected
+	file    *contexts.File // nil: there is none, or it cannot be read
+	name    string         // "": no context is in effect
+	context contexts.Context
+	fault   error // why the context cannot be used
 }
 
 // New adds the flags about the server to the root command, with the defaults from the
 // environment.
 func New(root *cobra.Command, getenv func(string) string) *Server {
-	s := &Server{getenv: getenv}
+	s := &Server{root: root, getenv: getenv, given: map[string]string{}}
 	flags := root.PersistentFlags()
+	flags.StringVar(&s.wanted, "context", "", "`name` of the context with the settings of the server, or WHEELWORK_CONTEXT; an empty name: none (default the current one)")
 	flags.StringVar(&s.URL, "url", cmp.Or(getenv("WHEELWORK_URL"), defaultURL), "address of the server, or WHEELWORK_URL")
 	flags.StringVar(&s.token, "token", "", "token of the caller, or WHEELWORK_TOKEN") // help would print a default
+	flags.String("token-file", "", "`file` with the token of the caller, or WHEELWORK_TOKEN_FILE")
 	flags.StringVar(&s.CACert, "ca-cert", getenv("WHEELWORK_CA_CERT"), "PEM `file` with the authority that signed the server's certificate, or WHEELWORK_CA_CERT (default the system's)")
-	flags.StringVar(&s.App, "app", cmp.Or(getenv("WHEELWORK_APP"), "default"), "the app that jobs, runs and modules belong to, or WHEELWORK_APP")
+	flags.StringVar(&s.App, "app", cmp.Or(getenv("WHEELWORK_APP"), defaultApp), "the app that jobs, runs and modules belong to, or WHEELWORK_APP")
 	flags.DurationVar(&s.Timeout, "timeout", 0, "end the command after this time, as 30s or 5m (default 30s for calls, none for commands that wait)")
+	err := root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return s.CompleteContexts(), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(fmt.Sprintf("complete --context: %v", err)) // the flag is misspelt in this program
+	}
 	return s
 }
 
-// Check checks the flags after they are parsed.
+// Check checks the flags after they are parsed, and finds the settings that they leave out.
 func (s *Server) Check(cmd *cobra.Command) error {
 	if s.Timeout < 0 {
 		return command.Usage(cmd, "--timeout %v: want a positive duration", s.Timeout)
 	}
+	if s.token != "" && s.flag("token-file").Value != "" {
+		return command.Usage(cmd, "--token and --token-file: give one of them")
+	}
+	s.resolve()
 	return nil
 }
 
-// Token returns the token of the command line or of the environment.
-func (s *Server) Token() string { return cmp.Or(s.token, s.getenv("WHEELWORK_TOKEN")) }
-
 // Dial connects to the server.
 func (s *Server) Dial(ctx context.Context) (*sdk.Client, error) {
-	options := sdk.Options{Token: s.Token()}
+	if s.wanted != s.chosen.wanted { // completion in the shell parses flags after Check
+		s.resolve()
+	}
+	if err := s.Ready(); err != nil {
+		return nil, err
+	}
+	token, err := s.Token()
+	if err != nil {
+		return nil, err
+	}
+	options := sdk.Options{Token: token}
 	if s.CACert != "" {
-		var err error
 		if options.TLS, err = s.TLS(); err != nil {
 			return nil, err
 		}
@@ -75,11 +111,11 @@ func (s *Server) TLS() (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(s.CACert)
 	if err != nil {
-		return nil, fmt.Errorf("read --ca-cert: %w", err)
+		return nil, fmt.Errorf("read %s: %w", s.used("ca-cert").origin("ca-cert"), err)
 	}
 	conf.RootCAs = x509.NewCertPool()
 	if !conf.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read --ca-cert: %s holds no certificate in PEM form", s.CACert)
+		return nil, fmt.Errorf("read %s: %s holds no certificate in PEM form", s.used("ca-cert").origin("ca-cert"), s.CACert)
 	}
 	return conf, nil
 }

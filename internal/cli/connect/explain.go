@@ -25,8 +25,10 @@ func (s *Server) Explain(err error) (code, message string) {
 		return "deadline_exceeded", fmt.Sprintf("%s: no answer in time: allow more with --timeout", strings.TrimSuffix(err.Error(), ": "+context.DeadlineExceeded.Error()))
 	case errors.Is(err, context.Canceled):
 		return "canceled", "interrupted"
-	case errors.Is(err, sdk.ErrUnauthenticated) && s.Token() == "":
+	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Value == "":
 		return "unauthenticated", s.URL + " asks for a token: pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
+	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Source == FromContext:
+		return "unauthenticated", "the token of context " + s.chosen.name + " was refused by " + s.URL + ": name the file of another with \"wheelwork context set " + s.chosen.name + " --token-file FILE\", or pass it with --token"
 	case errors.Is(err, sdk.ErrUnauthenticated):
 		return "unauthenticated", "the token was refused by " + s.URL + ": pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(err.Error(), "first record does not look like a TLS handshake"):
@@ -36,13 +38,21 @@ func (s *Server) Explain(err error) (code, message string) {
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(s.URL, ","):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):
-		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; start a server with \"wheelwork dev\" or name another with --url or WHEELWORK_URL"
+		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; start a server with \"wheelwork dev\" or name another with --url or WHEELWORK_URL" + s.inContext()
 	case errors.As(err, &refused) && refused.Message == "unknown service wheelwork.v1.Cluster":
 		return "unimplemented", s.URL + " is not a server: name the --listen address of a server, not that of a nameserver or of etcd, with --url or WHEELWORK_URL"
 	case errors.As(err, &refused):
 		return snake(refused.Code.String()), err.Error()
 	}
 	return "failed", err.Error()
+}
+
+// inContext is the end of a sentence about a URL that comes from a context.
+func (s *Server) inContext() string {
+	if from := s.used("url"); from.Source == FromContext {
+		return " (this one is that of context " + from.Name + ")"
+	}
+	return ""
 }
 
 // snake converts "NotFound" to "not_found".

@@ -67,8 +67,12 @@ func (c *commands) onQueues(dir *string, n need, do queues) func(*cobra.Command,
 			}
 			defer conn.Close() //nolint:errcheck // every answer has come
 			q = remote{client: apiv1.NewQueuesClient(conn)}
-			if c.Token() != "" {
-				ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.Token())
+			token, err := c.Token()
+			if err != nil {
+				return err
+			}
+			if token != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 			}
 		}
 		return c.refusal(ctx, do(ctx, q, cmd, args))
@@ -87,6 +91,9 @@ func addDir(cmd *cobra.Command) *string {
 // dial prepares the connection to the server; the first call opens it. Logs and dead
 // letters belong to this one server.
 func (c *commands) dial() (*grpc.ClientConn, error) {
+	if err := c.Ready(); err != nil {
+		return nil, err
+	}
 	if strings.Contains(c.URL, ",") {
 		return nil, command.Fail(command.CodeUsage, "--url names several servers, and each has logs and dead letters of its own: name one")
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 )
@@ -14,6 +15,10 @@ func (c *commands) configured(all ...*cobra.Command) []*cobra.Command {
 		source := config.Add(process)
 		process.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 			if cmd == process { // not a command below it
+				if cmd.Flags().Changed("context") {
+					return command.Usage(cmd, "--context is for commands that call a server, and %s takes its settings from --config", cmd.Name())
+				}
+				c.IgnoreContexts()
 				if err := source.Apply(cmd, c.env, all, c.Note); err != nil {
 					return err
 				}

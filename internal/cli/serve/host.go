@@ -47,7 +47,7 @@ func (c *commands) host() *cobra.Command {
 			return command.Unknown(cmd, args[0])
 		case (conf.Nameserver == "") == (conf.Server == ""):
 			return command.Usage(cmd, "give --nameserver or --server, one of them")
-		case conf.TokenFile == "" && c.Token() == "":
+		case conf.TokenFile == "" && c.PlainToken() == "":
 			return command.Usage(cmd, "--token-file is missing")
 		case conf.Slots < 0:
 			return command.Usage(cmd, "--slots %d: want a positive number", conf.Slots)
@@ -63,7 +63,7 @@ func (c *commands) host() *cobra.Command {
 			return err
 		}
 		if conf.TokenFile == "" {
-			conf.Token = c.Token()
+			conf.Token = c.PlainToken()
 		}
 		conf.CACert, conf.Logger = c.CACert, out.Logger
 		return launch(c, cmd, service[node.HostConfig]{
