@@ -58,6 +58,7 @@ type Batch struct {
 	// Forgotten is a position in the log of keys: the caller no longer needs the keys
 	// before it. It never decreases.
 	Forgotten int64
+	Revisions []Revision // oldest first
 }
 
 // row is a key and a value of badger. A nil value deletes the key.
@@ -106,8 +107,8 @@ func checkRows(rows []row) (size int64, err error) {
 	return size, nil
 }
 
-// Commit writes the batch. It appends the finished runs to the history and the keys to
-// their log. Then it writes the rows, with the sequence up to which they include the
+// Commit writes the batch. It appends the finished runs to the history, and keys and
+// revisions to their logs. Then it writes the rows, with the sequence up to which they include the
 // journal, to badger. A large batch takes several transactions. After a crash between two
 // of them Open rebuilds the rows from snapshots, so a batch is never visible in part.
 //
@@ -144,13 +145,26 @@ func (s *Store) commit(b *Batch) error {
 	if b.Forgotten > s.KeysLength() {
 		return fmt.Errorf("%w: at %d, and not %d", errForgotten, s.KeysLength(), b.Forgotten)
 	}
-	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys)); err != nil {
+	changes, err := s.changes.encode(b.Revisions)
+	defer s.changes.forget()
+	if err != nil {
 		return err
 	}
-	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength()}
+	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys) + blocksSize(changes)); err != nil {
+		return err
+	}
+	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength(), revisions: s.revisions.Length()}
 	if len(keys) > 0 { // first: if the history then fails, the log has some keys twice, which is harmless
 		if m.keys, err = s.remembered.Append(keys...); err != nil {
 			return fullOr(err)
+		}
+	}
+	if len(changes) > 0 { // second: revisions that are in the log twice are read once
+		if m.revisions, err = s.revisions.Append(changes...); err != nil {
+			return fullOr(err)
+		}
+		for i := range changes {
+			s.shares.add(s.revisions.Base(), s.changes.apps[i], &changes[i])
 		}
 	}
 	if len(blocks) > 0 {
@@ -160,10 +174,15 @@ func (s *Store) commit(b *Batch) error {
 	}
 	// The history is now ahead of badger. If the rows fail, no commit may follow: it
 	// would write the runs to the history a second time.
-	if err := s.write(rows, size, m); err != nil {
+	counted := s.shares.pending()
+	for _, r := range counted {
+		size += int64(len(r.key) + len(r.value) + rowOverhead)
+	}
+	if err := s.write(append(rows, counted...), size, m); err != nil {
 		s.failed = err
 		return err
 	}
+	s.shares.written(counted)
 	s.applied.Store(b.Applied)
 	s.forgotten.Store(max(b.Forgotten, s.forgotten.Load()))
 	s.written.Add(size)

@@ -46,10 +46,12 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	defer release()
 	keys, release := s.remembered.Pieces(m.keys)
 	defer release()
+	revisions, release := s.revisions.Pieces(m.revisions)
+	defer release()
 	logs, release := s.logs.Pieces(segment.Tail)
 	defer release()
 	c.Bytes = s.tableBytes()
-	for _, p := range slices.Concat(history, keys, logs) {
+	for _, p := range slices.Concat(history, keys, revisions, logs) {
 		c.Bytes += p.Size
 	}
 	if err := begin(c); err != nil {
@@ -72,7 +74,7 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	for _, part := range []struct {
 		dir    string
 		pieces []segment.Piece
-	}{{historyName, history}, {keysName, keys}, {logsName, logs}} {
+	}{{historyName, history}, {keysName, keys}, {revisionsName, revisions}, {logsName, logs}} {
 		for _, p := range part.pieces {
 			if err := ctx.Err(); err != nil {
 				return c, err

@@ -58,7 +58,7 @@ func TestCopyOfStore(t *testing.T) {
 		if value != "" {
 			v = []byte(value)
 		}
-		commit(t, s, &Batch{Applied: seq, Rows: []Row{{Key: key, Value: v}}, Finished: finishedRange(n, n+100), Keys: []Keys{{"a", fmt.Append(nil, key)}}})
+		commit(t, s, &Batch{Applied: seq, Rows: []Row{{Key: key, Value: v}}, Finished: finishedRange(n, n+100), Keys: []Keys{{"a", fmt.Append(nil, key)}}, Revisions: []Revision{numberedRevision(int(seq))}})
 	}
 	for i := range 10 {
 		put(i*100, fmt.Sprint("row", i), "old")
@@ -93,6 +93,13 @@ func TestCopyOfStore(t *testing.T) {
 	}
 	if got := pages(t, b, RunQuery{}); !slices.Equal(got, runs) || len(got) != 1200 {
 		t.Errorf("%d runs of %d", len(got), len(runs))
+	}
+	for n := 1; n < 15; n++ {
+		r := numberedRevision(n)
+		revs, _, err := b.Revisions(r.App, r.Kind, r.Name, "", 10)
+		if want := min(1, max(0, 13-n)); err != nil || len(revs) != want {
+			t.Errorf("the copy has %d revisions of change %d, %v", len(revs), n, err)
+		}
 	}
 	commit(t, b, &Batch{Applied: 13, Rows: []Row{{Key: "more", Value: []byte("x")}}, Finished: finishedRange(1200, 1300)})
 	snapshot(t, b)

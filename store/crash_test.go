@@ -41,7 +41,27 @@ func numbered(n int) *Batch {
 		Rows:     []Row{{"counter", []byte(strconv.Itoa(n))}},
 		Finished: finishedRange(10*n, 10*n+10),
 		Keys:     []Keys{{"a", fmt.Appendf(nil, "%0100d", n)}, {"b", nil}},
+		Revisions: []Revision{
+			numberedRevision(n),
+			{App: "b", Kind: "calendar", Name: strconv.Itoa(n), Number: 1, AtMs: int64(n), After: Content{Own: "any"}},
+		},
 	}
+}
+
+// numberedRevision returns the revision of the job of the batch with a number.
+func numberedRevision(n int) Revision {
+	return Revision{
+		App: "a", Kind: "job", Name: fmt.Sprintf("job-%02d", n%50), Number: int64(n-1)/50 + 1, AtMs: int64(n),
+		Cause: []byte("the test"), Before: numberedContent(n - 50), After: numberedContent(n),
+	}
+}
+
+// numberedContent returns the definition of a job after the batch with a number.
+func numberedContent(n int) Content {
+	if n <= 0 {
+		return Content{}
+	}
+	return Content{Shape: "shape", Own: fmt.Sprintf("definition %d of a job", n)}
 }
 
 // checkNumbered checks that the store holds exactly what the batches from 1 to
@@ -64,6 +84,41 @@ func checkNumbered(t testing.TB, s *Store) {
 	wantDump(t, s, want...)
 	checkHistory(t, s, n)
 	checkKeys(t, s, n)
+	checkRevisions(t, s, n)
+	checkShares(t, s)
+}
+
+// checkRevisions checks that the revisions of the batches up to n are present, each once.
+func checkRevisions(t testing.TB, s *Store, n int) {
+	t.Helper()
+	for at := max(1, n-49); at <= n; at++ { // the last revision of each job
+		want := numberedRevision(at)
+		revs, _, err := s.Revisions(want.App, want.Kind, want.Name, "", visibleRevisions)
+		if err != nil || len(revs) != min(int(want.Number), visibleRevisions) {
+			t.Fatalf("applied %d: %s has %d revisions, %v, want %d", n, want.Name, len(revs), err, want.Number)
+		}
+		after := want.After
+		for i, r := range revs {
+			want := numberedRevision(at - 50*i)
+			before, err := r.Before(after)
+			if r.Number != want.Number || r.AtMs != want.AtMs || before != want.Before || err != nil {
+				t.Fatalf("applied %d: before revision %d of %s there is %q, %v, want %q", n, r.Number, want.Name, before, err, want.Before)
+			}
+			after = before
+		}
+		name := strconv.Itoa(at)
+		if revs, _, err = s.Revisions("b", "calendar", name, "", 10); err != nil || len(revs) != 1 {
+			t.Fatalf("applied %d: calendar %s has %d revisions, %v", n, name, len(revs), err)
+		}
+	}
+	if want := numberedRevision(n + 1); want.Number == 1 {
+		if revs, _, err := s.Revisions(want.App, want.Kind, want.Name, "", 10); err != nil || len(revs) > 0 {
+			t.Fatalf("applied %d: %s has %d revisions, %v", n, want.Name, len(revs), err)
+		}
+	}
+	if revs, _, err := s.Revisions("b", "calendar", strconv.Itoa(n+1), "", 10); err != nil || len(revs) > 0 {
+		t.Fatalf("applied %d: the revision of the next batch is there: %v", n, err)
+	}
 }
 
 // keptKeys is the number of batches whose keys a test retains, at least.

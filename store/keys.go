@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 )
 
@@ -15,6 +16,7 @@ import (
 //	m text(app) text(name) version   module
 //	r text(app) id             live run, 16 bytes
 //	w key                      small row
+//	q base                     shares of apps in a sealed segment of revisions; 8 bytes, big endian
 const (
 	kindTorn   = 't'
 	kindView   = 'v'
@@ -23,6 +25,7 @@ const (
 	kindModule = 'm'
 	kindRun    = 'r'
 	kindRow    = 'w'
+	kindShares = 'q'
 )
 
 // maxKey is the length limit of a key, in bytes. Badger accepts 65 000.
@@ -105,6 +108,12 @@ func parseRunKey(key []byte) (app string, id [16]byte, err error) {
 	copy(id[:], rest)
 	return app, id, err
 }
+
+func sharesKey(base int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kindShares}, uint64(base))
+}
+
+func sharesBase(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[1:])) }
 
 func rowKey(key string) []byte { return append([]byte{kindRow}, key...) }
 

@@ -116,17 +116,24 @@ func TestKeysAreMissing(t *testing.T) {
 	}
 }
 
-// TestStoreOfBefore: older versions stored no length of the keys, because keys were rows.
+// TestStoreOfBefore: older versions stored no length of the keys, because keys were rows, and no
+// length of the revisions.
 func TestStoreOfBefore(t *testing.T) {
 	m, err := decodeMeta([]byte{1, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0})
 	if err != nil || m != (meta{applied: 7, history: 9}) {
 		t.Errorf("form 1: %+v, %v", m, err)
 	}
 	m = meta{applied: 7, history: 9, keys: 4}
-	if m2, err := decodeMeta(append([]byte{2}, m.encode()[1:]...)); err != nil || m2 != m {
-		t.Errorf("form 2: %+v, %v", m2, err)
+	for _, form := range []byte{2, 3} {
+		if m2, err := decodeMeta(append([]byte{form}, m.encode()[1:25]...)); err != nil || m2 != m {
+			t.Errorf("form %d: %+v, %v", form, m2, err)
+		}
 	}
-	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{4}, m.encode()[1:]...), m.encode()[:17]} {
+	m.revisions = 5
+	if m2, err := decodeMeta(m.encode()); err != nil || m2 != m {
+		t.Errorf("form 4: %+v, %v", m2, err)
+	}
+	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{5}, m.encode()[1:]...), append([]byte{3}, m.encode()[1:]...), m.encode()[:25]} {
 		if m, err := decodeMeta(bad); err == nil {
 			t.Errorf("% x: %+v", bad, m)
 		}

@@ -15,7 +15,7 @@ import (
 
 // Part is the report of [Verify] or [Repair] about one part of a store.
 type Part struct {
-	Name   string // "view", "snapshots", "history", "keys", "logs"
+	Name   string // "view", "snapshots", "history", "keys", "revisions", "logs"
 	Files  int
 	Bytes  int64
 	Rows   uint64 // blocks of a log, rows of snapshots; 0 for the view
@@ -44,7 +44,15 @@ func (d Damage) String() string {
 }
 
 // segmentLogs are the parts that are logs of segments.
-var segmentLogs = []string{historyName, keysName, logsName}
+var segmentLogs = []string{historyName, keysName, revisionsName, logsName}
+
+// kindOf returns the kind in the segments of a part.
+func kindOf(name string) string {
+	if name == revisionsName {
+		return revisionKind
+	}
+	return name
+}
 
 // Verify reads the whole closed store in dir and changes nothing. Damage is reported in
 // the parts. The error is about the reading itself.
@@ -73,7 +81,7 @@ func verify(dir string) ([]Part, Reach, error) {
 	}
 	parts := []Part{view, snapshots}
 	for _, name := range segmentLogs {
-		r, err := segment.Verify(filepath.Join(dir, name), name, lengthOf(dir, name))
+		r, err := segment.Verify(filepath.Join(dir, name), kindOf(name), lengthOf(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, reach, err
 		}
@@ -99,6 +107,8 @@ func lengthOf(dir, name string) int64 {
 		return segment.Tail
 	case name == historyName:
 		return m.history
+	case name == revisionsName:
+		return m.revisions
 	}
 	return m.keys
 }
@@ -137,7 +147,7 @@ type Repaired struct {
 	Quarantine string // directory with the originals, within that of the store; "": no file was changed
 }
 
-// Repair gives up damaged data in the history, keys and logs of the closed store in dir,
+// Repair gives up damaged data in the history, keys, revisions and logs of the closed store in dir,
 // so that the rest is usable. It retains the originals of changed files in quarantine. It
 // leaves the view and the snapshots alone, because a server rebuilds them.
 func Repair(dir string) (Repaired, error) {
@@ -169,7 +179,7 @@ func repair(dir string) (r Repaired, err error) {
 			}
 			return keepFile(filepath.Join(dir, r.Quarantine, p.Name), filepath.Join(dir, p.Name, name))
 		}
-		if _, err := segment.Repair(filepath.Join(dir, p.Name), p.Name, lengthOf(dir, p.Name), keep); err != nil {
+		if _, err := segment.Repair(filepath.Join(dir, p.Name), kindOf(p.Name), lengthOf(dir, p.Name), keep); err != nil {
 			return r, err
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // when all apps have no use for a segment (ADR 44).
 type Retention struct {
 	Runs, Logs time.Duration
-	// SinceMs, of an app, is the time, in Unix ms, before which no run and no line is
-	// shown: the app was deleted then. 0: none.
+	// SinceMs, of an app, is the time, in Unix ms, before which no run, revision or
+	// line is shown: the app was deleted then. 0: none.
 	SinceMs int64
 }
 
@@ -60,10 +60,11 @@ func (k *retention) of(app string) Retention {
 	return Retention{Runs: cmp.Or(r.Runs, k.all.Runs), Logs: cmp.Or(r.Logs, k.all.Logs), SinceMs: r.SinceMs}
 }
 
-// runsFrom and logsFrom return the time, in Unix ms, before which runs and lines are not
-// shown.
-func (r Retention) runsFrom() int64 { return max(before(r.Runs), cmp.Or(r.SinceMs, math.MinInt64)) }
-func (r Retention) logsFrom() int64 { return max(before(r.Logs), cmp.Or(r.SinceMs, math.MinInt64)) }
+// runsFrom, revisionsFrom and logsFrom return the time, in Unix ms, before which runs,
+// revisions and lines are not shown.
+func (r Retention) runsFrom() int64      { return max(before(r.Runs), cmp.Or(r.SinceMs, math.MinInt64)) }
+func (r Retention) revisionsFrom() int64 { return cmp.Or(r.SinceMs, math.MinInt64) }
+func (r Retention) logsFrom() int64      { return max(before(r.Logs), cmp.Or(r.SinceMs, math.MinInt64)) }
 
 // longest returns the longest retention of any app.
 func (k *retention) longest() Retention {

@@ -22,10 +22,11 @@ const (
 )
 
 // Snapshot writes a snapshot of the rows. It holds the changes since the last one, or all
-// rows if there is no last one or if the chain has 16 files. It first syncs the history
-// and the keys up to the same point. It returns the journal sequence up to which the
+// rows if there is no last one or if the chain has 16 files. It first syncs history,
+// keys and revisions up to the same point. It returns the journal sequence up to which the
 // journal may now be trimmed. It also syncs the logs, removes segments past their
-// retention, and removes segments of forgotten keys. [ErrFull] means that the disk has no
+// retention, and removes segments of forgotten keys and of
+// hidden revisions. [ErrFull] means that the disk has no
 // room for it.
 //
 // Badger forgets a deletion when no transaction can see an older version of the row. A
@@ -68,7 +69,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if k.number == 0 {
 		err = errors.Join(s.removeOldChains(k.chain), s.collectValues(), os.RemoveAll(s.path(oldViewName)))
 	}
-	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys)); err != nil {
+	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys), s.trimRevisions(k.meta.revisions)); err != nil {
 		s.cfg.Logger.Warn("store: clean up after a snapshot", "error", err)
 	}
 	return k.meta.applied, nil
@@ -91,7 +92,7 @@ func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error
 	}
 	// The logs include the lengths in m, because commits append to them before they write
 	// m.
-	if err := errors.Join(s.history.Sync(), s.remembered.Sync()); err != nil {
+	if err := errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync()); err != nil {
 		return link{}, err
 	}
 	k, since, room := s.nextLink()

@@ -28,6 +28,10 @@ type Config struct {
 	// Retain is the retention of apps without one of their own; default for ever. A store
 	// that is opened to look at it removes nothing.
 	Retain Retention
+	// RevisionBytes is the size, in bytes on disk, of the revisions that an app shows: at
+	// least 64 KiB, default 256 MiB. Older revisions are hidden, and removed in whole
+	// segments when no app shows one in a segment.
+	RevisionBytes int64
 	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
 	// [ErrFull]. The default is the space that badger might write in the background,
 	// which grows with the data from 64 to 760 MiB (guard.go has the sum). With a smaller
@@ -53,6 +57,10 @@ func (c *Config) setDefaults() error {
 	if c.SegmentBytes < 4<<10 || c.SegmentBytes >= 1<<30 {
 		return fmt.Errorf("a segment of %d bytes: want 4 KiB to 1 GiB", c.SegmentBytes)
 	}
+	c.RevisionBytes = cmp.Or(c.RevisionBytes, 256<<20)
+	if c.RevisionBytes < 64<<10 {
+		return fmt.Errorf("%d bytes of revisions for each app: want at least 64 KiB", c.RevisionBytes)
+	}
 	if c.Retain.Runs < 0 || c.Retain.Logs < 0 || c.MinFreeBytes < 0 {
 		return errors.New("retention and free space must not be negative")
 	}
@@ -66,15 +74,16 @@ func (c *Config) setDefaults() error {
 }
 
 const (
-	lockName     = "lock"
-	bootedName   = "booted"
-	viewName     = "view"
-	newViewName  = "view.new" // a view that is being rebuilt
-	oldViewName  = "view.old" // the projection before a rebuild; the next full snapshot removes it
-	historyName  = "history"
-	keysName     = "keys"
-	logsName     = "logs"
-	snapshotsDir = "snapshots"
+	lockName      = "lock"
+	bootedName    = "booted"
+	viewName      = "view"
+	newViewName   = "view.new" // a view that is being rebuilt
+	oldViewName   = "view.old" // the projection before a rebuild; the next full snapshot removes it
+	historyName   = "history"
+	keysName      = "keys"
+	revisionsName = "revisions"
+	logsName      = "logs"
+	snapshotsDir  = "snapshots"
 
 	quarantineName = "quarantine" // originals that repairs replaced
 )
@@ -92,13 +101,16 @@ type Store struct {
 
 	remembered *segment.Log // idempotency keys
 	forgotten  atomic.Int64 // position before which no key is needed
+	revisions  *segment.Log // of definitions
+	shares     shares
 
 	applied  atomic.Uint64
-	recovers int64        // bytes that badger had not written to tables when the store was opened
-	written  atomic.Int64 // bytes set in badger since then
-	writing  sync.Mutex   // held while a commit writes to badger, which may take several transactions
-	failed   error        // of a commit that failed half way: no other may follow; used by Commit only
-	encoder  encoder      // used by Commit only
+	recovers int64           // bytes that badger had not written to tables when the store was opened
+	written  atomic.Int64    // bytes set in badger since then
+	writing  sync.Mutex      // held while a commit writes to badger, which may take several transactions
+	failed   error           // of a commit that failed half way: no other may follow; used by Commit only
+	encoder  encoder         // used by Commit only
+	changes  revisionEncoder // used by Commit only
 
 	pinned   atomic.Int64 // bytes set since the last snapshot
 	snapshot sync.Mutex   // held during a snapshot; guards pin and chain
@@ -134,7 +146,7 @@ func open(cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, lock: lock, retention: retention{all: cfg.Retain}}
+	s := &Store{cfg: cfg, lock: lock, retention: retention{all: cfg.Retain}, shares: shares{limit: cfg.RevisionBytes}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -162,7 +174,7 @@ func open(cfg Config) (_ *Store, err error) {
 
 // tellMissing logs a warning about files that were removed.
 func (s *Store) tellMissing() {
-	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
+	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, revisionsName: s.revisions, logsName: s.logs} {
 		for _, g := range l.Missing() {
 			s.cfg.Logger.Warn("store: files are missing and their contents are lost; restore them from a copy, or accept the loss with `wheelwork store repair`",
 				"log", name, "from_position", g.From, "to_position", g.To, "between", rowTime(g.After), "and", rowTime(g.Before))
@@ -236,7 +248,7 @@ func (s *Store) openView() (meta, error) {
 	if errors.As(err, &short) {
 		// Even the snapshots refer to runs that are in no segment, because files were
 		// removed. The rest is sound.
-		s.cfg.Logger.Error("store: finished runs or idempotency keys are missing", "error", err)
+		s.cfg.Logger.Error("store: finished runs, idempotency keys or revisions are missing", "error", err)
 		return m, s.openLogs(m, true)
 	}
 	if errors.Is(err, ErrCorrupt) {
@@ -305,7 +317,13 @@ func (s *Store) openLogs(m meta, allowShort bool) error {
 	if err := s.openHistory(m.history, allowShort); err != nil {
 		return err
 	}
-	return s.openRemembered(m.keys, allowShort)
+	if err := s.openRemembered(m.keys, allowShort); err != nil {
+		return err
+	}
+	if err := s.openRevisions(m.revisions, allowShort); err != nil {
+		return err
+	}
+	return s.loadShares()
 }
 
 func (s *Store) openHistory(length int64, allowShort bool) (err error) {
@@ -317,12 +335,12 @@ func (s *Store) openHistory(length int64, allowShort bool) (err error) {
 
 func (s *Store) closeLogs() error {
 	var errs []error
-	for _, l := range []*segment.Log{s.history, s.remembered} {
+	for _, l := range []*segment.Log{s.history, s.remembered, s.revisions} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
 	}
-	s.history, s.remembered = nil, nil
+	s.history, s.remembered, s.revisions = nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -402,10 +420,10 @@ func (s *Store) Close() error {
 // close closes the opened parts.
 func (s *Store) close() error {
 	s.releasePin()
-	opened := s.db != nil && s.history != nil && s.remembered != nil
+	opened := s.db != nil && s.history != nil && s.remembered != nil && s.revisions != nil
 	var err error
 	if opened {
-		err = errors.Join(s.history.Sync(), s.remembered.Sync())
+		err = errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync())
 	}
 	err = errors.Join(err, s.closeView())
 	if s.logs != nil {
@@ -453,6 +471,7 @@ type Stats struct {
 	History   int64 // finished runs
 	Logs      int64 // lines of runs
 	Keys      int64 // idempotency keys
+	Revisions int64 // of definitions
 	Badger    int64 // the view
 	Snapshots int64
 	Free      int64 // of the disk, for this process
@@ -470,6 +489,7 @@ func (s *Store) Stats() Stats {
 		History:   s.history.Bytes(),
 		Logs:      s.logs.Bytes(),
 		Keys:      s.remembered.Bytes(),
+		Revisions: s.revisions.Bytes(),
 		Badger:    diskUsage(s.path(viewName), ""),
 		Snapshots: diskUsage(s.path(snapshotsDir), ""),
 		Free:      free,

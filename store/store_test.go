@@ -405,7 +405,8 @@ func TestRunsBounded(t *testing.T) {
 }
 
 func TestReadersBesideCommit(t *testing.T) {
-	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 64 << 10})
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 64 << 10, RevisionBytes: 64 << 10})
+	random := rand.New(rand.NewPCG(1, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	readers.Go(func() {
@@ -416,6 +417,20 @@ func TestReadersBesideCommit(t *testing.T) {
 					t.Errorf("%s is on two pages", v)
 				}
 				seen[v] = true
+			}
+		}
+	})
+	changed := definitions{object: object{"a", "job", "changed"}}
+	readers.Go(func() {
+		for ctx.Err() == nil {
+			revs, _, err := s.Revisions("a", "job", "changed", "", visibleRevisions)
+			if err != nil {
+				t.Error(err)
+			}
+			for i, r := range revs {
+				if r.Number != revs[0].Number-int64(i) {
+					t.Errorf("revision %d at place %d behind %d", r.Number, i, revs[0].Number)
+				}
 			}
 		}
 	})
@@ -452,7 +467,10 @@ func TestReadersBesideCommit(t *testing.T) {
 		}
 	})
 	for n := range 100 {
-		commit(t, s, &Batch{Applied: uint64(n), Finished: finishedRange(100*n, 100*n+100), Jobs: []JobRow{{"a", fmt.Sprint(n), []byte("v")}}})
+		commit(t, s, &Batch{
+			Applied: uint64(n), Finished: finishedRange(100*n, 100*n+100), Jobs: []JobRow{{"a", fmt.Sprint(n), []byte("v")}},
+			Revisions: []Revision{changed.change(Content{Own: noise(random, 2000)}, int64(n), nil)},
+		})
 	}
 	cancel()
 	readers.Wait()
@@ -554,9 +572,10 @@ func TestGuard(t *testing.T) {
 	commit(t, s, &Batch{Applied: 1, Finished: finishedRange(0, 10)})
 	d.set(100 << 10)
 	s.guard.looked = time.Time{} // invalidate the cached look at the disk
-	length := s.history.Length()
+	length, revisions := s.history.Length(), s.revisions.Length()
 	for name, write := range map[string]func() error{
 		"commit":     func() error { return s.Commit(&Batch{Applied: 2, Finished: finishedRange(10, 20)}) },
+		"revisions":  func() error { return s.Commit(&Batch{Applied: 2, Revisions: []Revision{numberedRevision(2)}}) },
 		"append log": func() error { return s.AppendLog([]LogEntry{{"a", id(1), 0, 1, []byte("x")}}) },
 		"snapshot":   func() error { _, err := s.Snapshot(t.Context()); return err },
 	} {
@@ -564,7 +583,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, ErrFull)
 		}
 	}
-	if s.history.Length() != length || s.Applied() != 1 || len(mustGlob(t, s.path("snapshots/*"))) != 0 {
+	if s.history.Length() != length || s.revisions.Length() != revisions || s.Applied() != 1 || len(mustGlob(t, s.path("snapshots/*"))) != 0 {
 		t.Error("something was written")
 	}
 	if err := s.Close(); !errors.Is(err, ErrFull) {

@@ -140,30 +140,35 @@ func largeMemTables(dir string) (bool, error) {
 
 // meta is the row that changes with every commit.
 type meta struct {
-	applied uint64 // journal sequence that the rows include
-	history int64  // length of the history that belongs to the rows
-	keys    int64  // length of the log of idempotency keys that belongs to the rows
+	applied   uint64 // journal sequence that the rows include
+	history   int64  // length of the history that belongs to the rows
+	keys      int64  // length of the log of idempotency keys that belongs to the rows
+	revisions int64  // length of the log of revisions that belongs to the rows
 }
 
 // metaVersion is the format version of the row. Version 1, from when keys were rows, has
 // no length of the keys. In version 2 the runs of a history block share no beginnings.
 // The row itself is the same in version 3; programs that cannot read the newer blocks
-// refuse it.
-const metaVersion = 3
+// refuse it. Version 4 adds the length of the revisions; a store of an earlier version has
+// none.
+const metaVersion = 4
 
 func (m meta) encode() []byte {
 	b := []byte{metaVersion}
 	b = binary.LittleEndian.AppendUint64(b, m.applied)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.history))
-	return binary.LittleEndian.AppendUint64(b, uint64(m.keys))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.keys))
+	return binary.LittleEndian.AppendUint64(b, uint64(m.revisions))
 }
 
 func decodeMeta(b []byte) (meta, error) {
 	var m meta
 	switch {
 	case len(b) == 17 && b[0] == 1:
-	case len(b) == 25 && (b[0] == 2 || b[0] == metaVersion):
+	case len(b) == 25 && (b[0] == 2 || b[0] == 3):
 		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
+	case len(b) == 33 && b[0] == metaVersion:
+		m.keys, m.revisions = int64(binary.LittleEndian.Uint64(b[17:])), int64(binary.LittleEndian.Uint64(b[25:]))
 	default:
 		return meta{}, errors.New("the row with the end of the projection is damaged or of a newer version")
 	}

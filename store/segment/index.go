@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"iter"
 	"slices"
 	"sort"
 )
@@ -44,10 +45,12 @@ const largeRun = 512
 // runs, and a busy one merges nothing.
 //
 // A value that readers have is never changed: clone and add make the next value. The
-// spans of all values share one array, of which each value sees its own prefix.
+// spans and the merged runs of all values share one array each, of which each value sees
+// its own prefix. So a clone copies only the runs that a merge may replace.
 type memory struct {
-	runs  []run // oldest first
-	spans []span
+	merged []run // are not merged further; oldest first
+	runs   []run // newer ones
+	spans  []span
 }
 
 // run is a sorted sequence of postings.
@@ -69,11 +72,13 @@ func (m *memory) blocks() uint32 { return uint32(len(m.spans)) }
 func (m *memory) span(_ *reader, block uint32) (span, error) { return m.spans[block], nil }
 
 func (m *memory) last(_ *reader, key uint64, at uint32) (uint32, bool, error) {
-	// Runs from n on hold only later blocks.
-	n := sort.Search(len(m.runs), func(i int) bool { return m.runs[i].first > at })
-	for i := n - 1; i >= 0; i-- {
-		if block, ok := m.runs[i].last(key, at); ok {
-			return block, true, nil
+	for _, runs := range [...][]run{m.runs, m.merged} {
+		// Runs from n on hold only later blocks.
+		n := sort.Search(len(runs), func(i int) bool { return runs[i].first > at })
+		for i := n - 1; i >= 0; i-- {
+			if block, ok := runs[i].last(key, at); ok {
+				return block, true, nil
+			}
 		}
 	}
 	return 0, false, nil
@@ -94,7 +99,7 @@ func (r *run) last(key uint64, at uint32) (uint32, bool) {
 // clone returns a value to which blocks may be added. Only the newest value of a segment
 // may be cloned.
 func (m *memory) clone() *memory {
-	return &memory{runs: append(make([]run, 0, len(m.runs)+1), m.runs...), spans: m.spans}
+	return &memory{merged: m.merged, runs: append(make([]run, 0, len(m.runs)+1), m.runs...), spans: m.spans}
 }
 
 // add adds a block to a value that no reader has yet. It copies keys.
@@ -109,7 +114,23 @@ func (m *memory) add(keys []uint64, s span) {
 		next = merge(older, &next)
 	}
 	m.runs = append(m.runs[:n], next)
+	if len(next.keys) >= largeRun { // no merge reaches behind this run
+		m.merged, m.runs = append(m.merged, m.runs...), nil
+	}
 	m.spans = append(m.spans, s)
+}
+
+// all yields all runs, oldest first.
+func (m *memory) all() iter.Seq[*run] {
+	return func(yield func(*run) bool) {
+		for _, runs := range [...][]run{m.merged, m.runs} {
+			for i := range runs {
+				if !yield(&runs[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func merge(a, b *run) run {
@@ -134,12 +155,11 @@ func merge(a, b *run) run {
 // segment writes them as its index.
 func (m *memory) postings() ([]uint64, []uint32) {
 	n := 0
-	for i := range m.runs {
-		n += len(m.runs[i].keys)
+	for r := range m.all() {
+		n += len(r.keys)
 	}
 	keys, blocks := make([]uint64, 0, n), make([]uint32, 0, n)
-	for i := range m.runs {
-		r := &m.runs[i]
+	for r := range m.all() {
 		keys = append(keys, r.keys...)
 		if blocks = append(blocks, r.blocks...); r.blocks == nil {
 			for range r.keys {

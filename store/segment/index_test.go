@@ -43,8 +43,8 @@ func TestIndexEqualsScan(t *testing.T) {
 				values = append(values, value{idx, blocks})
 			}
 		}
-		if n := len(idx.runs); n < 20 || n > 180 {
-			t.Fatalf("%d runs of %d blocks: the test wants some that were merged, and some that were not", n, len(blocks))
+		if n := len(idx.merged) + len(idx.runs); n < 20 || n > 180 || len(idx.merged) == 0 {
+			t.Fatalf("%d and %d runs of %d blocks: the test wants some that were merged, and some that were not", len(idx.merged), len(idx.runs), len(blocks))
 		}
 		for _, v := range values {
 			for range 40 {

@@ -360,16 +360,37 @@ func (l *Log) Retain(before int64) (freed int64, err error) {
 // Trim unlinks the sealed segments that end before a position and returns the number of
 // bytes freed. The position stays valid as [Options.Length].
 func (l *Log) Trim(before int64) (freed int64, err error) {
+	return l.Remove(func(at Span) bool { return at.To < before })
+}
+
+// Remove unlinks the sealed segments for which unneeded returns true, given the positions of
+// a segment and of its end. It returns the number of bytes freed. [Options.Length] stays
+// valid as long as the segments that end behind it stay.
+func (l *Log) Remove(unneeded func(Span) bool) (freed int64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	if l.held > 0 {
 		return 0, nil // a later call removes them
 	}
-	if freed, err = l.drop(func(f *file) bool { return f.end() < before }); err != nil {
-		return freed, fmt.Errorf("segment: trim: %w", err)
+	if freed, err = l.drop(func(f *file) bool { return unneeded(Span{f.base, f.end()}) }); err != nil {
+		return freed, fmt.Errorf("segment: remove: %w", err)
 	}
 	return freed, nil
 }
+
+// Segments returns the positions of the segments and of their ends, oldest first. The last
+// one is active.
+func (l *Log) Segments() []Span {
+	var spans []Span
+	for _, f := range *l.files.Load() {
+		spans = append(spans, Span{f.base, f.end()})
+	}
+	return spans
+}
+
+// Base returns the position of the active segment, which has the blocks of the last
+// Append.
+func (l *Log) Base() int64 { return l.active().base }
 
 // drop unlinks the sealed segments for which old returns true.
 func (l *Log) drop(old func(*file) bool) (freed int64, err error) {

@@ -384,6 +384,49 @@ func TestRetain(t *testing.T) {
 	}
 }
 
+// TestRemove removes segments in the middle: the others stay, and a new start does not count
+// the removed ones as lost.
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	l := mustOpen(t, dir, testOptions)
+	for range 100 {
+		if _, err := l.Append(Block{Payload: make([]byte, 200)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spans := l.Segments()
+	last := spans[len(spans)-1]
+	if len(spans) < 5 || l.Base() != last.From || l.Length() != last.To {
+		t.Fatalf("segments %v, base %d, length %d", spans, l.Base(), l.Length())
+	}
+	blocks := len(find(t, l, nil, End))
+	_, release := l.Pieces(Tail)
+	middle := func(at Span) bool { return at == spans[1] || at == spans[2] || at == last }
+	if freed, err := l.Remove(middle); freed != 0 || err != nil {
+		t.Errorf("freed %d while a copy is made, %v", freed, err)
+	}
+	release()
+	if freed, err := l.Remove(middle); freed != spans[2].To-spans[1].From || err != nil {
+		t.Errorf("freed %d, %v", freed, err)
+	}
+	want := slices.Delete(slices.Clone(spans), 1, 3) // the active segment stays
+	length := l.Length()
+	for range 2 {
+		if got := l.Segments(); !slices.Equal(got, want) || l.Length() != length || len(l.Missing()) > 0 {
+			t.Errorf("segments %v, want %v; missing %v", got, want, l.Missing())
+		}
+		if left := len(find(t, l, nil, End)); left >= blocks || left < blocks/3 {
+			t.Errorf("%d blocks of %d", left, blocks)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		opt := testOptions
+		opt.Length = length
+		l = mustOpen(t, dir, opt)
+	}
+}
+
 // TestTrim: segments that end before a position are removed. The log then opens with that
 // length, with the next longer one and with each of its other lengths.
 func TestTrim(t *testing.T) {
