@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
@@ -51,6 +52,7 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
 		func() error { return apiv1.RegisterAppsHandlerClient(ctx, mux, apiv1.NewAppsClient(conn)) },
 		func() error { return apiv1.RegisterCalendarsHandlerClient(ctx, mux, apiv1.NewCalendarsClient(conn)) },
+		func() error { return apiv1.RegisterRevisionsHandlerClient(ctx, mux, apiv1.NewRevisionsClient(conn)) },
 		func() error { return apiv1.RegisterQueuesHandlerClient(ctx, mux, apiv1.NewQueuesClient(conn)) },
 		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },
 		func() error { return apiv1.RegisterValuesHandlerClient(ctx, mux, apiv1.NewValuesClient(conn)) },
@@ -99,8 +101,8 @@ func setCreated(ctx context.Context, w http.ResponseWriter, m proto.Message) err
 	return nil
 }
 
-// forwarded lets only the trace context, an idempotency key and the condition of a change
-// through to the API. So clients cannot set other metadata, and cookies are not
+// forwarded lets only the trace context, an idempotency key, and the condition and the cause of
+// a change through to the API. So clients cannot set other metadata, and cookies are not
 // forwarded. The gateway itself forwards Authorization.
 func forwarded(key string) (string, bool) {
 	switch key {
@@ -112,6 +114,8 @@ func forwarded(key string) (string, bool) {
 		return keyHeader, true
 	case "If-Match":
 		return ifMatchKey, true
+	case "Wheelwork-Note", "Wheelwork-Cause", "Wheelwork-Rollback":
+		return strings.ToLower(key), true
 	}
 	return "", false
 }

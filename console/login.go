@@ -21,7 +21,7 @@ const maxForm = 256 << 10
 
 // withToken returns a context whose calls carry the token.
 func withToken(ctx context.Context, token string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token, "wheelwork-cause", "console")
 }
 
 type loginView struct {

@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // ReadFiles reads the documents of files, in their order. A name may be that of a folder,
-// whose files that end in .yaml, .yml or .json are read in the order of their names, or "-"
-// for in. inputFile starts from the folder of each file. The error is of type [Problems] with
-// the mistakes of all files, unless a file cannot be read.
+// whose files that end in .yaml, .yml or .json, also in folders in it, are read in the order
+// of their paths, or "-" for in. Files and folders whose names begin with a dot are skipped.
+// inputFile starts from the folder of each file. The error is of type [Problems] with the
+// mistakes of all files, unless a file cannot be read.
 func ReadFiles(in io.Reader, names []string, opts Options) ([]*Document, error) {
 	files, err := expand(names)
 	if err != nil {
@@ -45,14 +48,19 @@ func expand(names []string) ([]string, error) {
 			files = append(files, name)
 			continue
 		}
-		entries, err := os.ReadDir(name)
+		err := filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+			switch hidden := path != name && strings.HasPrefix(e.Name(), "."); {
+			case err != nil:
+				return err
+			case hidden && e.IsDir():
+				return fs.SkipDir
+			case !hidden && !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+				files = append(files, path)
+			}
+			return nil
+		})
 		if err != nil {
 			return nil, err
-		}
-		for _, e := range entries {
-			if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
-				files = append(files, filepath.Join(name, e.Name()))
-			}
 		}
 	}
 	return files, nil

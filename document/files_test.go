@@ -26,6 +26,8 @@ func TestReadFiles(t *testing.T) {
 	write("jobs/a.json", `{"kind":"Calendar","name":"a"}`)
 	write("jobs/data.csv", "x,1\n")
 	write("jobs/README.md", "no document")
+	write("jobs/more/e.yaml", "name: e\n")
+	write("jobs/.hidden/f.yaml", "name: f\n")
 	other := write("c.yml", "name: c\n---\nkind: App\nname: shop\n")
 	documents, err := ReadFiles(strings.NewReader("name: d\n"), []string{filepath.Join(dir, "jobs"), other, "-"}, Options{})
 	if err != nil {
@@ -38,7 +40,7 @@ func TestReadFiles(t *testing.T) {
 		}
 		got = append(got, d.String()+" of "+d.App+" at "+strings.TrimPrefix(d.At.String(), dir+"/"))
 	}
-	want := "calendar a of default at jobs/a.json:1:1, job b of default at jobs/b.yaml:1:1, job c of default at c.yml:1:1, app shop of shop at c.yml:3:1, job d of default at 1:1"
+	want := "calendar a of default at jobs/a.json:1:1, job b of default at jobs/b.yaml:1:1, job e of default at jobs/more/e.yaml:1:1, job c of default at c.yml:1:1, app shop of shop at c.yml:3:1, job d of default at 1:1"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("read %s\nwant %s", strings.Join(got, ", "), want)
 	}

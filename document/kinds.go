@@ -23,7 +23,7 @@ var calendarKind = &Kind{
 		{Path: "days", Type: Texts, Enum: weekdays, Help: "Days of every week.", Example: "[sat, sun]"},
 		{Path: "ics", Type: Text, Help: "An iCalendar file whose all-day events are added to the dates.", Example: "\"BEGIN:VCALENDAR\\r\\nEND:VCALENDAR\\r\\n\""},
 	},
-	ServerFields: map[string]string{"updated_at": "the time of the last change"},
+	ServerFields: map[string]string{"updated_at": "the time of the last change", "revision": "the number of the last change"},
 }
 
 var aliasKind = &Kind{
@@ -52,6 +52,7 @@ var aliasKind = &Kind{
 	ServerFields: map[string]string{
 		"events":            "the last changes",
 		"updated_at":        "the time of the last change",
+		"revision":          "the number of the last change",
 		"jobs":              "counts the jobs that name the alias",
 		"canary.started_at": "the time of the start of the trial",
 		"canary.succeeded":  "counts attempts",
@@ -89,6 +90,7 @@ var grantKind = &Kind{
 	},
 	ServerFields: map[string]string{
 		"updated_at": "the time of the last change",
+		"revision":   "the number of the last change",
 		"versions":   "what the manifests of the module's versions request",
 	},
 }
@@ -117,6 +119,7 @@ var appKind = &Kind{
 	},
 	ServerFields: map[string]string{
 		"updated_at": "the time of the last change",
+		"revision":   "the number of the last change",
 		"jobs":       "counts the jobs of the app",
 		"live":       "counts runs",
 		"deleted_at": "the time of the last deletion",

@@ -320,6 +320,7 @@ func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {
 }
 
 func (s *Slot) putAlias(a *apiv1.Alias, fx []Effect) []Effect {
+	revise(s, KindAlias, AliasRef(a), s.Aliases[AliasRef(a)], a)
 	s.Aliases[AliasRef(a)] = a
 	return append(fx, Effect{Change: AliasChanged, Alias: a})
 }
@@ -330,6 +331,7 @@ func (s *Slot) deleteAlias(d *apiv1.AliasDelete, fx []Effect) []Effect {
 	if a == nil {
 		return fx
 	}
+	revise(s, KindAlias, ref, a, nil)
 	delete(s.Aliases, ref)
 	return append(fx, Effect{Change: AliasDeleted, Alias: a})
 }

@@ -33,9 +33,11 @@ func (s *Slot) putGrants(m *apiv1.ModuleGrants, fx []Effect) []Effect {
 		if s.guests.grants[m.Module] == nil {
 			return fx
 		}
+		revise(s, KindGrants, m.Module, s.guests.grants[m.Module], nil)
 		delete(s.guests.grants, m.Module)
 		return s.changed(fx, rowGrants, m.Module, nil)
 	}
+	revise(s, KindGrants, m.Module, s.guests.grants[m.Module], m)
 	set(&s.guests.grants, m.Module, m)
 	return s.changed(fx, rowGrants, m.Module, m)
 }

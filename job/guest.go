@@ -139,6 +139,7 @@ func (s *Slot) deleteApp(atMs int64, fx []Effect) []Effect {
 		fx = append(fx, Effect{Change: ModuleDeleted, Module: s.Modules[ref]})
 	}
 	clear(s.Modules)
+	s.revisions = s.revisions[:0] // an app that is gone has no history
 	s.Settings = &apiv1.App{Name: s.App, DeletedAt: timestamppb.New(time.UnixMilli(atMs))}
 	return append(fx, Effect{Change: AppChanged, App: s.Settings})
 }

@@ -299,3 +299,6 @@ func (j *Job) count(r *Run, atMs int64) {
 		r.Nth = j.Ended()
 	}
 }
+
+// Content returns the definition of the job. It shares memory with the job.
+func (j *Job) Content() Content { return j.spec().content() }

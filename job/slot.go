@@ -214,8 +214,10 @@ type Slot struct {
 	// Owner belongs to the owner of the slot. Apply ignores it.
 	Owner any
 
-	guests guests           // see guest.go
-	live   [len(states)]int // number of Runs by state
+	guests guests // see guest.go
+	// revisions are those of the records since the last TakeRevisions.
+	revisions []Revision
+	live      [len(states)]int // number of Runs by state
 
 	decoded  map[named]*apiv1.Job
 	shapes   map[string]*Shape  // by their text; those in use, and some former ones
@@ -390,16 +392,19 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.deleteAlias(k.AliasDelete, fx)
 	case *apiv1.Record_AppPut:
 		if a := k.AppPut.GetApp(); a != nil {
+			revise(s, KindApp, s.App, s.Settings, a)
 			s.Settings = a
 			fx = append(fx, Effect{Change: AppChanged, App: a})
 		}
 	case *apiv1.Record_CalendarPut:
 		if c := k.CalendarPut.GetCalendar(); c != nil {
+			revise(s, KindCalendar, c.Name, s.Calendars[c.Name], c)
 			s.Calendars[c.Name] = c
 			fx = append(fx, Effect{Change: CalendarChanged, Calendar: c})
 		}
 	case *apiv1.Record_CalendarDelete:
 		if c := s.Calendars[k.CalendarDelete.GetName()]; c != nil {
+			revise(s, KindCalendar, c.Name, c, nil)
 			delete(s.Calendars, c.Name)
 			fx = append(fx, Effect{Change: CalendarDeleted, Calendar: c})
 		}
@@ -419,6 +424,9 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	}
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = rec.AtMs
+	}
+	for i := range s.revisions {
+		s.revisions[i].AtMs, s.revisions[i].By = rec.AtMs, rec.Attribution
 	}
 	return fx
 }
@@ -450,7 +458,13 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
 	before := j.kind
+	r := Revision{Kind: KindJob, Name: p.Job.Name, Number: p.Job.Revision}
+	if !fresh {
+		r.Before = j.Content()
+	}
 	s.define(j, p.Job)
+	r.After = j.Content()
+	s.revisions = append(s.revisions, r)
 	j.revision, j.etag, j.NextMs = uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	if fresh {
 		s.Jobs.add(j) // it has its name now
@@ -563,6 +577,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 	}
 	fx = s.revoke(j, atMs, fx)
 	s.recount(j.kind.shape, nil)
+	s.revisions = append(s.revisions, Revision{Kind: KindJob, Name: name, Number: j.Revision() + 1, Before: j.Content()})
 	s.Jobs.remove(name)
 	s.erased(j)
 	j.drop()
@@ -907,4 +922,49 @@ func (s *Slot) note(j *Job, host string) {
 		x := j.extras()
 		x.route = route.Note(x.route, host)
 	}
+}
+
+// NumberRevision sets the number of the revision that a record makes, in the definition that
+// it puts. Definitions that are copies of another partition keep their numbers.
+func (s *Slot) NumberRevision(rec *apiv1.Record) {
+	if s.Home != "" {
+		return
+	}
+	switch k := rec.Kind.(type) {
+	case *apiv1.Record_CalendarPut:
+		m := k.CalendarPut.GetCalendar()
+		m.Revision = next(s.Calendars[m.GetName()], m)
+	case *apiv1.Record_AliasPut:
+		m := k.AliasPut.GetAlias()
+		m.Revision = next(s.Aliases[AliasRef(m)], m)
+	case *apiv1.Record_GrantsPut:
+		m := k.GrantsPut.GetGrants()
+		m.Revision = next(s.guests.grants[m.GetModule()], m)
+	case *apiv1.Record_AppPut:
+		m := k.AppPut.GetApp()
+		m.Revision = next(s.Settings, m)
+	}
+}
+
+// revise adds the revision of a definition that is no job. old or now may be nil.
+func revise[D definition](s *Slot, kind, name string, old, now D) {
+	var none D
+	r := Revision{Kind: kind, Name: strings.Clone(name)}
+	if old != none {
+		r.Before, r.Number = ContentOf(old), old.GetRevision()+1
+	}
+	if now != none {
+		r.After, r.Number = ContentOf(now), now.GetRevision()
+	}
+	if s.Home == "" && r.Before != r.After {
+		s.revisions = append(s.revisions, r)
+	}
+}
+
+// TakeRevisions returns the revisions of the records that were applied since the last call.
+// They are valid until the next record.
+func (s *Slot) TakeRevisions() []Revision {
+	all := s.revisions
+	s.revisions = s.revisions[:0]
+	return all
 }

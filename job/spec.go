@@ -273,6 +273,9 @@ func (sp spec) bytes() []byte {
 	return append(append(make([]byte, 0, len(sp.shape.text)+len(sp.own)), sp.shape.text...), sp.own...)
 }
 
+// content returns the definition as revisions have it. It shares memory with sp.
+func (sp spec) content() Content { return Content{sp.shape.text, sp.own} }
+
 // etag is an [Etag] in 8 bytes.
 type etag [8]byte
 

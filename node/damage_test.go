@@ -40,7 +40,7 @@ func usedPart(b []byte) int { return max(len(bytes.TrimRight(b, "\x00")), 1) }
 var damageable = []string{
 	"journal/*.seg", "journal-closed", "ingress/log/*.seg", "ingress/index/*", "host/spool/*.seg",
 	"store/view/MANIFEST", "store/view/*.sst", "store/view/*.vlog", "store/view/*.mem", "store/view/KEYREGISTRY", "store/view/DISCARD",
-	"store/history/*.seg", "store/history/gaps", "store/keys/*.seg", "store/logs/*.seg", "store/snapshots/*.snap",
+	"store/history/*.seg", "store/history/gaps", "store/keys/*.seg", "store/revisions/*.seg", "store/logs/*.seg", "store/snapshots/*.snap",
 	"secret.key", "form", "server-id",
 }
 

@@ -77,8 +77,13 @@ func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 		}
 		defer c.Close() //nolint:errcheck // every answer has come
 		for _, app := range []string{"one", "two"} {
-			if _, err := c.PutApp(t.Context(), &sdk.App{Name: app, Description: "of " + p.GRPC}); err != nil {
+			note := "grüße von " + p.GRPC
+			if _, err := c.PutApp(sdk.WithNote(t.Context(), note), &sdk.App{Name: app, Description: "of " + p.GRPC}); err != nil {
 				t.Errorf("the app %s at %s: %v", app, p.GRPC, err)
+			}
+			revs, err := c.Revisions(t.Context(), app, sdk.KindApp, app)
+			if err != nil || len(revs) == 0 || revs[0].GetAuthor() != "admin" || revs[0].GetCause() != "sdk" || revs[0].GetNote() != note {
+				t.Errorf("the revisions of app %s at %s: %v, %v", app, p.GRPC, revs, err)
 			}
 		}
 		if apps, err := c.Apps(t.Context()); err != nil || len(apps) != 2 {

@@ -26,6 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
+	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -244,11 +245,16 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 // must answer.
 func (s *serving) owned() []grpc.ServerOption {
 	m := s.parts.member
+	c := sched.Attributions{Role: func(ctx context.Context, method string) string {
+		r, _ := s.guard.Caller(ctx, method) // the guard has accepted the call
+		return r.Name
+	}}
+	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.Unary), grpc.ChainStreamInterceptor(c.Stream)}
 	if m == nil {
-		return nil
+		return opts
 	}
 	i := &router.Interceptor{Guard: s.guard, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream)}
+	return append(opts, grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream))
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens credential.Processes) (err error) {

@@ -59,6 +59,10 @@ type Options struct {
 	// Negative: they fail at once.
 	RetryFor time.Duration
 
+	// Program is the name of the calling program in the revisions of the definitions that it
+	// changes, at most 40 printable ASCII characters. Default: "sdk".
+	Program string
+
 	// Dialer opens connections to host:port. Default: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
@@ -79,6 +83,7 @@ type Client struct {
 	runs      apiv1.RunsClient
 	calendars apiv1.CalendarsClient
 	apps      apiv1.AppsClient
+	revisions apiv1.RevisionsClient
 	modules   apiv1.ModulesClient
 	values    apiv1.ValuesClient
 	secrets   apiv1.SecretsClient
@@ -106,7 +111,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	servers.takeover = min(takeover, limits.retryFor)
+	servers.takeover, servers.program = min(takeover, limits.retryFor), cmp.Or(opt.Program, "sdk")
 	c := &Client{
 		retryFor:  limits.retryFor,
 		servers:   servers,
@@ -117,6 +122,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		secrets:   apiv1.NewSecretsClient(servers),
 		access:    apiv1.NewModuleAccessClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
+		revisions: apiv1.NewRevisionsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
 		members:   apiv1.NewMembershipClient(servers),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,88 @@ func TestControl(t *testing.T) {
 		done, err = c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkDelete, Prefix: "bulk-"})
 		if err != nil || done.Changed != 3 {
 			t.Errorf("delete: %+v, %v", done, err)
+		}
+	})
+
+	t.Run("revisions", func(t *testing.T) {
+		for _, text := range []string{"one", "two"} {
+			apply(&sdk.Job{Name: "kept", Description: text})
+		}
+		if err := c.Delete(sdk.WithNote(ctx, "no longer needed: 100 % sure"), "", "kept"); err != nil {
+			t.Fatal(err)
+		}
+		revs, err := c.Revisions(ctx, "", sdk.KindJob, "kept")
+		if err != nil || len(revs) != 3 || !revs[0].GetDeleted() || revs[0].GetNote() != "no longer needed: 100 % sure" {
+			t.Fatalf("revisions: %v, %v", revs, err)
+		}
+		if _, err := c.RollBack(ctx, "", sdk.KindJob, "kept", 3); !errors.Is(err, sdk.ErrPrecondition) {
+			t.Errorf("a roll-back to the deletion: %v", err)
+		}
+		if _, err := c.RollBack(ctx, "", sdk.KindJob, "kept", 1); err != nil {
+			t.Fatal(err)
+		}
+		if job, err := c.Job(ctx, "", "kept"); err != nil || job.GetDescription() != "one" {
+			t.Errorf("after the roll-back: %v, %v", job, err)
+		}
+		apply(&sdk.Job{Name: "kept", Description: "three", Retry: &sdk.Retry{Max: 2}})
+		if _, err := c.RollBack(sdk.WithNote(ctx, "wrong"), "", sdk.KindJob, "kept", 1); err != nil {
+			t.Fatal(err)
+		}
+		if revs, err = c.Revisions(ctx, "", sdk.KindJob, "kept"); err != nil || len(revs) != 3 || revs[0].GetRollback() != 1 || revs[0].GetNote() != "wrong" {
+			t.Errorf("revisions after the roll-back: %v, %v", revs, err)
+		}
+		two, err := c.Revision(ctx, "", sdk.KindJob, "kept", 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		three, err := c.Revision(ctx, "", sdk.KindJob, "kept", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []sdk.Change{{Field: "description", Old: "three", New: "one"}, {Field: "retry.max", Old: "2"}}
+		if got := sdk.RevisionChanges(two, three); !slices.Equal(got, want) {
+			t.Errorf("changes %v, want %v", got, want)
+		}
+		for kind, put := range map[string]func(string) error{
+			sdk.KindCalendar: func(day string) error {
+				_, err := c.PutCalendar(ctx, &sdk.Calendar{Name: "x", Days: []string{day}})
+				return err
+			},
+			sdk.KindAlias: func(string) error {
+				_, err := c.SetAlias(ctx, "", "greet@x", sdk.AliasChange{Version: "1"})
+				return err
+			},
+			sdk.KindGrants: func(day string) error {
+				_, err := c.PutGrants(ctx, &sdk.ModuleGrants{Module: "greet", Grants: &sdk.Grants{Enqueue: []string{day}}})
+				return err
+			},
+			sdk.KindApp: func(day string) error {
+				_, err := c.PutApp(ctx, &sdk.App{Name: "default", Description: day})
+				return err
+			},
+		} {
+			name := map[string]string{sdk.KindCalendar: "x", sdk.KindAlias: "greet@x", sdk.KindGrants: "greet", sdk.KindApp: "default"}[kind]
+			if err := errors.Join(put("mon"), put("tue")); err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			if _, err := c.RollBack(ctx, "", kind, name, 1); err != nil {
+				t.Errorf("roll-back of a %s: %v", kind, err)
+			}
+			first, err := c.Revision(ctx, "", kind, name, 1)
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			revs, err := c.Revisions(ctx, "", kind, name)
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			last, err := c.Revision(ctx, "", kind, name, revs[0].GetNumber())
+			if err != nil || len(sdk.RevisionChanges(first, last)) > 0 || kind != sdk.KindAlias && len(revs) != 3 {
+				t.Errorf("%s after its roll-back: %v, %v, %v", kind, last, revs, err)
+			}
+		}
+		if err := c.Delete(ctx, "", "kept"); err != nil {
+			t.Fatal(err)
 		}
 	})
 

@@ -5,18 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	"github.com/wheelworkhq/wheelwork/document"
 )
-
-// Fields of a job or a calendar with these numbers are set by the server. Nested messages have
-// no such numbers.
-const firstServerField, lastServerField protoreflect.FieldNumber = 20, 29
-
-func isServers(field protoreflect.FieldDescriptor) bool {
-	return field.Number() >= firstServerField && field.Number() <= lastServerField
-}
 
 // ReadJobs reads job documents: YAML with any number of documents, JSON objects one after
 // another, or lists of jobs in either format. Field names are those of [Job], as in the
@@ -59,12 +49,4 @@ func firstProblem(err error) error {
 		return errors.New(first.Text)
 	}
 	return fmt.Errorf("document %d, line %d: %s", first.At.Document, first.At.Line, first.Text)
-}
-
-// join returns the path of a field in an object.
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }

@@ -145,6 +145,7 @@ func (p *producer) trySubmit(ctx context.Context, app string, command *apiv1.Com
 
 func (p *producer) pending(ctx context.Context, command *apiv1.Command) *Pending {
 	traceCommand(ctx, command)
+	attributeCommand(ctx, command)
 	c := &Pending{command: command, size: sizeOf(command), deadline: p.now() + p.limits.timeout}
 	if end, ok := ctx.Deadline(); ok {
 		c.deadline = min(c.deadline, end.Sub(p.began))
@@ -501,7 +502,7 @@ func (l *lane) session(at *server) (answered bool, err error) {
 		}
 		l.requeue(!answered && (refused(err) || hint(err) != nil))
 	}()
-	stream, err := apiv1.NewProducerClient(at.conn).Produce(ctx)
+	stream, err := apiv1.NewProducerClient(at.conn).Produce(l.p.servers.headed(ctx))
 	if err != nil {
 		return false, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -45,6 +46,7 @@ type servers struct {
 	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
 	patience time.Duration                              // how long a server may take to name the owner of an app
 	takeover time.Duration                              // how long a call waits for a successor
+	program  string                                     // that makes the calls, for the revisions of definitions
 
 	mu     sync.Mutex
 	list   []*server        // does not change
@@ -298,12 +300,17 @@ func lost(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
+// headed adds to a call the trace and the note of its context, and the program that makes it.
+func (s *servers) headed(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(noted(traced(ctx)), causeHeader, s.program)
+}
+
 // Invoke makes one call, and sends it to the next server when one is out of reach. It
 // tries each server at most once, with one exception. While the owner of a partition is
 // out of reach, the other servers of its cluster name it until one of them takes over.
 // Every call of this package can be repeated.
 func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx = traced(ctx)
+	ctx = s.headed(ctx)
 	return s.try(ctx, appIn(ctx, args), func(at *server) error {
 		return at.conn.Invoke(ctx, method, args, reply, opts...)
 	})
@@ -314,7 +321,7 @@ func (s *servers) Invoke(ctx context.Context, method string, args, reply any, op
 func (s *servers) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (stream grpc.ClientStream, err error) {
-	ctx = traced(ctx)
+	ctx = s.headed(ctx)
 	app := appIn(ctx, nil)
 	err = s.try(ctx, app, func(at *server) error {
 		inner, err := at.conn.NewStream(ctx, desc, method, opts...)

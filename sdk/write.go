@@ -11,6 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/wheelworkhq/wheelwork/document"
 )
 
 // WriteJobs writes jobs as YAML documents that [ReadJobs] reads. It omits the fields that
@@ -40,7 +42,7 @@ func definition(m protoreflect.Message) *yaml.Node {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if !m.Has(field) || isServers(field) {
+		if !m.Has(field) || document.SetByServer(field) {
 			continue
 		}
 		n.Content = append(n.Content, text(string(field.Name())), element(field, m.Get(field)))

@@ -44,6 +44,7 @@ type App struct {
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"`                           // runs that are not terminal
 	DeletedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"` // the app was deleted then, and is a new one since; unset: never
+	Revision      int64                  `protobuf:"varint,24,opt,name=revision,proto3" json:"revision,omitempty"`                   // the number of the last change of the settings, see Revisions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -174,6 +175,13 @@ func (x *App) GetDeletedAt() *timestamppb.Timestamp {
 		return x.DeletedAt
 	}
 	return nil
+}
+
+func (x *App) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type ListAppsRequest struct {
@@ -436,7 +444,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xfe\x03\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\x9a\x04\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -455,7 +463,8 @@ const file_v1_app_proto_rawDesc = "" +
 	"\x04jobs\x18\x15 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04jobs\x12\x18\n" +
 	"\x04live\x18\x16 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04live\x129\n" +
 	"\n" +
-	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\"\x11\n" +
+	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x1a\n" +
+	"\brevision\x18\x18 \x01(\x03R\brevision\"\x11\n" +
 	"\x0fListAppsRequest\"9\n" +
 	"\x10ListAppsResponse\x12%\n" +
 	"\x04apps\x18\x01 \x03(\v2\x11.wheelwork.v1.AppR\x04apps\"#\n" +

@@ -3271,6 +3271,7 @@ type Calendar struct {
 	Days          []string               `protobuf:"bytes,6,rep,name=days,proto3" json:"days,omitempty"`     // mon to sun: every week
 	Ics           string                 `protobuf:"bytes,7,opt,name=ics,proto3" json:"ics,omitempty"`       // only in PutCalendar: an iCalendar file whose all-day events are added to dates
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Revision      int64                  `protobuf:"varint,21,opt,name=revision,proto3" json:"revision,omitempty"` // set by the server: the number of its last change, see Revisions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3359,6 +3360,13 @@ func (x *Calendar) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *Calendar) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type PutCalendarRequest struct {
@@ -4922,7 +4930,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\amatched\x18\x01 \x01(\x05R\amatched\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\x05R\achanged\x12\x1a\n" +
 	"\bfailures\x18\x03 \x03(\tR\bfailures\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xe1\x01\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xfd\x01\n" +
 	"\bCalendar\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4932,7 +4940,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04days\x18\x06 \x03(\tR\x04days\x12\x10\n" +
 	"\x03ics\x18\a \x01(\tR\x03ics\x129\n" +
 	"\n" +
-	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"H\n" +
+	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1a\n" +
+	"\brevision\x18\x15 \x01(\x03R\brevision\"H\n" +
 	"\x12PutCalendarRequest\x122\n" +
 	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\":\n" +
 	"\x12GetCalendarRequest\x12\x10\n" +

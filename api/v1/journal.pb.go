@@ -122,7 +122,8 @@ type Record struct {
 	//	*Record_AppHomed
 	//	*Record_AppDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
-	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs accepted at this time; kind is unset
+	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
+	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +456,13 @@ func (x *Record) GetAppDelete() *AppDelete {
 		if x, ok := x.Kind.(*Record_AppDelete); ok {
 			return x.AppDelete
 		}
+	}
+	return nil
+}
+
+func (x *Record) GetAttribution() *Attribution {
+	if x != nil {
+		return x.Attribution
 	}
 	return nil
 }
@@ -5313,7 +5321,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xda\x0e\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\x97\x0f\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -5354,7 +5362,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"slotComing\x125\n" +
 	"\tapp_homed\x18I \x01(\v2\x16.wheelwork.v1.AppHomedH\x00R\bappHomed\x128\n" +
 	"\n" +
-	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x120\n" +
+	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x12;\n" +
+	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
 	"\x06JobPut\x12#\n" +
@@ -5830,15 +5839,16 @@ var file_v1_journal_proto_goTypes = []any{
 	nil,                       // 65: wheelwork.v1.RunRow.LabelsEntry
 	(*RouteRow_Use)(nil),      // 66: wheelwork.v1.RouteRow.Use
 	(*KeyRow_Key)(nil),        // 67: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 68: wheelwork.v1.Job
-	(*Module)(nil),            // 69: wheelwork.v1.Module
-	(*Alias)(nil),             // 70: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 71: wheelwork.v1.Calendar
-	(*App)(nil),               // 72: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 73: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 74: wheelwork.v1.Outcome
-	(*Command)(nil),           // 75: wheelwork.v1.Command
-	(*LogLine)(nil),           // 76: wheelwork.v1.LogLine
+	(*Attribution)(nil),       // 68: wheelwork.v1.Attribution
+	(*Job)(nil),               // 69: wheelwork.v1.Job
+	(*Module)(nil),            // 70: wheelwork.v1.Module
+	(*Alias)(nil),             // 71: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 72: wheelwork.v1.Calendar
+	(*App)(nil),               // 73: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 74: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 75: wheelwork.v1.Outcome
+	(*Command)(nil),           // 76: wheelwork.v1.Command
+	(*LogLine)(nil),           // 77: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -5873,52 +5883,53 @@ var file_v1_journal_proto_depIdxs = []int32{
 	54, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
 	56, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
 	19, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
-	35, // 32: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	68, // 33: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	7,  // 34: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	69, // 35: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	70, // 36: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	59, // 37: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	60, // 38: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	61, // 39: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	14, // 40: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	14, // 41: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	71, // 42: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	72, // 43: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	31, // 44: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	33, // 45: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	73, // 46: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	27, // 47: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	28, // 48: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	27, // 49: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	30, // 50: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	62, // 51: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	7,  // 52: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	14, // 53: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	63, // 54: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	64, // 55: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	63, // 56: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	42, // 57: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	14, // 58: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	41, // 59: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	7,  // 60: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	65, // 61: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	74, // 62: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	46, // 63: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	75, // 64: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	66, // 65: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	40, // 66: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	67, // 67: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	76, // 68: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	55, // 69: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 70: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 71: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	74, // 72: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	68, // 32: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	35, // 33: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	69, // 34: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	7,  // 35: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	70, // 36: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	71, // 37: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	59, // 38: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	60, // 39: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	61, // 40: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	14, // 41: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	14, // 42: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	72, // 43: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	73, // 44: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	31, // 45: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	33, // 46: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	74, // 47: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	27, // 48: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	28, // 49: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	27, // 50: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	30, // 51: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	62, // 52: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	7,  // 53: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	14, // 54: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	63, // 55: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	64, // 56: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	63, // 57: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	42, // 58: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	14, // 59: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	41, // 60: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	7,  // 61: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	65, // 62: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	75, // 63: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	46, // 64: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	76, // 65: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	66, // 66: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	40, // 67: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	67, // 68: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	77, // 69: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	55, // 70: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 71: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 72: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	75, // 73: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5931,6 +5942,7 @@ func file_v1_journal_proto_init() {
 	file_v1_module_proto_init()
 	file_v1_produce_proto_init()
 	file_v1_resource_proto_init()
+	file_v1_revision_proto_init()
 	file_v1_work_proto_init()
 	file_v1_journal_proto_msgTypes[0].OneofWrappers = []any{
 		(*Record_JobPut)(nil),

@@ -195,7 +195,8 @@ type Alias struct {
 	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"` // another version that gets a share of the runs; unset: none
 	Events        []*AliasEvent          `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"` // the last 20, the newest first
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"` // number of jobs that name it
+	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"`         // number of jobs that name it
+	Revision      int64                  `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"` // set by the server: the number of its last change, see Revisions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,6 +283,13 @@ func (x *Alias) GetUpdatedAt() *timestamppb.Timestamp {
 func (x *Alias) GetJobs() int64 {
 	if x != nil {
 		return x.Jobs
+	}
+	return 0
+}
+
+func (x *Alias) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -1858,7 +1866,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12 \n" +
 	"\vinterpreter\x18\r \x01(\tR\vinterpreter\x120\n" +
 	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
-	"\x05needs\x183 \x03(\tR\x05needs\"\x8e\x02\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\"\xaa\x02\n" +
 	"\x05Alias\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -1868,7 +1876,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x06events\x18\x06 \x03(\v2\x18.wheelwork.v1.AliasEventR\x06events\x129\n" +
 	"\n" +
 	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
-	"\x04jobs\x18\b \x01(\x03R\x04jobs\"\x98\x02\n" +
+	"\x04jobs\x18\b \x01(\x03R\x04jobs\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\"\x98\x02\n" +
 	"\x06Canary\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\x01R\apercent\x12!\n" +

@@ -37,6 +37,7 @@ const (
 	Route_ROUTE_MERGED         Route = 7  // all partitions of the app; merge says how their answers become one
 	Route_ROUTE_ANY            Route = 8  // any partition with a copy of the shared state
 	Route_ROUTE_COMMAND        Route = 9  // for each command the partition of its job
+	Route_ROUTE_DEFINITION     Route = 11 // the partition of the job if the request's kind is job, otherwise the primary partition
 	Route_ROUTE_STREAM         Route = 10 // the partition that the stream names in its metadata
 )
 
@@ -53,6 +54,7 @@ var (
 		7:  "ROUTE_MERGED",
 		8:  "ROUTE_ANY",
 		9:  "ROUTE_COMMAND",
+		11: "ROUTE_DEFINITION",
 		10: "ROUTE_STREAM",
 	}
 	Route_value = map[string]int32{
@@ -66,6 +68,7 @@ var (
 		"ROUTE_MERGED":         7,
 		"ROUTE_ANY":            8,
 		"ROUTE_COMMAND":        9,
+		"ROUTE_DEFINITION":     11,
 		"ROUTE_STREAM":         10,
 	}
 )
@@ -353,7 +356,7 @@ const file_v1_options_proto_rawDesc = "" +
 	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto\",\n" +
 	"\x06Bounds\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x01R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x01R\x03max*\xd3\x01\n" +
+	"\x03max\x18\x02 \x01(\x01R\x03max*\xe9\x01\n" +
 	"\x05Route\x12\x15\n" +
 	"\x11ROUTE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fROUTE_SERVER\x10\x01\x12\x11\n" +
@@ -364,7 +367,8 @@ const file_v1_options_proto_rawDesc = "" +
 	"\fROUTE_CALLER\x10\x06\x12\x10\n" +
 	"\fROUTE_MERGED\x10\a\x12\r\n" +
 	"\tROUTE_ANY\x10\b\x12\x11\n" +
-	"\rROUTE_COMMAND\x10\t\x12\x10\n" +
+	"\rROUTE_COMMAND\x10\t\x12\x14\n" +
+	"\x10ROUTE_DEFINITION\x10\v\x12\x10\n" +
 	"\fROUTE_STREAM\x10\n" +
 	"*v\n" +
 	"\x05Merge\x12\x15\n" +

@@ -94,7 +94,10 @@ type Command struct {
 	Kind isCommand_Kind `protobuf_oneof:"kind"`
 	// trace is that of the caller of this command; default: that of the call that the
 	// command came with. It is for triggers: the run becomes a part of the trace.
-	Trace         *TraceContext `protobuf:"bytes,4,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace *TraceContext `protobuf:"bytes,4,opt,name=trace,proto3" json:"trace,omitempty"`
+	// attribution is that of a change of a job: its note, its rollback and, unless it is empty,
+	// its cause. The author is the caller; default: the attribution of the stream.
+	Attribution   *Attribution `protobuf:"bytes,5,opt,name=attribution,proto3" json:"attribution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +169,13 @@ func (x *Command) GetTrigger() *TriggerJobRequest {
 func (x *Command) GetTrace() *TraceContext {
 	if x != nil {
 		return x.Trace
+	}
+	return nil
+}
+
+func (x *Command) GetAttribution() *Attribution {
+	if x != nil {
+		return x.Attribution
 	}
 	return nil
 }
@@ -385,16 +395,17 @@ var File_v1_produce_proto protoreflect.FileDescriptor
 
 const file_v1_produce_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/produce.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\"m\n" +
+	"\x10v1/produce.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\x1a\x11v1/revision.proto\"m\n" +
 	"\x0eProduceRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x121\n" +
 	"\bcommands\x18\x02 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x10\n" +
-	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xe5\x01\n" +
+	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xa2\x02\n" +
 	"\aCommand\x12)\n" +
 	"\x05apply\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x05apply\x128\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1e.wheelwork.v1.DeleteJobRequestH\x00R\x06delete\x12;\n" +
 	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atrigger\x120\n" +
-	"\x05trace\x18\x04 \x01(\v2\x1a.wheelwork.v1.TraceContextR\x05traceB\x06\n" +
+	"\x05trace\x18\x04 \x01(\v2\x1a.wheelwork.v1.TraceContextR\x05trace\x12;\n" +
+	"\vattribution\x18\x05 \x01(\v2\x19.wheelwork.v1.AttributionR\vattributionB\x06\n" +
 	"\x04kind\"<\n" +
 	"\fTraceContext\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
@@ -435,6 +446,7 @@ var file_v1_produce_proto_goTypes = []any{
 	(*Job)(nil),               // 5: wheelwork.v1.Job
 	(*DeleteJobRequest)(nil),  // 6: wheelwork.v1.DeleteJobRequest
 	(*TriggerJobRequest)(nil), // 7: wheelwork.v1.TriggerJobRequest
+	(*Attribution)(nil),       // 8: wheelwork.v1.Attribution
 }
 var file_v1_produce_proto_depIdxs = []int32{
 	1, // 0: wheelwork.v1.ProduceRequest.commands:type_name -> wheelwork.v1.Command
@@ -442,14 +454,15 @@ var file_v1_produce_proto_depIdxs = []int32{
 	6, // 2: wheelwork.v1.Command.delete:type_name -> wheelwork.v1.DeleteJobRequest
 	7, // 3: wheelwork.v1.Command.trigger:type_name -> wheelwork.v1.TriggerJobRequest
 	2, // 4: wheelwork.v1.Command.trace:type_name -> wheelwork.v1.TraceContext
-	4, // 5: wheelwork.v1.ProduceResponse.results:type_name -> wheelwork.v1.CommandResult
-	0, // 6: wheelwork.v1.Producer.Produce:input_type -> wheelwork.v1.ProduceRequest
-	3, // 7: wheelwork.v1.Producer.Produce:output_type -> wheelwork.v1.ProduceResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	8, // 5: wheelwork.v1.Command.attribution:type_name -> wheelwork.v1.Attribution
+	4, // 6: wheelwork.v1.ProduceResponse.results:type_name -> wheelwork.v1.CommandResult
+	0, // 7: wheelwork.v1.Producer.Produce:input_type -> wheelwork.v1.ProduceRequest
+	3, // 8: wheelwork.v1.Producer.Produce:output_type -> wheelwork.v1.ProduceResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_v1_produce_proto_init() }
@@ -459,6 +472,7 @@ func file_v1_produce_proto_init() {
 	}
 	file_v1_job_proto_init()
 	file_v1_options_proto_init()
+	file_v1_revision_proto_init()
 	file_v1_produce_proto_msgTypes[1].OneofWrappers = []any{
 		(*Command_Apply)(nil),
 		(*Command_Delete)(nil),

@@ -1209,6 +1209,7 @@ type ModuleGrants struct {
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never granted
 	Versions      []*GrantedVersion      `protobuf:"bytes,21,rep,name=versions,proto3" json:"versions,omitempty"`                    // by name
+	Revision      int64                  `protobuf:"varint,22,opt,name=revision,proto3" json:"revision,omitempty"`                   // the number of its last change, see Revisions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1276,6 +1277,13 @@ func (x *ModuleGrants) GetVersions() []*GrantedVersion {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *ModuleGrants) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // GrantedVersion shows what a version of a module requests and its effective grants: the
@@ -1680,14 +1688,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05mount\x18\x01 \x01(\tR\x05mount\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x14\n" +
 	"\x05write\x18\x03 \x01(\bR\x05write\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\xdb\x01\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\xf7\x01\n" +
 	"\fModuleGrants\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12,\n" +
 	"\x06grants\x18\x03 \x01(\v2\x14.wheelwork.v1.GrantsR\x06grants\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x128\n" +
-	"\bversions\x18\x15 \x03(\v2\x1c.wheelwork.v1.GrantedVersionR\bversions\"\x92\x01\n" +
+	"\bversions\x18\x15 \x03(\v2\x1c.wheelwork.v1.GrantedVersionR\bversions\x12\x1a\n" +
+	"\brevision\x18\x16 \x01(\x03R\brevision\"\x92\x01\n" +
 	"\x0eGrantedVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\trequested\x18\x02 \x01(\v2\x14.wheelwork.v1.GrantsR\trequested\x122\n" +

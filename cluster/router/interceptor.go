@@ -10,6 +10,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 // Interceptor passes a call on to the server that has to answer it, and the answer back to
@@ -45,16 +46,16 @@ func (i *Interceptor) to(err error) *apiv1.Assignment {
 	return nil
 }
 
-// outgoing returns the context of the call to the other server, with the caller's role
-// and trace.
+// outgoing returns the context of the call to the other server, with the caller's role,
+// trace and attribution.
 func (i *Interceptor) outgoing(ctx context.Context, method string) (context.Context, error) {
 	r, err := i.Guard.Caller(ctx, method)
 	if err != nil {
 		return nil, err
 	}
 	md := metadata.Pairs(access.ActingHeader, r.Name)
-	for _, trace := range []string{"traceparent", "tracestate"} {
-		md.Append(trace, metadata.ValueFromIncomingContext(ctx, trace)...)
+	for _, header := range []string{"traceparent", "tracestate", sched.NoteHeader, sched.CauseHeader, sched.RollbackHeader} {
+		md.Append(header, metadata.ValueFromIncomingContext(ctx, header)...)
 	}
 	return metadata.NewOutgoingContext(ctx, md), nil
 }

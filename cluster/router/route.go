@@ -87,6 +87,11 @@ func slotOf(by apiv1.Route, req any) (slot uint8, ok bool) {
 			name = q.GetName()
 		}
 		return job.SlotOf(name), name != ""
+	case apiv1.Route_ROUTE_DEFINITION:
+		if q, is := req.(interface{ GetKind() string }); is && q.GetKind() == job.KindJob {
+			name := req.(interface{ GetName() string }).GetName()
+			return job.SlotOf(name), name != ""
+		}
 	case apiv1.Route_ROUTE_RUN:
 		if q, is := req.(interface{ GetId() string }); is {
 			id, err := job.ParseRunID(q.GetId())

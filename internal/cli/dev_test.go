@@ -140,7 +140,7 @@ func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
 
 // startDev starts the process and returns when it is ready. The clean-up of the test
 // stops it with a signal and checks that the exit code is 0 and the ready file is gone.
-func startDev(t *testing.T, dir string, more ...string) node.Ready {
+func startDev(t testing.TB, dir string, more ...string) node.Ready {
 	t.Helper()
 	file := filepath.Join(dir, "ready")
 	cmd := exec.Command("wheelwork", append([]string{"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--ready-file", file, "-o", "json"}, more...)...)
@@ -176,7 +176,7 @@ func startDev(t *testing.T, dir string, more ...string) node.Ready {
 	return ready
 }
 
-func readReady(t *testing.T, file string) node.Ready {
+func readReady(t testing.TB, file string) node.Ready {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {

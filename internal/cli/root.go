@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/config"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
+	"github.com/wheelworkhq/wheelwork/internal/cli/definition"
 	"github.com/wheelworkhq/wheelwork/internal/cli/describe"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
@@ -31,9 +33,11 @@ import (
 
 // Exit codes. Other tools rely on them.
 const (
-	exitOK    = 0
-	exitFail  = 1 // refused, or a run that did not succeed
-	exitUsage = 2
+	exitOK                = 0
+	exitFail              = 1 // refused, or a run that did not succeed
+	exitUsage             = 2
+	exitDiffers           = 2  // of a command that compares
+	exitUsageOfComparison = 64 // of such a command
 )
 
 // invocation is one command line, with its global flags.
@@ -46,12 +50,19 @@ type invocation struct {
 // execute executes one command line and returns the exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
 	i := newInvocation(args, in, out, errOut, getenv)
-	if err := i.root.ExecuteContext(ctx); err != nil {
+	if cmd, err := i.root.ExecuteContextC(ctx); err != nil {
+		if errors.Is(err, command.ErrDiffers) {
+			return exitDiffers
+		}
 		// A wrong flag stops the parser, possibly before it reaches the flag for JSON.
 		if output.AsksForJSON(args) {
 			i.printer.Format = output.JSON
 		}
-		return i.report(err)
+		code := i.report(err)
+		if code == exitUsage && command.ComparesBy(cmd) {
+			return exitUsageOfComparison
+		}
+		return code
 	}
 	return exitOK
 }
@@ -84,6 +95,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	}
 	root.AddCommand(serve.Commands(i.printer, i.server, config.Environment{Get: getenv, Names: variableNames(), Args: args})...)
 	root.AddCommand(app.Commands(i.printer, i.server)...)
+	root.AddCommand(definition.Commands(i.printer, i.server, getenv)...)
 	root.AddCommand(setup.Commands(i.printer, i.server)...)
 	root.AddCommand(describe.Commands(i.printer)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)

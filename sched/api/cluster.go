@@ -61,7 +61,7 @@ func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequ
 	st := a.s.cfg.Store.Stats()
 	o.Disk = &apiv1.Disk{
 		TotalBytes: st.Total, FreeBytes: st.Free,
-		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Keys + st.Logs,
+		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Keys + st.Revisions + st.Logs,
 	}
 	return o, nil
 }

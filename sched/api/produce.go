@@ -49,7 +49,7 @@ func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
 }
 
 func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- *core.Message) error {
-	trace := TraceParent(ctx)
+	trace, by := TraceParent(ctx), core.AttributionOf(ctx)
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -64,7 +64,7 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 		m := core.Messages.Get()
 		switch req.Ack {
 		case "", "applied":
-			m.Read(req, trace)
+			m.Read(req, trace, by)
 			if !a.s.loop.Mail.Do(func(l *core.Loop) { l.Commands.Produce(m) }) {
 				return core.ErrEnded
 			}
@@ -93,9 +93,12 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 	var sound []*apiv1.Command
 	var of []int
 	for i, c := range req.Commands {
-		if cmd := core.NewCommand(c, &core.Trigger{}, ""); cmd.Err != nil {
+		if cmd := core.NewCommand(c, &core.Trigger{}, "", core.AttributionOf(ctx)); cmd.Err != nil {
 			resp.Results[i] = core.Failed(cmd.Err)
 			continue
+		}
+		if c.GetTrigger() == nil {
+			c.Attribution = core.Attribute(c, core.AttributionOf(ctx))
 		}
 		sound, of = append(sound, c), append(of, i)
 	}
@@ -129,7 +132,7 @@ func (s *Services) Apply(ctx context.Context, accepted []*apiv1.Ingress, again b
 		req.Commands[i] = a.Command
 	}
 	m := core.Messages.Get() // not recycled: the caller owns its results
-	m.Read(req, "")
+	m.Read(req, "", core.ByQueue)
 	for i := range m.Commands {
 		t := m.Commands[i].Trigger
 		if t == nil || m.Commands[i].Err != nil {

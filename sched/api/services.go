@@ -84,10 +84,16 @@ type ModuleInfo struct {
 	GetInterpreter string
 }
 
+type revisionsAPI struct {
+	apiv1.UnimplementedRevisionsServer
+	s *Services
+}
+
 // Register registers the server's gRPC services with r.
 func (s *Services) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
 	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
+	apiv1.RegisterRevisionsServer(r, &revisionsAPI{s: s})
 	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
 	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // ErrEnded is the error of calls that come when the loop ends, or has ended.
@@ -43,12 +45,17 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 	ch := make(chan reply, 1)
 	var zero T
 	claim, claims := ctx.Value(claimKey{}).(claim)
+	by := AttributionOf(ctx)
 	if !l.Mail.Do(func(l *Loop) {
 		if claims {
 			if err := l.Moves.claimed(claim); err != nil {
 				ch <- reply{zero, err}
 				return
 			}
+		}
+		if by != nil {
+			l.commits.by = by
+			defer func() { l.commits.by = byServer }()
 		}
 		f(l, func(v T, err error) { ch <- reply{v, err} })
 	}) {
@@ -67,4 +74,18 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 			return zero, ErrEnded
 		}
 	}
+}
+
+type attributionKey struct{}
+
+// WithAttribution returns a context whose calls change definitions with an attribution, which is
+// immutable. Default: that of the server itself.
+func WithAttribution(ctx context.Context, c *apiv1.Attribution) context.Context {
+	return context.WithValue(ctx, attributionKey{}, c)
+}
+
+// AttributionOf returns the attribution of a context; nil: it has none.
+func AttributionOf(ctx context.Context) *apiv1.Attribution {
+	c, _ := ctx.Value(attributionKey{}).(*apiv1.Attribution)
+	return c
 }

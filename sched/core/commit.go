@@ -77,6 +77,10 @@ func (co *committer) handed(recs []journal.Record) {
 func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	rec.AtMs = co.l.clock.nowMs
 	co.l.Catalog.pin(s, rec)
+	if revises(rec) {
+		rec.Attribution = co.by
+		s.NumberRevision(rec)
+	}
 	body, err := job.AppendRecord(co.buffer(), rec)
 	if err != nil {
 		co.fail(fmt.Errorf("encode record: %w", err))
@@ -87,6 +91,7 @@ func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	from := len(co.stage.fx)
 	co.stage.fx = s.Apply(rec, co.stage.fx)
 	co.l.account(co.stage.fx[from:])
+	co.l.View.Revised(s.App, s.TakeRevisions())
 }
 
 func (co *committer) append(s *job.Slot, body []byte) {

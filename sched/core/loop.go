@@ -56,13 +56,14 @@ type clock struct {
 // the batch to the journal, and performs its effects once it is durable.
 type committer struct {
 	l           *Loop
-	stage       *stage        // the batch of this turn
-	stageNumber uint64        // number of stage; stages are reused, so a tail names one by number
-	inflight    []*stage      // batches that the journal has and that are not durable, oldest first
-	bodies      [][]byte      // empty buffers for records
-	owed        []func(error) // answers of durable batches; answerDurable empties it
-	lastSeq     uint64        // sequence of the last record that was applied
-	failure     error         // the error that ends the server; nil: none
+	stage       *stage             // the batch of this turn
+	stageNumber uint64             // number of stage; stages are reused, so a tail names one by number
+	inflight    []*stage           // batches that the journal has and that are not durable, oldest first
+	bodies      [][]byte           // empty buffers for records
+	owed        []func(error)      // answers of durable batches; answerDurable empties it
+	lastSeq     uint64             // sequence of the last record that was applied
+	failure     error              // the error that ends the server; nil: none
+	by          *apiv1.Attribution // of the changes of definitions in the current call
 }
 
 // timing has the timers of the partition: when jobs are armed, when runs are due, and

@@ -247,3 +247,41 @@ func (l *Loop) RunRow(app string, id job.RunID) (live *apiv1.RunRow, ended []byt
 	}
 	return nil, l.View.Recent(app, id)
 }
+
+// Current is the current state of a definition that has revisions.
+type Current struct {
+	Content job.Content // zero: there is no such object
+	Number  int64       // of its last revision
+}
+
+// DefinitionNow returns the current state of a definition. kind must be valid.
+func (l *Loop) DefinitionNow(app, kind, name string) (d Current) {
+	a := l.State.apps[app]
+	if a == nil {
+		return d
+	}
+	m := a.slots[job.ModuleSlot]
+	switch kind {
+	case job.KindJob:
+		if j := l.State.Job(app, name); j != nil {
+			d.Content, d.Number = j.Content(), j.Revision()
+		}
+	case job.KindCalendar:
+		if x := m.Calendars[name]; x != nil {
+			d.Content, d.Number = job.ContentOf(x), x.Revision
+		}
+	case job.KindAlias:
+		if x := m.Aliases[name]; x != nil {
+			d.Content, d.Number = job.ContentOf(x), x.Revision
+		}
+	case job.KindGrants:
+		if x := m.Grants(name); x != nil {
+			d.Content, d.Number = job.ContentOf(x), x.Revision
+		}
+	case job.KindApp:
+		if m.Settings != nil && !job.Deleted(m.Settings) {
+			d.Content, d.Number = job.ContentOf(m.Settings), m.Settings.Revision
+		}
+	}
+	return d
+}

@@ -43,8 +43,9 @@ func (m *Message) Recycle() {
 	Messages.Release(m)
 }
 
-// Read validates the commands of a request. Commands that are invalid get an error.
-func (m *Message) Read(req *apiv1.ProduceRequest, traceParent string) {
+// Read validates the commands of a request. Commands that are invalid get an error. by is the
+// attribution of changes of the call.
+func (m *Message) Read(req *apiv1.ProduceRequest, traceParent string, by *apiv1.Attribution) {
 	n := 0
 	for _, c := range req.Commands {
 		if c.GetTrigger() != nil {
@@ -60,7 +61,7 @@ func (m *Message) Read(req *apiv1.ProduceRequest, traceParent string) {
 		if c.GetTrigger() != nil {
 			t, triggers = &triggers[0], triggers[1:]
 		}
-		m.Commands = append(m.Commands, NewCommand(c, t, traceParent))
+		m.Commands = append(m.Commands, NewCommand(c, t, traceParent, by))
 	}
 }
 
@@ -71,19 +72,23 @@ type command struct {
 	apply   *apiv1.Job
 	etag    string // that the job must have for apply; "": any
 	delete  *apiv1.DeleteJobRequest
+	by      *apiv1.Attribution // of apply and delete
 	Trigger *Trigger
 	Done    bool // it was executed before
 }
 
 // NewCommand validates a command. It stores a trigger in t. traceParent is the trace of
-// the call that the command came with; the command's own takes precedence.
-func NewCommand(c *apiv1.Command, t *Trigger, traceParent string) (cmd command) {
+// the call that the command came with, and by the attribution of its changes; the command's
+// own take precedence.
+func NewCommand(c *apiv1.Command, t *Trigger, traceParent string, by *apiv1.Attribution) (cmd command) {
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		cmd.apply, cmd.Err = Definition(k.Apply)
 		cmd.etag = k.Apply.GetEtag()
+		cmd.by = Attribute(c, by)
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
+		cmd.by = Attribute(c, by)
 	case *apiv1.Command_Trigger:
 		if c.Trace != nil {
 			traceParent = job.TraceText(c.Trace.Parent, c.Trace.State)
@@ -96,12 +101,16 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string) (cmd command) 
 	default:
 		cmd.Err = status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
 	}
+	if cmd.Err == nil && cmd.by != nil {
+		cmd.Err = CheckAttribution(cmd.by)
+	}
 	return cmd
 }
 
 // Produce executes the commands of a message, and sends the answer to m.ready when they are
 // durable.
 func (cm *Commands) Produce(m *Message) {
+	defer func() { cm.l.commits.by = byServer }()
 	n := len(m.Commands)
 	m.results = slices.Grow(m.results[:0], n)[:n]
 	resp := &m.answer
@@ -165,6 +174,7 @@ func (cm *Commands) command(c *command, r *apiv1.CommandResult, ids *idTexts) *a
 		r.Result = "duplicate"
 		return r
 	case c.apply != nil:
+		cm.l.commits.by = c.by
 		put, result, err := cm.change(JobChange{Def: c.apply, When: Condition{Etag: c.etag}})
 		if err == nil {
 			err = cm.put(put)
@@ -175,6 +185,7 @@ func (cm *Commands) command(c *command, r *apiv1.CommandResult, ids *idTexts) *a
 		r.Result = result
 		return r
 	case c.delete != nil:
+		cm.l.commits.by = c.by
 		if err := cm.DeleteRequested(c.delete); err != nil {
 			return Failed(err)
 		}

@@ -96,6 +96,7 @@ func (l *Loop) replay() error {
 		}
 		s := l.State.app(slot.App).slots[slot.Index]
 		l.account(s.Apply(rec, nil))
+		l.View.Revised(slot.App, s.TakeRevisions())
 		l.commits.lastSeq = seq
 		n++
 		return nil

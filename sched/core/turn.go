@@ -24,7 +24,7 @@ func newLoop(cfg Config) (*Loop, error) {
 		return nil, err
 	}
 	l.State.apps = map[string]*app{}
-	l.commits.l = l
+	l.commits.l, l.commits.by = l, byServer
 	l.timing.l = l
 	l.Planner = Planner{l: l, plans: map[string]schedule.Plan{}, planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*schedule.Calendar{}}
 	l.relations = relations{l: l, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{}}

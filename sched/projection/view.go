@@ -41,6 +41,11 @@ type changes struct {
 	ends     finished   // the runs that have ended
 	minutes  map[*App]map[int64]struct{}
 	modules  []moduleChange
+	// revisions are the changes of definitions; byText is the encoded attribution of the last
+	// one.
+	revisions []store.Revision
+	by        *apiv1.Attribution
+	byText    []byte
 	// calendars has the changed calendars; nil: deleted.
 	calendars map[rowKey]*apiv1.Calendar
 	settings  []*apiv1.App
@@ -139,6 +144,7 @@ func (c *changes) reset() {
 		a.marked = 0
 	}
 	c.minutes, c.keys = map[*App]map[int64]struct{}{}, map[*App]*keyRoom{}
+	c.revisions = emptiedRevisions(c.revisions)
 	c.modules, c.calendars, c.settings, c.rows, c.small = nil, nil, nil, nil, nil
 }
 
@@ -173,6 +179,24 @@ func (c *changes) ModuleAdded(m *apiv1.Module) { c.modules = append(c.modules, m
 // ModuleDeleted deletes the row of a module version in the next batch.
 func (c *changes) ModuleDeleted(m *apiv1.Module) {
 	c.modules = append(c.modules, moduleChange{m, true})
+}
+
+// Revised adds changes of definitions of an app to the next batch. It does not retain all.
+func (c *changes) Revised(app string, all []job.Revision) {
+	for i := range all {
+		r := &all[i]
+		if r.By != c.by || c.byText == nil {
+			b, err := proto.Marshal(r.By)
+			if err != nil {
+				b = nil // not valid UTF-8: the sender is checked, so this is a record of another version
+			}
+			c.by, c.byText = r.By, b
+		}
+		c.revisions = append(c.revisions, store.Revision{
+			App: app, Kind: r.Kind, Name: r.Name, Number: r.Number, AtMs: r.AtMs, Cause: c.byText,
+			Before: store.Content(r.Before), After: store.Content(r.After),
+		})
+	}
 }
 
 // moduleChange is a changed module version; the last change of a version in a batch counts.
@@ -293,11 +317,23 @@ func (v *View) Dirty() bool {
 // fresh reports whether there are changes that must be written soon: all but deferred
 // statistics and the packed rows of the last batch.
 func (c *changes) fresh() bool {
-	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
+	return len(c.revisions)+len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
 }
 
 // rowKey identifies an object of an app.
 type rowKey struct{ app, name string }
+
+// keptRevisions is the number of revisions for which a list retains its memory: each takes 152
+// bytes, and definitions change in bursts.
+const keptRevisions = 4096
+
+// emptiedRevisions is emptied for revisions.
+func emptiedRevisions(list []store.Revision) []store.Revision {
+	if cap(list) > keptRevisions {
+		return nil
+	}
+	return emptied(list)
+}
 
 // emptied clears a list so that its memory can be used again. It returns nil if the list
 // has room for more than 65,536 entries.

@@ -161,7 +161,7 @@ func (v *View) relax(now time.Time) {
 		return
 	}
 	v.roomy, v.spare, v.keyRooms, v.bundleRooms = false, store.Batch{}, nil, nil
-	v.jobs, v.plans, v.runs, v.bundle.runs = nil, nil, nil, nil
+	v.jobs, v.plans, v.runs, v.bundle.runs, v.revisions = nil, nil, nil, nil, nil
 	v.ends, v.writing = newFinished(), newFinished()
 }
 
@@ -220,7 +220,7 @@ func (v *View) reuse(done *Batch) {
 	b := done.batch
 	v.spare = store.Batch{
 		Jobs: emptied(b.Jobs), Stats: emptied(b.Stats), Runs: emptied(b.Runs), Modules: emptied(b.Modules),
-		Rows: emptied(b.Rows), Finished: emptied(b.Finished),
+		Rows: emptied(b.Rows), Finished: emptied(b.Finished), Revisions: emptiedRevisions(b.Revisions),
 	}
 	v.keyRooms = v.keyRooms[:0]
 	for _, k := range b.Keys {

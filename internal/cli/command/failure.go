@@ -76,3 +76,15 @@ func wanted(f *pflag.Flag) string {
 	}
 	return "a whole number"
 }
+
+// Compares is the annotation of commands that compare: their exit codes are 0 without a
+// difference, 2 with differences ([ErrDiffers]), 1 for an error and 64 for wrong usage.
+var Compares = map[string]string{compares: "yes"}
+
+const compares = "compares"
+
+// ComparesBy reports whether a command has the annotation [Compares].
+func ComparesBy(cmd *cobra.Command) bool { return cmd.Annotations[compares] != "" }
+
+// ErrDiffers is the result of a command that compares and has printed differences.
+var ErrDiffers = errors.New("there are differences")

@@ -93,7 +93,7 @@ func (s *Server) Dial(ctx context.Context) (*sdk.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := sdk.Options{Token: token}
+	options := sdk.Options{Token: token, Program: "cli"}
 	if s.CACert != "" {
 		if options.TLS, err = s.TLS(); err != nil {
 			return nil, err

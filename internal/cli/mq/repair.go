@@ -34,9 +34,10 @@ and changes none. Without DIR, the server checks its logs while it works.
 
 In the data directory of a server it also reads the store: "view", the database,
 and whether the journal belongs to it; "snapshots"; "history", the runs that have
-ended; "keys", the idempotency keys; and "logs", the lines of runs. A server of a
-cluster also has them for each further partition: "units/NAME/view" and so on. The
-journals of these are in etcd and are not compared.
+ended; "keys", the idempotency keys; "revisions", the changes of definitions; and
+"logs", the lines of runs. A server of a cluster also has them for each further
+partition: "units/NAME/view" and so on. The journals of these are in etcd and are not
+compared.
 
 Exit code 0: every record is intact. A torn tail, which a crash leaves and the next
 start removes, is listed and is not damage. Exit code 1: something is damaged or
@@ -51,8 +52,8 @@ cannot be read.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress; in DIR also spool, view, snapshots, history, keys, logs (default all)")
-	command.Complete(cmd, "log", "journal", ingressLog, "spool", "view", "snapshots", "history", "keys", "logs")
+	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress; in DIR also spool, view, snapshots, history, keys, revisions, logs (default all)")
+	command.Complete(cmd, "log", "journal", ingressLog, "spool", "view", "snapshots", "history", "keys", "revisions", "logs")
 	server := new(string) // no directory
 	asked := c.onQueues(server, need{waits: true}, func(ctx context.Context, q apiv1.QueuesServer, _ *cobra.Command, _ []string) error {
 		names := []string{log}
@@ -218,7 +219,7 @@ func (c *commands) printFindings(names []string, verify func(name string) (*apiv
 	if err == nil && len(damaged) > 0 {
 		err = command.Fail("damaged", "%s: damaged. Restore the directory from a copy, or stop the server and choose what to keep: "+
 			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" shows what each loses of a log, and "+
-			"\"wheelwork store repair --data DIR --dry-run\" what a repair loses of history, keys and logs", strings.Join(damaged, ", "))
+			"\"wheelwork store repair --data DIR --dry-run\" what a repair loses of history, keys, revisions and logs", strings.Join(damaged, ", "))
 	}
 	return err
 }

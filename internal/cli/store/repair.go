@@ -23,10 +23,10 @@ func (c *commands) repair() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair [DIR]",
 		Short: "Remove damaged parts from the history of a stopped server",
-		Long: `Remove damaged and missing parts from the history of runs, the idempotency keys and
-the lines of runs of a stopped server, so that the rest can be used. The command first
-shows what will be lost, and asks. For a server of a cluster it repairs the stores of
-all partitions.
+		Long: `Remove damaged and missing parts from the history of runs, the idempotency keys, the
+revisions of definitions and the lines of runs of a stopped server, so that the rest
+can be used. The command first shows what will be lost, and asks. For a server of a
+cluster it repairs the stores of all partitions.
 
 The original of each file that it changes goes to store/quarantine/ in the data
 directory, or to units/NAME/store/quarantine/, and is never deleted. If you have a

@@ -15,7 +15,7 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 	b = wire.Int(b, fields.ProduceRequestNumber, int64(m.Number))
 	for _, c := range m.Commands {
 		k, ok := c.Kind.(*apiv1.Command_Trigger)
-		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey, c.Trace.GetParent(), c.Trace.GetState()) ||
+		if !ok || c.Attribution != nil || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey, c.Trace.GetParent(), c.Trace.GetState()) ||
 			c.Trace != nil && !plain(c.Trace) {
 			return b, false
 		}

@@ -23,6 +23,7 @@ const (
 	RecordAdvanced        = 17
 	RecordAppPut          = 18
 	RecordAccepts         = 19
+	RecordAttribution     = 20
 	RecordAliasPut        = 40
 	RecordAliasDelete     = 41
 	RecordValuePut        = 50
@@ -287,10 +288,11 @@ const (
 
 // The fields of apiv1.Command.
 const (
-	CommandApply   = 1
-	CommandDelete  = 2
-	CommandTrigger = 3
-	CommandTrace   = 4
+	CommandApply       = 1
+	CommandDelete      = 2
+	CommandTrigger     = 3
+	CommandTrace       = 4
+	CommandAttribution = 5
 )
 
 // The fields of apiv1.TraceContext.

@@ -1,0 +1,24 @@
+// Package definition has the commands about definitions of every kind: to export and edit them,
+// to compare them with documents and with their earlier revisions, and to bring an earlier
+// one back.
+package definition
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+)
+
+// commands are the commands about definitions.
+type commands struct {
+	*output.Printer
+	*connect.Server
+	getenv func(string) string
+}
+
+// Commands returns the commands "export", "edit", "history", "diff" and "rollback".
+func Commands(printer *output.Printer, server *connect.Server, getenv func(string) string) []*cobra.Command {
+	c := &commands{printer, server, getenv}
+	return []*cobra.Command{c.export(), c.edit(), c.history(), c.diff(), c.rollback()}
+}

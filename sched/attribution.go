@@ -1,0 +1,102 @@
+package sched
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sched/core"
+)
+
+// The headers with which a client says why it changes definitions, and what program it is.
+const (
+	NoteHeader     = "wheelwork-note"
+	CauseHeader    = "wheelwork-cause"
+	RollbackHeader = "wheelwork-rollback" // the number of the revision that the change brings back
+)
+
+// defining has the methods that change definitions.
+var defining = map[string]bool{
+	apiv1.Jobs_ApplyJob_FullMethodName: true, apiv1.Jobs_CreateJob_FullMethodName: true, apiv1.Jobs_DeleteJob_FullMethodName: true,
+	apiv1.Jobs_PauseJob_FullMethodName: true, apiv1.Jobs_ResumeJob_FullMethodName: true, apiv1.Jobs_BulkJobs_FullMethodName: true,
+	apiv1.Calendars_PutCalendar_FullMethodName: true, apiv1.Calendars_DeleteCalendar_FullMethodName: true,
+	apiv1.Modules_SetAlias_FullMethodName: true, apiv1.Modules_DeleteAlias_FullMethodName: true,
+	apiv1.ModuleAccess_PutGrants_FullMethodName: true, apiv1.Apps_PutApp_FullMethodName: true,
+	apiv1.Producer_Produce_FullMethodName: true,
+}
+
+// Attributions are interceptors that give the calls of methods that change definitions their attribution:
+// the role of the caller, and what its headers say. role returns the role of the caller of a
+// method.
+type Attributions struct {
+	Role func(ctx context.Context, method string) string
+}
+
+// Unary implements [grpc.UnaryServerInterceptor].
+func (c Attributions) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, err := c.with(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+// Stream implements [grpc.StreamServerInterceptor].
+func (c Attributions) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, err := c.with(s.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	if ctx != s.Context() {
+		s = attributed{s, ctx}
+	}
+	return next(srv, s)
+}
+
+// attributed is a stream with an attribution in its context.
+type attributed struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s attributed) Context() context.Context { return s.ctx }
+
+func (c Attributions) with(ctx context.Context, method string) (context.Context, error) {
+	if !defining[method] {
+		return ctx, nil
+	}
+	by := &apiv1.Attribution{Author: c.Role(ctx, method)}
+	rollback := ""
+	for name, to := range map[string]*string{NoteHeader: &by.Note, CauseHeader: &by.Cause, RollbackHeader: &rollback} {
+		values := metadata.ValueFromIncomingContext(ctx, name)
+		if len(values) == 0 {
+			continue
+		}
+		if len(values) > 1 {
+			return nil, status.Errorf(codes.InvalidArgument, "the header %s is there %d times", name, len(values))
+		}
+		text, err := url.PathUnescape(values[0])
+		if err != nil || !utf8.ValidString(text) {
+			return nil, status.Errorf(codes.InvalidArgument, "the header %s is not UTF-8, escaped as in the path of a URL", name)
+		}
+		*to = text
+	}
+	if rollback != "" {
+		n, err := strconv.ParseInt(rollback, 10, 64)
+		if err != nil || n < 1 {
+			return nil, status.Errorf(codes.InvalidArgument, "the header %s is %q, want the number of a revision", RollbackHeader, rollback)
+		}
+		by.Rollback = n
+	}
+	if err := core.CheckAttribution(by); err != nil {
+		return nil, err
+	}
+	return core.WithAttribution(ctx, by), nil
+}
