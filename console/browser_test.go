@@ -239,7 +239,29 @@ func TestBrowser(t *testing.T) {
 	b.sub("a refresh keeps the place", testRefreshKeepsPlace)
 	b.sub("a refresh keeps typed text", testRefreshKeepsText)
 	b.sub("keyboard", testKeyboard)
+	b.sub("roll back by keyboard", testRollBackByKeyboard)
 	b.sub("refused upload", testRefusedUpload)
+}
+
+// testRollBackByKeyboard goes from the page of a job to an earlier revision and back to the
+// history, with the keyboard alone.
+func testRollBackByKeyboard(t *testing.T, b *browser) {
+	press := func(selector string) {
+		evaluate[bool](b, `document.querySelector('`+selector+`').focus(), document.activeElement.matches('`+selector+`')`)
+		b.do(chromedp.KeyEvent("\r"))
+	}
+	b.visit("/apps/default/jobs/totals")
+	press(`.actions a[href$="/history"]`)
+	b.until(`location.pathname === "/apps/default/jobs/totals/history" && document.readyState === "complete"`)
+	press(`#r4 a[href$="/4/rollback"]`)
+	b.until(`location.pathname.endsWith("/4/rollback") && document.readyState === "complete"`)
+	b.do(chromedp.SendKeys("#r-note", "too slow"))
+	press(`main button.primary`)
+	b.until(`location.pathname === "/apps/default/jobs/totals/history" && document.readyState === "complete" && document.querySelector("main .alert.ok[role=status]") !== null`)
+	if text := evaluate[string](b, `document.querySelector(".revisions > li").textContent`); !strings.Contains(text, "rolled back to 4") || !strings.Contains(text, "too slow") {
+		t.Errorf("the newest revision reads %s", text)
+	}
+	b.accessible()
 }
 
 // testRefusedUpload uploads a file that is not a module, from a form at the end of a long
@@ -539,7 +561,7 @@ func TestNarrow(t *testing.T) {
 	b.visit("/hosts")
 	b.do(chromedp.Click(`.menubutton`), chromedp.Click(`button[name=lang][value=zh]`))
 	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
-	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/calendars", "/apps/default/calendars/weekend", "/hosts"} {
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/jobs/totals/history", "/apps/default/jobs/totals/history/compare?from=3&to=23", "/apps/default/jobs/totals/history/3/rollback", "/apps/default/jobs/former/history", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/calendars", "/apps/default/calendars/weekend", "/hosts"} {
 		b.visit(path)
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)

@@ -60,15 +60,16 @@ type console struct {
 	maxFile func() int64 // of a module
 	admit   func(*http.Request) error
 
-	jobs    apiv1.JobsClient
-	runs    apiv1.RunsClient
-	dates   apiv1.CalendarsClient
-	modules apiv1.ModulesClient
-	cluster apiv1.ClusterClient
-	queues  apiv1.QueuesClient
-	apps    apiv1.AppsClient
-	members apiv1.MembershipClient
-	health  grpc_health_v1.HealthClient
+	jobs      apiv1.JobsClient
+	revisions apiv1.RevisionsClient
+	runs      apiv1.RunsClient
+	dates     apiv1.CalendarsClient
+	modules   apiv1.ModulesClient
+	cluster   apiv1.ClusterClient
+	queues    apiv1.QueuesClient
+	apps      apiv1.AppsClient
+	members   apiv1.MembershipClient
+	health    grpc_health_v1.HealthClient
 
 	sessions *sessions
 	codes    *Codes
@@ -127,28 +128,29 @@ func newConsole(cfg Config) (*console, error) {
 		return nil, err
 	}
 	return &console{
-		banner:   cfg.Banner,
-		version:  cfg.Version,
-		secure:   cfg.Secure,
-		log:      cfg.Logger,
-		maxBody:  bound(cfg.MaxBody, 4<<20),
-		maxFile:  bound(cfg.MaxModule, maxModule),
-		admit:    cfg.Admit,
-		jobs:     apiv1.NewJobsClient(cfg.Conn),
-		runs:     apiv1.NewRunsClient(cfg.Conn),
-		dates:    apiv1.NewCalendarsClient(cfg.Conn),
-		modules:  apiv1.NewModulesClient(cfg.Conn),
-		cluster:  apiv1.NewClusterClient(cfg.Conn),
-		queues:   apiv1.NewQueuesClient(cfg.Conn),
-		apps:     apiv1.NewAppsClient(cfg.Conn),
-		members:  apiv1.NewMembershipClient(cfg.Conn),
-		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
-		sessions: newSessions(cfg.Sessions, cfg.Logger),
-		codes:    cfg.Codes,
-		address:  cfg.Address,
-		views:    views,
-		assets:   assets,
-		gateway:  gateway,
+		banner:    cfg.Banner,
+		version:   cfg.Version,
+		secure:    cfg.Secure,
+		log:       cfg.Logger,
+		maxBody:   bound(cfg.MaxBody, 4<<20),
+		maxFile:   bound(cfg.MaxModule, maxModule),
+		admit:     cfg.Admit,
+		jobs:      apiv1.NewJobsClient(cfg.Conn),
+		revisions: apiv1.NewRevisionsClient(cfg.Conn),
+		runs:      apiv1.NewRunsClient(cfg.Conn),
+		dates:     apiv1.NewCalendarsClient(cfg.Conn),
+		modules:   apiv1.NewModulesClient(cfg.Conn),
+		cluster:   apiv1.NewClusterClient(cfg.Conn),
+		queues:    apiv1.NewQueuesClient(cfg.Conn),
+		apps:      apiv1.NewAppsClient(cfg.Conn),
+		members:   apiv1.NewMembershipClient(cfg.Conn),
+		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
+		sessions:  newSessions(cfg.Sessions, cfg.Logger),
+		codes:     cfg.Codes,
+		address:   cfg.Address,
+		views:     views,
+		assets:    assets,
+		gateway:   gateway,
 	}, nil
 }
 
@@ -159,6 +161,9 @@ type route struct {
 	page    func(*visit) error // for browsers with a session; others are redirected to /login
 	body    func() int64       // limit of the request's body in bytes; nil: maxForm
 }
+
+// jobPattern is the pattern of the page of a job.
+const jobPattern = "GET /apps/{app}/jobs/{name}"
 
 // routes lists every route. A test walks it: a route that is not open must refuse
 // requests without a session.
@@ -203,7 +208,7 @@ func (c *console) routes() []route {
 
 		{pattern: "GET /apps/{app}", page: c.overviewPage},
 		{pattern: "GET /apps/{app}/jobs", page: c.jobsPage},
-		{pattern: "GET /apps/{app}/jobs/{name}", page: c.jobPage},
+		{pattern: jobPattern, page: c.jobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/pause", page: c.pauseJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/resume", page: c.resumeJob},
@@ -212,6 +217,10 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/jobs/{name}/backfill", page: c.backfill},
 		{pattern: "GET /apps/{app}/jobs/{name}/delete", page: c.deleteJobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/delete", page: c.deleteJob},
+		{pattern: "GET /apps/{app}/jobs/{name}/history", page: c.historyPage},
+		{pattern: "GET /apps/{app}/jobs/{name}/history/compare", page: c.comparePage},
+		{pattern: "GET /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollbackPage},
+		{pattern: "POST /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollback},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
 		{pattern: "GET /apps/{app}/runs/{id}", page: c.runPage},
 		{pattern: "GET /apps/{app}/runs/{id}/events", page: c.runEvents},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedQueuesServer
 	apiv1.UnimplementedMembershipServer
 	apiv1.UnimplementedAppsServer
+	apiv1.UnimplementedRevisionsServer
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -62,9 +64,10 @@ type fakeAPI struct {
 	letters []*apiv1.DeadLetter
 
 	calendars map[string]*apiv1.Calendar
-	asked     []proto.Message // every unary request, for tests of a page's calls
-	changed   chan struct{}   // closed and replaced at each change
-	revoked   bool            // the good token is revoked
+	revisions map[string][]*apiv1.Revision // of each job, the newest first
+	asked     []proto.Message              // every unary request, for tests of a page's calls
+	changed   chan struct{}                // closed and replaced at each change
+	revoked   bool                         // the good token is revoked
 
 	followers           int    // open streams that follow a log
 	skipped, backfilled int    // number of skips, number of runs
@@ -157,6 +160,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 		},
 	}
 	f.letters = deadLetters(ts)
+	f.populateRevisions()
 	return f
 }
 
@@ -198,6 +202,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 		}))
 	apiv1.RegisterJobsServer(srv, f)
 	apiv1.RegisterAppsServer(srv, f)
+	apiv1.RegisterRevisionsServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
@@ -370,7 +375,7 @@ func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.
 	return out, nil
 }
 
-func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
+func (f *fakeAPI) ApplyJob(ctx context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
 	if r.Job.GetHandler().GetModule() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the job has no handler: set handler.module")
 	}
@@ -380,8 +385,18 @@ func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.
 	if err != nil {
 		return nil, err
 	}
+	if r.DryRun {
+		return &apiv1.ApplyJobResponse{Job: r.Job, Result: "updated"}, nil
+	}
 	r.Job.Etag = "00000000000000ee"
-	f.change(func() { f.jobs = append(f.jobs, proto.CloneOf(r.Job)) })
+	f.change(func() {
+		stored := proto.CloneOf(r.Job)
+		if old := f.job(r.Job.Name); old != nil {
+			stored.Etag = old.Etag // so that a test can repeat a change on a condition
+		}
+		f.jobs = append(slices.DeleteFunc(f.jobs, func(j *apiv1.Job) bool { return j.Name == r.Job.Name }), stored)
+		f.record(ctx, r.Job)
+	})
 	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
 }
 

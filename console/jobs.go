@@ -25,7 +25,11 @@ type jobsView struct {
 	Prefix string
 	Next   string // token of the next page
 	Paged  bool   // this is not the first page
+	Gone   string // name of the job that was just deleted
 }
+
+// jobDeleted is a notice: the name of the job.
+type jobDeleted string
 
 func (c *console) jobsPage(v *visit) error {
 	q := v.r.URL.Query()
@@ -35,8 +39,9 @@ func (c *console) jobsPage(v *visit) error {
 	if err != nil {
 		return err
 	}
+	gone, _ := noticeOf[jobDeleted](v)
 	return c.show(v, "jobs", "jobs", jobsView{
-		Jobs: answer.Jobs, Prefix: q.Get("prefix"), Next: answer.NextPageToken, Paged: q.Get("page") != "",
+		Gone: string(gone), Jobs: answer.Jobs, Prefix: q.Get("prefix"), Next: answer.NextPageToken, Paged: q.Get("page") != "",
 	})
 }
 
@@ -252,6 +257,6 @@ func (c *console) deleteJob(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.redirect(href("apps", v.app, "jobs"))
+	v.redirectWith(href("apps", v.app, "jobs"), jobDeleted(name))
 	return nil
 }

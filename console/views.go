@@ -169,6 +169,8 @@ func functions(w words, a *assets) template.FuncMap {
 		"state":     w.state,
 		"trigger":   w.trigger,
 		"policies":  w.policies,
+		"did":       w.did,
+		"program":   w.program,
 		"list":      func(s ...string) []string { return s },
 		"tuple":     func(values ...any) []any { return values },
 		"join":      strings.Join,

@@ -134,6 +134,7 @@ type failureView struct {
 	Apps    []string // the apps that exist; empty: the page has no list of them
 	Section string   // of the links to these apps
 	List    string   // the app's list to which the page belongs: jobs, runs, …; empty: none
+	Job     string   // name of a deleted job, whose history stays; empty: none
 }
 
 // listOf returns the app's list to which a page belongs, from the page's path: "jobs" for
@@ -164,7 +165,13 @@ func (c *console) fail(v *visit, err error) {
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
-	f := c.frameOf(v, "", failureView{Code: code, Message: s.Message(), List: listOf(v.r.URL.Path)})
+	view := failureView{Code: code, Message: s.Message(), List: listOf(v.r.URL.Path)}
+	if v.r.Pattern == jobPattern && code == http.StatusNotFound {
+		if _, err := c.newestRevision(v); err == nil {
+			view.Job = v.r.PathValue("name")
+		}
+	}
+	f := c.frameOf(v, "", view)
 	if f.unknown && code == http.StatusNotFound {
 		c.showUnknown(v, f)
 		return
