@@ -47,6 +47,9 @@ func (s *Server) Levels(key string) []Level {
 	var levels []Level
 	context := func(value string) Level { return Level{FromContext, s.chosen.name, value, false} }
 	c := s.chosen.context
+	if (key == "token" || key == "ca-cert") && s.used("url").Value != c.URL {
+		c.TokenFile, c.CACert = "", "" // another server must not learn the token of this one
+	}
 	switch key {
 	case "url":
 		levels = []Level{s.flag("url"), s.variable("WHEELWORK_URL"), context(c.URL), {FromDefault, "", defaultURL, false}}
