@@ -37,6 +37,15 @@ func AppendRecord(b []byte, rec *apiv1.Record) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, rec)
 }
 
+// AppendAttribution appends the attribution of a record to its bytes. Its texts are UTF-8.
+func AppendAttribution(b []byte, by *apiv1.Attribution) []byte {
+	text, err := proto.Marshal(by)
+	if err != nil {
+		panic("job: an attribution that was checked does not encode: " + err.Error())
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, fields.RecordAttribution, protowire.BytesType), text)
+}
+
 // AppendAccept appends an accepted run to the bytes of a record. The bytes begin with
 // [BeginAccepts].
 func AppendAccept(b []byte, a *apiv1.Accepted) ([]byte, error) {

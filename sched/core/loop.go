@@ -64,6 +64,8 @@ type committer struct {
 	lastSeq     uint64             // sequence of the last record that was applied
 	failure     error              // the error that ends the server; nil: none
 	by          *apiv1.Attribution // of the changes of definitions in the current call
+	byOf        *apiv1.Attribution // the one that byField has
+	byField     []byte             // see attribution
 }
 
 // timing has the timers of the partition: when jobs are armed, when runs are due, and

@@ -323,8 +323,9 @@ func (c *changes) fresh() bool {
 // rowKey identifies an object of an app.
 type rowKey struct{ app, name string }
 
-// keptRevisions is the number of revisions for which a list retains its memory: each takes 152
-// bytes, and definitions change in bursts.
+// keptRevisions is the number of revisions with which a batch does not wait for the distance,
+// and for which a list retains its memory: each takes 152 bytes, and definitions change in
+// bursts.
 const keptRevisions = 4096
 
 // emptiedRevisions is emptied for revisions.

@@ -22,7 +22,7 @@ func (v *View) Turn(now time.Time, applied uint64) (*Batch, error) {
 	if !v.fresh() && (!w.busy || w.late) {
 		v.serve(applied) // readers do not wait for deferred statistics
 	}
-	early := len(v.wanted) > 0 || v.manyEnded()
+	early := len(v.wanted) > 0 || v.manyEnded() || len(v.revisions) >= keptRevisions
 	v.relax(now)
 	if w.busy || !v.Dirty() || (!early && now.Sub(w.last) < v.distance()) {
 		return nil, nil
