@@ -28,9 +28,9 @@ func languages() []string { return []string{"en", "zh"} }
 type views struct {
 	assets *assets
 	texts  map[string]catalogue // by language
-	utc    map[string]pageSet   // by language
 
 	mu    sync.Mutex
+	utc   map[string]pageSet  // by language; those that were shown
 	zones map[zoneKey]pageSet // at most maxZones
 }
 
@@ -78,27 +78,30 @@ func loadViews(a *assets) (*views, error) {
 			return nil, err
 		}
 		v.texts[lang] = texts
-		if v.utc[lang], err = parsePages(words{lang, texts, time.UTC}, a); err != nil {
-			return nil, err
-		}
 	}
 	return v, nil
 }
 
-// in returns the pages for a language and a zone.
+// in returns the pages for a language and a zone. They are parsed at their first use: the pages
+// of a language take 3 MB, which a server without visitors need not have. A test renders every
+// page, so that a mistake in one is found there.
 func (v *views) in(lang string, loc *time.Location) (pageSet, error) {
-	if loc == time.UTC {
-		return v.utc[lang], nil
-	}
 	key := zoneKey{lang, loc.String()}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if found := v.utc[lang]; found != nil && loc == time.UTC {
+		return found, nil
+	}
 	if found := v.zones[key]; found != nil {
 		return found, nil
 	}
 	parsed, err := parsePages(words{lang, v.texts[lang], loc}, v.assets)
 	if err != nil {
 		return nil, err
+	}
+	if loc == time.UTC {
+		v.utc[lang] = parsed
+		return parsed, nil
 	}
 	if len(v.zones) == maxZones {
 		for old := range v.zones { // any of them: it is parsed again when it is needed
@@ -177,7 +180,7 @@ func functions(w words, a *assets) template.FuncMap {
 	}
 }
 
-func (v *views) knows(lang string) bool { return v.utc[lang] != nil }
+func (v *views) knows(lang string) bool { return v.texts[lang] != nil }
 
 // frame is the layout's data around the data of a page.
 type frame struct {
