@@ -118,7 +118,7 @@ func (p Position) String() string {
 type Problem struct {
 	At   Position
 	Path string // of the field, with indexes; "": the document
-	Text string // what is wrong, with the field's path
+	Text string // the mistake, with the field's path
 	// Value says that the form is right and the value is not: [Options.AnyValue] allows it.
 	Value bool
 }

@@ -235,7 +235,7 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// TestCanonical checks the order of documents and fields, and what is left out.
+// TestCanonical checks the order of documents and fields, and the omission of defaults.
 func TestCanonical(t *testing.T) {
 	source := `
 retry: {limit: 1m, backoff: exponential, max: 2}

@@ -58,7 +58,7 @@ func (w *writer) scalar(n *yaml.Node) {
 	w.b.WriteString(text)
 }
 
-// value writes what follows the colon of a field.
+// value writes the value of a field, from the colon on.
 func (w *writer) value(n *yaml.Node, indent int) error {
 	switch {
 	case n.Kind == yaml.ScalarNode:

@@ -348,7 +348,7 @@ func (s *serving) start(ctx context.Context) *roles {
 
 // prepare reads the settings of a server that need no restart.
 func (s *serving) prepare(next ServerConfig) (func(), error) {
-	// A start has warned of what is unsafe.
+	// The start has logged the warnings about unsafe tokens.
 	tokens, err := credential.ReadProcesses(next.TokenFile, next.ServerTokenFile, s.listen, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err

@@ -398,7 +398,7 @@ func parseRevisions(b segment.Block, of object) ([]StoredRevision, error) {
 		return nil, bad(err.Error())
 	}
 	if app != of.app {
-		return nil, nil // another app has the same key, or a tool asks for what is not there
+		return nil, nil // another app has an object with the same key
 	}
 	found, err := findRevisions(rows, of)
 	if err != nil {

@@ -22,7 +22,7 @@ type Revision struct {
 	App, Kind, Name string
 	Number          int64
 	AtMs            int64 // Unix ms
-	// Cause is who made the change and why, in the caller's encoding. A block stores it
+	// Cause is the author of the change and the reason, in the caller's encoding. A block stores it
 	// once for consecutive revisions that have the identical slice.
 	Cause         []byte
 	Before, After Content
@@ -88,7 +88,7 @@ func (s *Store) Revisions(app, kind, name, cursor string, limit int) (revs []Sto
 	return revs, next, nil
 }
 
-// object is the name of what has revisions.
+// object is the full name of a definition that has revisions.
 type object struct{ app, kind, name string }
 
 func (o object) key() uint64 { return lookup{byRevision, o.app, o.kind, o.name}.hash() }

@@ -115,7 +115,7 @@ func call(t testing.TB, ready node.Ready, want int, args ...string) string {
 }
 
 // TestExport exports a generated app with definitions of every kind: twice the same bytes, and
-// its documents have the same canonical form as what they were made of.
+// its documents have the same canonical form as their sources.
 func TestExport(t *testing.T) {
 	ready := startDev(t, t.TempDir())
 	seed := testkit.Seed(t)

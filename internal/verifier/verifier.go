@@ -163,7 +163,7 @@ func (g *Verifier) CheckScript(ctx context.Context, code *modules.Upload, interp
 	folder := g.code.get(digest)
 	if folder == "" && g.code.canFill() {
 		// A child of its own compiles the interpreter: no child that has a script writes to the
-		// cache. If it fails, the check below compiles as well and says what is wrong.
+		// cache. If it fails, the check below compiles as well and reports the reason.
 		_, _ = g.inspect(ctx, bytes.NewReader(interpreter), "", digest)
 		folder = g.code.get(digest)
 	}

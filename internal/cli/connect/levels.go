@@ -19,7 +19,7 @@ const (
 	FromDefault     = "default"
 )
 
-// Hidden stands for a token that has been set.
+// Hidden is printed in the place of a token.
 const Hidden = "(hidden)"
 
 // Level is one source of a setting. The first one with a value decides.

@@ -54,7 +54,7 @@ var effects = map[string]effect{
 	"etcd-endpoints": restart, "etcd-cert": restart, "etcd-key": restart, "etcd-ca": restartFile,
 }
 
-// setting is the value of a setting and, if it names a file, the digest of what is in it.
+// setting is the value of a setting and, if it names a file, the digest of its content.
 type setting struct {
 	value   string
 	content [sha256.Size]byte
