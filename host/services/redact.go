@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"html"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ var redacted = []byte("[secret]")
 // changed in place.
 type forms struct {
 	plain   [][]byte // secrets and their lines, without encoding; also searched behind escapes
-	encoded [][]byte // in base64 and hexadecimal
+	encoded [][]byte // in base64, hexadecimal and percent escapes
 }
 
 // formsOf returns the forms in which a secret is likely to occur in a text by accident;
@@ -55,6 +56,13 @@ func formsOf(secret []byte) (f forms) {
 		encoded(e.WithPadding(base64.NoPadding).EncodeToString(secret))
 		for before := range 3 {
 			encoded(within(e, secret, before))
+		}
+	}
+	// A text with "%" before the secret would hide its beginning from the decoder of
+	// percent escapes, so the usual spellings are searched as they are too.
+	for _, form := range []string{url.QueryEscape(string(secret)), url.PathEscape(string(secret))} {
+		if form != string(secret) {
+			encoded(form)
 		}
 	}
 	digits := hex.EncodeToString(secret)
