@@ -51,11 +51,11 @@ func (c Content) Message(app, name string) (*apiv1.Job, error) {
 func ContentOf(m proto.Message) Content {
 	switch d := m.(type) {
 	case *apiv1.Calendar:
-		m = &apiv1.Calendar{App: d.App, Name: d.Name, Description: d.Description, Dates: d.Dates, Yearly: d.Yearly, Days: d.Days}
+		m = &apiv1.Calendar{App: d.App, Name: d.Name, Description: d.Description, Dates: d.Dates, Yearly: d.Yearly, Days: d.Days, Labels: d.Labels}
 	case *apiv1.Alias:
-		m = &apiv1.Alias{App: d.App, Module: d.Module, Name: d.Name, Version: d.Version, Canary: d.Canary}
+		m = &apiv1.Alias{App: d.App, Module: d.Module, Name: d.Name, Version: d.Version, Canary: d.Canary, Labels: d.Labels}
 	case *apiv1.ModuleGrants:
-		m = &apiv1.ModuleGrants{App: d.App, Module: d.Module, Grants: d.Grants}
+		m = &apiv1.ModuleGrants{App: d.App, Module: d.Module, Grants: d.Grants, Labels: d.Labels}
 	case *apiv1.App:
 		c := proto.CloneOf(d)
 		c.UpdatedAt, c.DeletedAt, c.Jobs, c.Live, c.Revision = nil, nil, 0, 0, 0

@@ -210,10 +210,18 @@ func checkTexts(d *apiv1.Job) error {
 	if len(d.Description) > 4096 {
 		return fmt.Errorf("description is longer than 4096 bytes")
 	}
-	if len(d.Labels) > 64 {
+	if err := CheckLabels(d.Labels); err != nil {
+		return err
+	}
+	return nil
+}
+
+// CheckLabels checks the labels of a definition.
+func CheckLabels(labels map[string]string) error {
+	if len(labels) > 64 {
 		return fmt.Errorf("more than 64 labels")
 	}
-	for k, v := range d.Labels {
+	for k, v := range labels {
 		if k == "" || len(k) > 128 || len(v) > 256 || !utf8.ValidString(v) {
 			return fmt.Errorf("label %q: a key has 1 to 128 bytes and a value at most 256", k)
 		}

@@ -54,7 +54,8 @@ type AliasChange struct {
 	Version   string  // the new target; ends the canary unless Canary is set again
 	Canary    *Canary // version that receives a share of the runs on trial
 	EndCanary bool
-	WhenReady bool // refuses the change while a host does not have the version ready
+	WhenReady bool              // refuses the change while a host does not have the version ready
+	Labels    map[string]string // the new labels
 }
 
 // SetAlias creates or changes an alias, named name@alias.
@@ -65,7 +66,7 @@ func (c *Client) SetAlias(ctx context.Context, app, ref string, change AliasChan
 	}
 	x, err := c.modules.SetAlias(ctx, &apiv1.SetAliasRequest{
 		App: appOf(app), Module: module, Name: name,
-		Version: change.Version, Canary: change.Canary, EndCanary: change.EndCanary, WhenReady: change.WhenReady,
+		Version: change.Version, Canary: change.Canary, EndCanary: change.EndCanary, WhenReady: change.WhenReady, Labels: change.Labels,
 	})
 	return x, c.callError(ctx, "set alias "+ref, err)
 }

@@ -79,18 +79,19 @@ type Client struct {
 	servers  *servers
 	producer *producer
 
-	jobs      apiv1.JobsClient
-	runs      apiv1.RunsClient
-	calendars apiv1.CalendarsClient
-	apps      apiv1.AppsClient
-	revisions apiv1.RevisionsClient
-	modules   apiv1.ModulesClient
-	values    apiv1.ValuesClient
-	secrets   apiv1.SecretsClient
-	access    apiv1.ModuleAccessClient
-	cluster   apiv1.ClusterClient
-	members   apiv1.MembershipClient
-	backups   apiv1.BackupsClient
+	jobs       apiv1.JobsClient
+	runs       apiv1.RunsClient
+	calendars  apiv1.CalendarsClient
+	apps       apiv1.AppsClient
+	revisions  apiv1.RevisionsClient
+	changeSets apiv1.ChangeSetsClient
+	modules    apiv1.ModulesClient
+	values     apiv1.ValuesClient
+	secrets    apiv1.SecretsClient
+	access     apiv1.ModuleAccessClient
+	cluster    apiv1.ClusterClient
+	members    apiv1.MembershipClient
+	backups    apiv1.BackupsClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and returns when
@@ -122,11 +123,11 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		secrets:   apiv1.NewSecretsClient(servers),
 		access:    apiv1.NewModuleAccessClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
-		revisions: apiv1.NewRevisionsClient(servers),
-		modules:   apiv1.NewModulesClient(servers),
-		cluster:   apiv1.NewClusterClient(servers),
-		members:   apiv1.NewMembershipClient(servers),
-		backups:   apiv1.NewBackupsClient(servers),
+		revisions: apiv1.NewRevisionsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
+		modules: apiv1.NewModulesClient(servers),
+		cluster: apiv1.NewClusterClient(servers),
+		members: apiv1.NewMembershipClient(servers),
+		backups: apiv1.NewBackupsClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {

@@ -335,7 +335,7 @@ updated_at: 2026-01-01T00:00:00Z
 	for source, want := range map[string]string{
 		"just text\n":              `read calendars: document 1, line 1: want a calendar with fields, found "just text"`,
 		"name: a\ndate: [1]\n":     `line 2: unknown field "date": did you mean "dates"?`,
-		"name: a\nholidays: [1]\n": `unknown field "holidays": want one of app, dates, days, description, ics, name, yearly`,
+		"name: a\nholidays: [1]\n": `unknown field "holidays": want one of app, dates, days, description, ics, labels, name, yearly`,
 	} {
 		if _, err := sdk.ReadCalendars(strings.NewReader(source)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", source, err, want)

@@ -28,6 +28,16 @@ type Error struct {
 	// Etag is the current etag of a job when it differs from the caller's; "" if the job
 	// does not exist.
 	Etag string
+	// Problems are the invalid changes of a change set, the first 20 of ProblemsInAll.
+	Problems      []Problem
+	ProblemsInAll int
+}
+
+// Problem says why a change of a change set is invalid.
+type Problem struct {
+	Index   int // of the change: the definitions from 0, and after them the deletions
+	Code    codes.Code
+	Message string
 }
 
 func (e *Error) Error() string {
@@ -73,7 +83,10 @@ func fromStatus(s *status.Status) *Error {
 	err := &Error{Code: s.Code(), Message: message}
 	for _, d := range s.Details() {
 		if r, ok := d.(*apiv1.Refusal); ok {
-			err.Names, err.Etag = r.Names, r.Etag
+			err.Names, err.Etag, err.ProblemsInAll = r.Names, r.Etag, int(r.ProblemsInAll)
+			for _, p := range r.Problems {
+				err.Problems = append(err.Problems, Problem{int(p.Index), codes.Code(p.Code), p.Error})
+			}
 		}
 	}
 	return err

@@ -108,7 +108,7 @@ func (c *Client) RollBack(ctx context.Context, app, kind, name string, to int64)
 		_, err = c.PutCalendar(ctx, r.GetCalendar())
 	case r.GetAlias() != nil:
 		a := r.GetAlias()
-		_, err = c.SetAlias(ctx, app, name, AliasChange{Version: a.GetVersion(), Canary: a.GetCanary(), EndCanary: a.GetCanary() == nil})
+		_, err = c.SetAlias(ctx, app, name, AliasChange{Version: a.GetVersion(), Canary: a.GetCanary(), EndCanary: a.GetCanary() == nil, Labels: a.GetLabels()})
 	case r.GetGrants() != nil:
 		_, err = c.PutGrants(ctx, r.GetGrants())
 	case r.GetSettings() != nil:

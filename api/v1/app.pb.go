@@ -36,9 +36,10 @@ type App struct {
 	// retain_runs and retain_logs are how long ended runs of the app stay after their end,
 	// and lines of runs after they were stored, as "720h": at least "1m". "": as the server
 	// says.
-	RetainRuns  string   `protobuf:"bytes,53,opt,name=retain_runs,json=retainRuns,proto3" json:"retain_runs,omitempty"`
-	RetainLogs  string   `protobuf:"bytes,54,opt,name=retain_logs,json=retainLogs,proto3" json:"retain_logs,omitempty"`
-	TrustedKeys []string `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"` // "ed25519:" and base64; at most 64
+	RetainRuns    string   `protobuf:"bytes,53,opt,name=retain_runs,json=retainRuns,proto3" json:"retain_runs,omitempty"`
+	RetainLogs    string   `protobuf:"bytes,54,opt,name=retain_logs,json=retainLogs,proto3" json:"retain_logs,omitempty"`
+	RevisionBytes int64    `protobuf:"varint,55,opt,name=revision_bytes,json=revisionBytes,proto3" json:"revision_bytes,omitempty"` // limit for the revisions of the app's definitions; 0: as the server says
+	TrustedKeys   []string `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`        // "ed25519:" and base64; at most 64
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
@@ -140,6 +141,13 @@ func (x *App) GetRetainLogs() string {
 		return x.RetainLogs
 	}
 	return ""
+}
+
+func (x *App) GetRevisionBytes() int64 {
+	if x != nil {
+		return x.RevisionBytes
+	}
+	return 0
 }
 
 func (x *App) GetTrustedKeys() []string {
@@ -444,7 +452,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\x9a\x04\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc1\x04\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -456,7 +464,8 @@ const file_v1_app_proto_rawDesc = "" +
 	"\vretain_runs\x185 \x01(\tR\n" +
 	"retainRuns\x12\x1f\n" +
 	"\vretain_logs\x186 \x01(\tR\n" +
-	"retainLogs\x12!\n" +
+	"retainLogs\x12%\n" +
+	"\x0erevision_bytes\x187 \x01(\x03R\rrevisionBytes\x12!\n" +
 	"\ftrusted_keys\x18) \x03(\tR\vtrustedKeys\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x18\n" +

@@ -2273,11 +2273,13 @@ type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// reason is referenced: other objects name it (HTTP 409); changed: its etag differs
 	// (HTTP 412); key_reused: the idempotency key belongs to a run with another input (HTTP
-	// 422); busy: no room for it now (HTTP 429).
-	Reason        string   `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`                                   // the objects that name it, as "job totals" or "alias greet@prod"; the first 100
-	Etag          string   `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`                                     // changed: the present etag; "": it does not exist
-	RetryAfterS   int32    `protobuf:"varint,4,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"` // busy: another attempt may succeed after this many seconds (HTTP Retry-After)
+	// 422); busy: no room for it now (HTTP 429); change_set: changes of a set are invalid.
+	Reason        string             `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Names         []string           `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`                                   // the objects that name it, as "job totals" or "alias greet@prod"; the first 100
+	Etag          string             `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`                                     // changed: the present etag; "": it does not exist
+	RetryAfterS   int32              `protobuf:"varint,4,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"` // busy: another attempt may succeed after this many seconds (HTTP Retry-After)
+	Problems      []*Refusal_Problem `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`                             // change_set: the first 20
+	ProblemsInAll int32              `protobuf:"varint,6,opt,name=problems_in_all,json=problemsInAll,proto3" json:"problems_in_all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2336,6 +2338,20 @@ func (x *Refusal) GetEtag() string {
 func (x *Refusal) GetRetryAfterS() int32 {
 	if x != nil {
 		return x.RetryAfterS
+	}
+	return 0
+}
+
+func (x *Refusal) GetProblems() []*Refusal_Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *Refusal) GetProblemsInAll() int32 {
+	if x != nil {
+		return x.ProblemsInAll
 	}
 	return 0
 }
@@ -3270,6 +3286,7 @@ type Calendar struct {
 	Yearly        []string               `protobuf:"bytes,5,rep,name=yearly,proto3" json:"yearly,omitempty"` // "12-25": every year
 	Days          []string               `protobuf:"bytes,6,rep,name=days,proto3" json:"days,omitempty"`     // mon to sun: every week
 	Ics           string                 `protobuf:"bytes,7,opt,name=ics,proto3" json:"ics,omitempty"`       // only in PutCalendar: an iCalendar file whose all-day events are added to dates
+	Labels        map[string]string      `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	Revision      int64                  `protobuf:"varint,21,opt,name=revision,proto3" json:"revision,omitempty"` // set by the server: the number of its last change, see Revisions
 	unknownFields protoimpl.UnknownFields
@@ -3353,6 +3370,13 @@ func (x *Calendar) GetIcs() string {
 		return x.Ics
 	}
 	return ""
+}
+
+func (x *Calendar) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 func (x *Calendar) GetUpdatedAt() *timestamppb.Timestamp {
@@ -4619,6 +4643,67 @@ func (x *ReadLogRequest) GetFollow() bool {
 	return false
 }
 
+// Problem says why a change of a set is refused.
+type Refusal_Problem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the change in the request, from 0
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Code          int32                  `protobuf:"varint,3,opt,name=code,proto3" json:"code,omitempty"` // a gRPC code
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal_Problem) Reset() {
+	*x = Refusal_Problem{}
+	mi := &file_v1_job_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal_Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal_Problem) ProtoMessage() {}
+
+func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
+func (*Refusal_Problem) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{22, 0}
+}
+
+func (x *Refusal_Problem) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Refusal_Problem) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Refusal_Problem) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
 var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
@@ -4848,12 +4933,18 @@ const file_v1_job_proto_rawDesc = "" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x1a\n" +
 	"\btogether\x18\x04 \x03(\tR\btogether\"7\n" +
 	"\x10CreateJobRequest\x12#\n" +
-	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\"o\n" +
+	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\"\x9d\x02\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
 	"\x04etag\x18\x03 \x01(\tR\x04etag\x12\"\n" +
-	"\rretry_after_s\x18\x04 \x01(\x05R\vretryAfterS\"O\n" +
+	"\rretry_after_s\x18\x04 \x01(\x05R\vretryAfterS\x129\n" +
+	"\bproblems\x18\x05 \x03(\v2\x1d.wheelwork.v1.Refusal.ProblemR\bproblems\x12&\n" +
+	"\x0fproblems_in_all\x18\x06 \x01(\x05R\rproblemsInAll\x1aI\n" +
+	"\aProblem\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\x05R\x04code\"O\n" +
 	"\x10ApplyJobResponse\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
@@ -4930,7 +5021,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\amatched\x18\x01 \x01(\x05R\amatched\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\x05R\achanged\x12\x1a\n" +
 	"\bfailures\x18\x03 \x03(\tR\bfailures\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xfd\x01\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xf4\x02\n" +
 	"\bCalendar\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4938,10 +5029,14 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05dates\x18\x04 \x03(\tR\x05dates\x12\x16\n" +
 	"\x06yearly\x18\x05 \x03(\tR\x06yearly\x12\x12\n" +
 	"\x04days\x18\x06 \x03(\tR\x04days\x12\x10\n" +
-	"\x03ics\x18\a \x01(\tR\x03ics\x129\n" +
+	"\x03ics\x18\a \x01(\tR\x03ics\x12:\n" +
+	"\x06labels\x18\b \x03(\v2\".wheelwork.v1.Calendar.LabelsEntryR\x06labels\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1a\n" +
-	"\brevision\x18\x15 \x01(\x03R\brevision\"H\n" +
+	"\brevision\x18\x15 \x01(\x03R\brevision\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +
 	"\x12PutCalendarRequest\x122\n" +
 	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\":\n" +
 	"\x12GetCalendarRequest\x12\x10\n" +
@@ -5087,7 +5182,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5150,13 +5245,15 @@ var file_v1_job_proto_goTypes = []any{
 	nil,                            // 58: wheelwork.v1.Job.LabelsEntry
 	nil,                            // 59: wheelwork.v1.Handler.EnvEntry
 	nil,                            // 60: wheelwork.v1.Run.LabelsEntry
-	nil,                            // 61: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 62: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 63: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 64: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 65: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 66: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 67: wheelwork.v1.HTTPCall
+	(*Refusal_Problem)(nil),        // 61: wheelwork.v1.Refusal.Problem
+	nil,                            // 62: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 63: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 64: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 65: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 66: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 67: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 69: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
@@ -5169,109 +5266,111 @@ var file_v1_job_proto_depIdxs = []int32{
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	66, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	66, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	66, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	68, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	68, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	68, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
 	59, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	67, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	69, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	66, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	66, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	66, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	66, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	66, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	66, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	66, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	68, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	68, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	68, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	68, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	68, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	68, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	68, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	66, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	68, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
 	60, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	66, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	66, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	66, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	66, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	68, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	68, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	68, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	68, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 37: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 38: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	61, // 39: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 40: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	66, // 41: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	66, // 42: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	66, // 43: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	66, // 44: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	62, // 45: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	66, // 46: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	37, // 47: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 48: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	63, // 49: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	66, // 50: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	66, // 51: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	16, // 52: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	64, // 53: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	66, // 54: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	66, // 55: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	55, // 56: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	54, // 57: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	65, // 58: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	54, // 59: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	20, // 60: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 61: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	24, // 62: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	25, // 63: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	27, // 64: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	29, // 65: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	30, // 66: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	31, // 67: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	32, // 68: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	33, // 69: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	35, // 70: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	38, // 71: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	39, // 72: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	40, // 73: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	42, // 74: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	44, // 75: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	45, // 76: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	47, // 77: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	48, // 78: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	49, // 79: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 80: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	52, // 81: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	56, // 82: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	57, // 83: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	23, // 84: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	23, // 85: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 86: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	26, // 87: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	28, // 88: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 89: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 90: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 91: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 92: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	34, // 93: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	36, // 94: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	37, // 95: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	37, // 96: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 97: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	43, // 98: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 99: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	46, // 100: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 101: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 102: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 103: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 104: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	53, // 105: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 106: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 107: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	84, // [84:108] is the sub-list for method output_type
-	60, // [60:84] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	61, // 38: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 39: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	62, // 40: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 41: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	68, // 42: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	68, // 43: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	68, // 44: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	68, // 45: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	63, // 46: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	64, // 47: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	68, // 48: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	37, // 49: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	37, // 50: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	65, // 51: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	68, // 52: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	68, // 53: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	16, // 54: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	66, // 55: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	68, // 56: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	68, // 57: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	55, // 58: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	54, // 59: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	67, // 60: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	54, // 61: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	20, // 62: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 63: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	24, // 64: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	25, // 65: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	27, // 66: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	29, // 67: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	30, // 68: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	31, // 69: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	32, // 70: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	33, // 71: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	35, // 72: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	38, // 73: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	39, // 74: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	40, // 75: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	42, // 76: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	44, // 77: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	45, // 78: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	47, // 79: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	48, // 80: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	49, // 81: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	50, // 82: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	52, // 83: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	56, // 84: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	57, // 85: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	23, // 86: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 87: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 88: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	26, // 89: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	28, // 90: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 91: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 92: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 93: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 94: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	34, // 95: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	36, // 96: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	37, // 97: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	37, // 98: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 99: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	43, // 100: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 101: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	46, // 102: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 103: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 104: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	16, // 105: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	51, // 106: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	53, // 107: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 108: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 109: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	86, // [86:110] is the sub-list for method output_type
+	62, // [62:86] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5289,7 +5388,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -76,7 +76,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -121,6 +121,8 @@ type Record struct {
 	//	*Record_SlotComing
 	//	*Record_AppHomed
 	//	*Record_AppDelete
+	//	*Record_ChangeSetPart
+	//	*Record_ChangeSetStep
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -460,6 +462,24 @@ func (x *Record) GetAppDelete() *AppDelete {
 	return nil
 }
 
+func (x *Record) GetChangeSetPart() *ChangeSetPart {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_ChangeSetPart); ok {
+			return x.ChangeSetPart
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetChangeSetStep() *ChangeSetStep {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_ChangeSetStep); ok {
+			return x.ChangeSetStep
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -606,6 +626,14 @@ type Record_AppDelete struct {
 	AppDelete *AppDelete `protobuf:"bytes,74,opt,name=app_delete,json=appDelete,proto3,oneof"`
 }
 
+type Record_ChangeSetPart struct {
+	ChangeSetPart *ChangeSetPart `protobuf:"bytes,75,opt,name=change_set_part,json=changeSetPart,proto3,oneof"`
+}
+
+type Record_ChangeSetStep struct {
+	ChangeSetStep *ChangeSetStep `protobuf:"bytes,76,opt,name=change_set_step,json=changeSetStep,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -669,6 +697,10 @@ func (*Record_SlotComing) isRecord_Kind() {}
 func (*Record_AppHomed) isRecord_Kind() {}
 
 func (*Record_AppDelete) isRecord_Kind() {}
+
+func (*Record_ChangeSetPart) isRecord_Kind() {}
+
+func (*Record_ChangeSetStep) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -791,6 +823,228 @@ func (x *JobDelete) GetName() string {
 	return ""
 }
 
+// ChangeSetPart stores a part of a change set in the module slot of its app. All parts of a
+// set are in one batch of the journal.
+type ChangeSetPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`  // from 0
+	Changes       []byte                 `protobuf:"bytes,2,opt,name=changes,proto3" json:"changes,omitempty"` // an ApplyChangeSetRequest with some of the changes, in the order in which they are applied
+	Set           *ChangeSetRow          `protobuf:"bytes,3,opt,name=set,proto3" json:"set,omitempty"`         // only in the last part
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetPart) Reset() {
+	*x = ChangeSetPart{}
+	mi := &file_v1_journal_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetPart) ProtoMessage() {}
+
+func (x *ChangeSetPart) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetPart.ProtoReflect.Descriptor instead.
+func (*ChangeSetPart) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ChangeSetPart) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ChangeSetPart) GetChanges() []byte {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ChangeSetPart) GetSet() *ChangeSetRow {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+// ChangeSetRow is the state of a change set that is being applied.
+type ChangeSetRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         int32                  `protobuf:"varint,1,opt,name=parts,proto3" json:"parts,omitempty"`
+	Changes       int64                  `protobuf:"varint,2,opt,name=changes,proto3" json:"changes,omitempty"`
+	Applied       int64                  `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"` // number of the changes that were applied, the first of the set
+	Attribution   *Attribution           `protobuf:"bytes,4,opt,name=attribution,proto3" json:"attribution,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetRow) Reset() {
+	*x = ChangeSetRow{}
+	mi := &file_v1_journal_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetRow) ProtoMessage() {}
+
+func (x *ChangeSetRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetRow.ProtoReflect.Descriptor instead.
+func (*ChangeSetRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ChangeSetRow) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *ChangeSetRow) GetChanges() int64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *ChangeSetRow) GetApplied() int64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ChangeSetRow) GetAttribution() *Attribution {
+	if x != nil {
+		return x.Attribution
+	}
+	return nil
+}
+
+// ChangeSetPartRow is a stored part of a change set.
+type ChangeSetPartRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []byte                 `protobuf:"bytes,1,opt,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetPartRow) Reset() {
+	*x = ChangeSetPartRow{}
+	mi := &file_v1_journal_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetPartRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetPartRow) ProtoMessage() {}
+
+func (x *ChangeSetPartRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetPartRow.ProtoReflect.Descriptor instead.
+func (*ChangeSetPartRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ChangeSetPartRow) GetChanges() []byte {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// ChangeSetStep records how many changes of the set in progress were applied. It is in one
+// batch with their records. With all of them, the set is removed.
+type ChangeSetStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Applied       int64                  `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetStep) Reset() {
+	*x = ChangeSetStep{}
+	mi := &file_v1_journal_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetStep) ProtoMessage() {}
+
+func (x *ChangeSetStep) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetStep.ProtoReflect.Descriptor instead.
+func (*ChangeSetStep) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ChangeSetStep) GetApplied() int64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
 type ModulePut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Module        *Module                `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
@@ -800,7 +1054,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[3]
+	mi := &file_v1_journal_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1066,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[3]
+	mi := &file_v1_journal_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1079,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{3}
+	return file_v1_journal_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -845,7 +1099,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1111,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1124,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -890,7 +1144,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1156,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1169,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -946,7 +1200,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1212,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1225,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Pin) GetAlias() string {
@@ -1020,7 +1274,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1286,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1299,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -1072,7 +1326,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1338,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1351,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -1125,7 +1379,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1391,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1404,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Passed) GetJob() string {
@@ -1220,7 +1474,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1486,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1499,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -1269,7 +1523,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1535,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1548,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -1351,7 +1605,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1617,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1630,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -1457,7 +1711,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1723,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1736,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeRow) GetName() string {
@@ -1587,7 +1841,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1853,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1866,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Met) GetJob() string {
@@ -1638,7 +1892,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1904,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1917,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -1682,7 +1936,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1948,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1961,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -1726,7 +1980,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1992,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +2005,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -1772,7 +2026,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +2038,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +2051,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 // ValuePut is a value after a change.
@@ -1812,7 +2066,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2078,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2091,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -1871,7 +2125,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2137,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2150,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -1923,7 +2177,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2189,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2202,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -1967,7 +2221,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2233,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2246,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -2011,7 +2265,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2277,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2290,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -2058,7 +2312,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2324,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2337,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -2120,7 +2374,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2386,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2399,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -2192,7 +2446,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2458,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2471,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -2267,7 +2521,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2533,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2546,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -2332,7 +2586,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2598,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2611,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -2412,7 +2666,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2678,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2691,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -2460,7 +2714,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2726,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2739,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -2526,7 +2780,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2792,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2805,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -2575,7 +2829,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2841,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2854,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2648,7 +2902,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2914,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2927,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -2709,7 +2963,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2975,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2988,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -2855,7 +3109,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3121,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3134,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Started) GetHost() string {
@@ -2914,7 +3168,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3180,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3193,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -2960,7 +3214,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3226,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3239,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -3022,7 +3276,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3288,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3301,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Adopted) GetHost() string {
@@ -3134,7 +3388,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3400,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3413,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -3545,7 +3799,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3811,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3824,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -3645,7 +3899,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3911,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3924,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -3746,7 +4000,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4012,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4025,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -3844,7 +4098,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +4110,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +4123,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -3964,7 +4218,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4230,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4243,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -4032,7 +4286,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4044,7 +4298,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4057,7 +4311,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -4092,7 +4346,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4104,7 +4358,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4117,7 +4371,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -4137,7 +4391,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4403,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4416,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4184,7 +4438,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4450,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4463,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4245,7 +4499,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4511,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4524,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -4304,7 +4558,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4570,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4583,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -4352,7 +4606,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +4618,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +4631,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4404,7 +4658,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4670,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4683,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4453,7 +4707,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4719,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4732,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4521,7 +4775,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4787,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4800,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4582,7 +4836,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4594,7 +4848,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4607,7 +4861,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4629,7 +4883,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4895,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4908,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -4688,7 +4942,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4700,7 +4954,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4713,7 +4967,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -4734,7 +4988,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +5000,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +5013,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -4797,7 +5051,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +5063,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +5076,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -4880,7 +5134,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +5146,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +5159,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -4953,7 +5207,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5219,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5232,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -5005,7 +5259,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5017,7 +5271,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5030,7 +5284,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -5068,7 +5322,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5334,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5347,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -5198,7 +5452,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5464,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5477,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -5261,7 +5515,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5527,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5540,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -5321,7 +5575,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\x97\x0f\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa5\x10\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -5362,7 +5616,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"slotComing\x125\n" +
 	"\tapp_homed\x18I \x01(\v2\x16.wheelwork.v1.AppHomedH\x00R\bappHomed\x128\n" +
 	"\n" +
-	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x12;\n" +
+	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x12E\n" +
+	"\x0fchange_set_part\x18K \x01(\v2\x1b.wheelwork.v1.ChangeSetPartH\x00R\rchangeSetPart\x12E\n" +
+	"\x0fchange_set_step\x18L \x01(\v2\x1b.wheelwork.v1.ChangeSetStepH\x00R\rchangeSetStep\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -5373,7 +5629,20 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\arenewed\x18\x04 \x01(\bR\arenewed\x12#\n" +
 	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x1f\n" +
 	"\tJobDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"9\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"o\n" +
+	"\rChangeSetPart\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x18\n" +
+	"\achanges\x18\x02 \x01(\fR\achanges\x12,\n" +
+	"\x03set\x18\x03 \x01(\v2\x1a.wheelwork.v1.ChangeSetRowR\x03set\"\x95\x01\n" +
+	"\fChangeSetRow\x12\x14\n" +
+	"\x05parts\x18\x01 \x01(\x05R\x05parts\x12\x18\n" +
+	"\achanges\x18\x02 \x01(\x03R\achanges\x12\x18\n" +
+	"\aapplied\x18\x03 \x01(\x03R\aapplied\x12;\n" +
+	"\vattribution\x18\x04 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\",\n" +
+	"\x10ChangeSetPartRow\x12\x18\n" +
+	"\achanges\x18\x01 \x01(\fR\achanges\")\n" +
+	"\rChangeSetStep\x12\x18\n" +
+	"\aapplied\x18\x01 \x01(\x03R\aapplied\"9\n" +
 	"\tModulePut\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
 	"\bAliasPut\x12)\n" +
@@ -5769,167 +6038,175 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
 	(*JobPut)(nil),            // 2: wheelwork.v1.JobPut
 	(*JobDelete)(nil),         // 3: wheelwork.v1.JobDelete
-	(*ModulePut)(nil),         // 4: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 5: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 6: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 7: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 8: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 9: wheelwork.v1.Armed
-	(*Passed)(nil),            // 10: wheelwork.v1.Passed
-	(*Ended)(nil),             // 11: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 12: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 13: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 14: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 15: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 16: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 17: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 18: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 19: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 20: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 21: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 22: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 23: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 24: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 25: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 26: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 27: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 28: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 29: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 30: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 31: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 32: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 33: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 34: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 35: wheelwork.v1.Accepted
-	(*Started)(nil),           // 36: wheelwork.v1.Started
-	(*Finished)(nil),          // 37: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 38: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 39: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 40: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 41: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 42: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 43: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 44: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 45: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 46: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 47: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 48: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 49: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 50: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 51: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 52: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 53: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 54: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 55: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 56: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 57: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 58: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 59: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 60: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 61: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 62: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 63: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 64: wheelwork.v1.Finished.End
-	nil,                       // 65: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 66: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 67: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 68: wheelwork.v1.Attribution
-	(*Job)(nil),               // 69: wheelwork.v1.Job
-	(*Module)(nil),            // 70: wheelwork.v1.Module
-	(*Alias)(nil),             // 71: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 72: wheelwork.v1.Calendar
-	(*App)(nil),               // 73: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 74: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 75: wheelwork.v1.Outcome
-	(*Command)(nil),           // 76: wheelwork.v1.Command
-	(*LogLine)(nil),           // 77: wheelwork.v1.LogLine
+	(*ChangeSetPart)(nil),     // 4: wheelwork.v1.ChangeSetPart
+	(*ChangeSetRow)(nil),      // 5: wheelwork.v1.ChangeSetRow
+	(*ChangeSetPartRow)(nil),  // 6: wheelwork.v1.ChangeSetPartRow
+	(*ChangeSetStep)(nil),     // 7: wheelwork.v1.ChangeSetStep
+	(*ModulePut)(nil),         // 8: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 9: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 10: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 11: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 12: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 13: wheelwork.v1.Armed
+	(*Passed)(nil),            // 14: wheelwork.v1.Passed
+	(*Ended)(nil),             // 15: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 16: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 17: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 18: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 19: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 20: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 21: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 22: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 23: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 24: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 25: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 26: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 27: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 28: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 29: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 30: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 31: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 32: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 33: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 34: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 35: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 36: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 37: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 38: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 39: wheelwork.v1.Accepted
+	(*Started)(nil),           // 40: wheelwork.v1.Started
+	(*Finished)(nil),          // 41: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 42: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 43: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 44: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 45: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 46: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 47: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 48: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 49: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 50: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 51: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 52: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 53: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 54: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 55: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 56: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 57: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 58: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 59: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 60: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 61: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 62: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 63: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 64: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 65: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 66: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 67: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 68: wheelwork.v1.Finished.End
+	nil,                       // 69: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 70: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 71: wheelwork.v1.KeyRow.Key
+	(*Attribution)(nil),       // 72: wheelwork.v1.Attribution
+	(*Job)(nil),               // 73: wheelwork.v1.Job
+	(*Module)(nil),            // 74: wheelwork.v1.Module
+	(*Alias)(nil),             // 75: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 76: wheelwork.v1.Calendar
+	(*App)(nil),               // 77: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 78: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 79: wheelwork.v1.Outcome
+	(*Command)(nil),           // 80: wheelwork.v1.Command
+	(*LogLine)(nil),           // 81: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	4,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	9,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	35, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	36, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	37, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	38, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	39, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	10, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	11, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	12, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	15, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	16, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	18, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	13, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	17, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	20, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	21, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	22, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	23, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	24, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	25, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	26, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	29, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	5,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	6,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	52, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	53, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	54, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	56, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	19, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
-	68, // 32: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	35, // 33: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	69, // 34: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	7,  // 35: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	70, // 36: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	71, // 37: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	59, // 38: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	60, // 39: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	61, // 40: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	14, // 41: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	14, // 42: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	72, // 43: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	73, // 44: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	31, // 45: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	33, // 46: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	74, // 47: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	27, // 48: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	28, // 49: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	27, // 50: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	30, // 51: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	62, // 52: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	7,  // 53: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	14, // 54: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	63, // 55: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	64, // 56: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	63, // 57: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	42, // 58: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	14, // 59: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	41, // 60: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	7,  // 61: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	65, // 62: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	75, // 63: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	46, // 64: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	76, // 65: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	66, // 66: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	40, // 67: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	67, // 68: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	77, // 69: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	55, // 70: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 71: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 72: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	75, // 73: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	8,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	13, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	39, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	40, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	41, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	42, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	43, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	14, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	15, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	16, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	19, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	20, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	22, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	17, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	21, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	24, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	25, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	26, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	27, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	28, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	29, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	30, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	33, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	9,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	10, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	56, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	57, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	58, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	60, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	23, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
+	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
+	72, // 34: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	39, // 35: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	73, // 36: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	11, // 37: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,  // 38: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	72, // 39: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	74, // 40: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	75, // 41: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	63, // 42: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	64, // 43: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	65, // 44: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	18, // 45: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	18, // 46: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	76, // 47: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	77, // 48: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	35, // 49: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	37, // 50: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	78, // 51: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	31, // 52: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	32, // 53: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	31, // 54: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	34, // 55: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	66, // 56: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	11, // 57: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	18, // 58: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	67, // 59: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	68, // 60: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	67, // 61: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	46, // 62: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	18, // 63: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	45, // 64: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	11, // 65: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	69, // 66: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	79, // 67: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	50, // 68: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	80, // 69: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	70, // 70: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	44, // 71: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	71, // 72: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	81, // 73: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	59, // 74: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 75: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	11, // 76: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	79, // 77: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	78, // [78:78] is the sub-list for method output_type
+	78, // [78:78] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5977,6 +6254,8 @@ func file_v1_journal_proto_init() {
 		(*Record_SlotComing)(nil),
 		(*Record_AppHomed)(nil),
 		(*Record_AppDelete)(nil),
+		(*Record_ChangeSetPart)(nil),
+		(*Record_ChangeSetStep)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5984,7 +6263,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   67,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

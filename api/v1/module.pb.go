@@ -197,6 +197,7 @@ type Alias struct {
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"`         // number of jobs that name it
 	Revision      int64                  `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"` // set by the server: the number of its last change, see Revisions
+	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +293,13 @@ func (x *Alias) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Alias) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // Canary is a version on trial. The server rolls it back when too many attempts of its
@@ -1117,10 +1125,11 @@ type SetAliasRequest struct {
 	Name   string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// version is the new target of the alias; "": unchanged. A canary that is not given
 	// again ends.
-	Version       string  `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	Canary        *Canary `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`                         // a version to put on trial
-	EndCanary     bool    `protobuf:"varint,6,opt,name=end_canary,json=endCanary,proto3" json:"end_canary,omitempty"` // with version "": ends the canary, and the alias does not move
-	WhenReady     bool    `protobuf:"varint,7,opt,name=when_ready,json=whenReady,proto3" json:"when_ready,omitempty"` // fail unless every connected host has the version (and the canary) ready
+	Version       string            `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Canary        *Canary           `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`                                                                           // a version to put on trial
+	EndCanary     bool              `protobuf:"varint,6,opt,name=end_canary,json=endCanary,proto3" json:"end_canary,omitempty"`                                                   // with version "": ends the canary, and the alias does not move
+	WhenReady     bool              `protobuf:"varint,7,opt,name=when_ready,json=whenReady,proto3" json:"when_ready,omitempty"`                                                   // fail unless every connected host has the version (and the canary) ready
+	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the new labels; empty: unchanged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1202,6 +1211,13 @@ func (x *SetAliasRequest) GetWhenReady() bool {
 		return x.WhenReady
 	}
 	return false
+}
+
+func (x *SetAliasRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 type GetAliasRequest struct {
@@ -1779,7 +1795,7 @@ type PushModuleRequest_Head struct {
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[25]
+	mi := &file_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1807,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[25]
+	mi := &file_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1882,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12 \n" +
 	"\vinterpreter\x18\r \x01(\tR\vinterpreter\x120\n" +
 	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
-	"\x05needs\x183 \x03(\tR\x05needs\"\xaa\x02\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\"\x9e\x03\n" +
 	"\x05Alias\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -1877,7 +1893,12 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
 	"\x04jobs\x18\b \x01(\x03R\x04jobs\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x03R\brevision\"\x98\x02\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\x127\n" +
+	"\x06labels\x18\n" +
+	" \x03(\v2\x1f.wheelwork.v1.Alias.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x02\n" +
 	"\x06Canary\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\x01R\apercent\x12!\n" +
@@ -1944,7 +1965,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x125\n" +
-	"\tsignature\x18\x04 \x01(\v2\x17.wheelwork.v1.SignatureR\tsignature\"\xd5\x01\n" +
+	"\tsignature\x18\x04 \x01(\v2\x17.wheelwork.v1.SignatureR\tsignature\"\xd3\x02\n" +
 	"\x0fSetAliasRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -1954,7 +1975,11 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"end_canary\x18\x06 \x01(\bR\tendCanary\x12\x1d\n" +
 	"\n" +
-	"when_ready\x18\a \x01(\bR\twhenReady\"O\n" +
+	"when_ready\x18\a \x01(\bR\twhenReady\x12A\n" +
+	"\x06labels\x18\b \x03(\v2).wheelwork.v1.SetAliasRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
 	"\x0fGetAliasRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -2020,7 +2045,7 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
 	(*Alias)(nil),                  // 1: wheelwork.v1.Alias
@@ -2047,59 +2072,63 @@ var file_v1_module_proto_goTypes = []any{
 	(*GetRolloutRequest)(nil),      // 22: wheelwork.v1.GetRolloutRequest
 	(*CollectModulesRequest)(nil),  // 23: wheelwork.v1.CollectModulesRequest
 	(*CollectModulesResponse)(nil), // 24: wheelwork.v1.CollectModulesResponse
-	(*PushModuleRequest_Head)(nil), // 25: wheelwork.v1.PushModuleRequest.Head
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*Signature)(nil),              // 27: wheelwork.v1.Signature
-	(*Grants)(nil),                 // 28: wheelwork.v1.Grants
+	nil,                            // 25: wheelwork.v1.Alias.LabelsEntry
+	(*PushModuleRequest_Head)(nil), // 26: wheelwork.v1.PushModuleRequest.Head
+	nil,                            // 27: wheelwork.v1.SetAliasRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
+	(*Signature)(nil),              // 29: wheelwork.v1.Signature
+	(*Grants)(nil),                 // 30: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	26, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	27, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
-	26, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
-	28, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	28, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	29, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	28, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	30, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
 	2,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
 	3,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	26, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 7: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	26, // 8: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
-	5,  // 9: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	25, // 10: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0,  // 11: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0,  // 12: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	27, // 13: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
-	2,  // 14: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
-	1,  // 15: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
-	0,  // 16: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	27, // 17: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
-	6,  // 18: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	8,  // 19: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	9,  // 20: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	11, // 21: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
-	13, // 22: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
-	14, // 23: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
-	15, // 24: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
-	16, // 25: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	19, // 26: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
-	18, // 27: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	22, // 28: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	23, // 29: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	7,  // 30: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0,  // 31: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	10, // 32: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	12, // 33: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 34: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	1,  // 35: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	1,  // 36: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	17, // 37: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	20, // 38: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
-	21, // 39: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	4,  // 40: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	24, // 41: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	30, // [30:42] is the sub-list for method output_type
-	18, // [18:30] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	28, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	25, // 7: wheelwork.v1.Alias.labels:type_name -> wheelwork.v1.Alias.LabelsEntry
+	28, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	28, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	5,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
+	26, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	0,  // 13: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	29, // 14: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	2,  // 15: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	27, // 16: wheelwork.v1.SetAliasRequest.labels:type_name -> wheelwork.v1.SetAliasRequest.LabelsEntry
+	1,  // 17: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 18: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	29, // 19: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	6,  // 20: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	8,  // 21: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	9,  // 22: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	11, // 23: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	13, // 24: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	14, // 25: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	15, // 26: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	16, // 27: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	19, // 28: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
+	18, // 29: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	22, // 30: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	23, // 31: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	7,  // 32: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0,  // 33: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	10, // 34: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	12, // 35: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 36: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	1,  // 37: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	1,  // 38: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	17, // 39: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	20, // 40: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
+	21, // 41: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	4,  // 42: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	24, // 43: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	32, // [32:44] is the sub-list for method output_type
+	20, // [20:32] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -2120,7 +2149,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

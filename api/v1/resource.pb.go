@@ -1206,6 +1206,7 @@ type ModuleGrants struct {
 	App    string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Module string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // its name, without a version
 	Grants *Grants                `protobuf:"bytes,3,opt,name=grants,proto3" json:"grants,omitempty"`
+	Labels map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never granted
 	Versions      []*GrantedVersion      `protobuf:"bytes,21,rep,name=versions,proto3" json:"versions,omitempty"`                    // by name
@@ -1261,6 +1262,13 @@ func (x *ModuleGrants) GetModule() string {
 func (x *ModuleGrants) GetGrants() *Grants {
 	if x != nil {
 		return x.Grants
+	}
+	return nil
+}
+
+func (x *ModuleGrants) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -1688,15 +1696,19 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05mount\x18\x01 \x01(\tR\x05mount\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x14\n" +
 	"\x05write\x18\x03 \x01(\bR\x05write\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\xf7\x01\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\xf2\x02\n" +
 	"\fModuleGrants\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12,\n" +
-	"\x06grants\x18\x03 \x01(\v2\x14.wheelwork.v1.GrantsR\x06grants\x129\n" +
+	"\x06grants\x18\x03 \x01(\v2\x14.wheelwork.v1.GrantsR\x06grants\x12>\n" +
+	"\x06labels\x18\x04 \x03(\v2&.wheelwork.v1.ModuleGrants.LabelsEntryR\x06labels\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x128\n" +
 	"\bversions\x18\x15 \x03(\v2\x1c.wheelwork.v1.GrantedVersionR\bversions\x12\x1a\n" +
-	"\brevision\x18\x16 \x01(\x03R\brevision\"\x92\x01\n" +
+	"\brevision\x18\x16 \x01(\x03R\brevision\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x92\x01\n" +
 	"\x0eGrantedVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\trequested\x18\x02 \x01(\v2\x14.wheelwork.v1.GrantsR\trequested\x122\n" +
@@ -1740,7 +1752,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_v1_resource_proto_goTypes = []any{
 	(*Value)(nil),                      // 0: wheelwork.v1.Value
 	(*GetValueRequest)(nil),            // 1: wheelwork.v1.GetValueRequest
@@ -1768,52 +1780,54 @@ var file_v1_resource_proto_goTypes = []any{
 	(*ListGrantsRequest)(nil),          // 23: wheelwork.v1.ListGrantsRequest
 	(*ListGrantsResponse)(nil),         // 24: wheelwork.v1.ListGrantsResponse
 	(*ListBucketsResponse_Bucket)(nil), // 25: wheelwork.v1.ListBucketsResponse.Bucket
-	(*timestamppb.Timestamp)(nil),      // 26: google.protobuf.Timestamp
+	nil,                                // 26: wheelwork.v1.ModuleGrants.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	26, // 0: wheelwork.v1.Value.updated_at:type_name -> google.protobuf.Timestamp
+	27, // 0: wheelwork.v1.Value.updated_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: wheelwork.v1.ListValuesResponse.values:type_name -> wheelwork.v1.Value
 	25, // 2: wheelwork.v1.ListBucketsResponse.buckets:type_name -> wheelwork.v1.ListBucketsResponse.Bucket
-	26, // 3: wheelwork.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
-	26, // 4: wheelwork.v1.Secret.updated_at:type_name -> google.protobuf.Timestamp
+	27, // 3: wheelwork.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
+	27, // 4: wheelwork.v1.Secret.updated_at:type_name -> google.protobuf.Timestamp
 	9,  // 5: wheelwork.v1.ListSecretsResponse.secrets:type_name -> wheelwork.v1.Secret
 	16, // 6: wheelwork.v1.Grants.http:type_name -> wheelwork.v1.HttpGrant
 	17, // 7: wheelwork.v1.Grants.kv:type_name -> wheelwork.v1.BucketGrant
 	18, // 8: wheelwork.v1.Grants.files:type_name -> wheelwork.v1.FileGrant
 	15, // 9: wheelwork.v1.ModuleGrants.grants:type_name -> wheelwork.v1.Grants
-	26, // 10: wheelwork.v1.ModuleGrants.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 11: wheelwork.v1.ModuleGrants.versions:type_name -> wheelwork.v1.GrantedVersion
-	15, // 12: wheelwork.v1.GrantedVersion.requested:type_name -> wheelwork.v1.Grants
-	15, // 13: wheelwork.v1.GrantedVersion.effective:type_name -> wheelwork.v1.Grants
-	19, // 14: wheelwork.v1.PutGrantsRequest.grants:type_name -> wheelwork.v1.ModuleGrants
-	19, // 15: wheelwork.v1.ListGrantsResponse.grants:type_name -> wheelwork.v1.ModuleGrants
-	1,  // 16: wheelwork.v1.Values.GetValue:input_type -> wheelwork.v1.GetValueRequest
-	2,  // 17: wheelwork.v1.Values.ListValues:input_type -> wheelwork.v1.ListValuesRequest
-	4,  // 18: wheelwork.v1.Values.ListBuckets:input_type -> wheelwork.v1.ListBucketsRequest
-	6,  // 19: wheelwork.v1.Values.PutValue:input_type -> wheelwork.v1.PutValueRequest
-	7,  // 20: wheelwork.v1.Values.DeleteValue:input_type -> wheelwork.v1.DeleteValueRequest
-	10, // 21: wheelwork.v1.Secrets.SetSecret:input_type -> wheelwork.v1.SetSecretRequest
-	11, // 22: wheelwork.v1.Secrets.ListSecrets:input_type -> wheelwork.v1.ListSecretsRequest
-	13, // 23: wheelwork.v1.Secrets.DeleteSecret:input_type -> wheelwork.v1.DeleteSecretRequest
-	21, // 24: wheelwork.v1.ModuleAccess.PutGrants:input_type -> wheelwork.v1.PutGrantsRequest
-	22, // 25: wheelwork.v1.ModuleAccess.GetGrants:input_type -> wheelwork.v1.GetGrantsRequest
-	23, // 26: wheelwork.v1.ModuleAccess.ListGrants:input_type -> wheelwork.v1.ListGrantsRequest
-	0,  // 27: wheelwork.v1.Values.GetValue:output_type -> wheelwork.v1.Value
-	3,  // 28: wheelwork.v1.Values.ListValues:output_type -> wheelwork.v1.ListValuesResponse
-	5,  // 29: wheelwork.v1.Values.ListBuckets:output_type -> wheelwork.v1.ListBucketsResponse
-	0,  // 30: wheelwork.v1.Values.PutValue:output_type -> wheelwork.v1.Value
-	8,  // 31: wheelwork.v1.Values.DeleteValue:output_type -> wheelwork.v1.DeleteValueResponse
-	9,  // 32: wheelwork.v1.Secrets.SetSecret:output_type -> wheelwork.v1.Secret
-	12, // 33: wheelwork.v1.Secrets.ListSecrets:output_type -> wheelwork.v1.ListSecretsResponse
-	14, // 34: wheelwork.v1.Secrets.DeleteSecret:output_type -> wheelwork.v1.DeleteSecretResponse
-	19, // 35: wheelwork.v1.ModuleAccess.PutGrants:output_type -> wheelwork.v1.ModuleGrants
-	19, // 36: wheelwork.v1.ModuleAccess.GetGrants:output_type -> wheelwork.v1.ModuleGrants
-	24, // 37: wheelwork.v1.ModuleAccess.ListGrants:output_type -> wheelwork.v1.ListGrantsResponse
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	26, // 10: wheelwork.v1.ModuleGrants.labels:type_name -> wheelwork.v1.ModuleGrants.LabelsEntry
+	27, // 11: wheelwork.v1.ModuleGrants.updated_at:type_name -> google.protobuf.Timestamp
+	20, // 12: wheelwork.v1.ModuleGrants.versions:type_name -> wheelwork.v1.GrantedVersion
+	15, // 13: wheelwork.v1.GrantedVersion.requested:type_name -> wheelwork.v1.Grants
+	15, // 14: wheelwork.v1.GrantedVersion.effective:type_name -> wheelwork.v1.Grants
+	19, // 15: wheelwork.v1.PutGrantsRequest.grants:type_name -> wheelwork.v1.ModuleGrants
+	19, // 16: wheelwork.v1.ListGrantsResponse.grants:type_name -> wheelwork.v1.ModuleGrants
+	1,  // 17: wheelwork.v1.Values.GetValue:input_type -> wheelwork.v1.GetValueRequest
+	2,  // 18: wheelwork.v1.Values.ListValues:input_type -> wheelwork.v1.ListValuesRequest
+	4,  // 19: wheelwork.v1.Values.ListBuckets:input_type -> wheelwork.v1.ListBucketsRequest
+	6,  // 20: wheelwork.v1.Values.PutValue:input_type -> wheelwork.v1.PutValueRequest
+	7,  // 21: wheelwork.v1.Values.DeleteValue:input_type -> wheelwork.v1.DeleteValueRequest
+	10, // 22: wheelwork.v1.Secrets.SetSecret:input_type -> wheelwork.v1.SetSecretRequest
+	11, // 23: wheelwork.v1.Secrets.ListSecrets:input_type -> wheelwork.v1.ListSecretsRequest
+	13, // 24: wheelwork.v1.Secrets.DeleteSecret:input_type -> wheelwork.v1.DeleteSecretRequest
+	21, // 25: wheelwork.v1.ModuleAccess.PutGrants:input_type -> wheelwork.v1.PutGrantsRequest
+	22, // 26: wheelwork.v1.ModuleAccess.GetGrants:input_type -> wheelwork.v1.GetGrantsRequest
+	23, // 27: wheelwork.v1.ModuleAccess.ListGrants:input_type -> wheelwork.v1.ListGrantsRequest
+	0,  // 28: wheelwork.v1.Values.GetValue:output_type -> wheelwork.v1.Value
+	3,  // 29: wheelwork.v1.Values.ListValues:output_type -> wheelwork.v1.ListValuesResponse
+	5,  // 30: wheelwork.v1.Values.ListBuckets:output_type -> wheelwork.v1.ListBucketsResponse
+	0,  // 31: wheelwork.v1.Values.PutValue:output_type -> wheelwork.v1.Value
+	8,  // 32: wheelwork.v1.Values.DeleteValue:output_type -> wheelwork.v1.DeleteValueResponse
+	9,  // 33: wheelwork.v1.Secrets.SetSecret:output_type -> wheelwork.v1.Secret
+	12, // 34: wheelwork.v1.Secrets.ListSecrets:output_type -> wheelwork.v1.ListSecretsResponse
+	14, // 35: wheelwork.v1.Secrets.DeleteSecret:output_type -> wheelwork.v1.DeleteSecretResponse
+	19, // 36: wheelwork.v1.ModuleAccess.PutGrants:output_type -> wheelwork.v1.ModuleGrants
+	19, // 37: wheelwork.v1.ModuleAccess.GetGrants:output_type -> wheelwork.v1.ModuleGrants
+	24, // 38: wheelwork.v1.ModuleAccess.ListGrants:output_type -> wheelwork.v1.ListGrantsResponse
+	28, // [28:39] is the sub-list for method output_type
+	17, // [17:28] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -1830,7 +1844,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

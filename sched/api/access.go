@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
@@ -18,9 +16,9 @@ type accessAPI struct {
 }
 
 func (a *accessAPI) PutGrants(ctx context.Context, req *apiv1.PutGrantsRequest) (*apiv1.ModuleGrants, error) {
-	m := &apiv1.ModuleGrants{App: core.AppOf(req.GetGrants().GetApp()), Module: req.GetGrants().GetModule(), Grants: proto.CloneOf(req.GetGrants().GetGrants())}
-	if err := errors.Join(naming.Check("app", m.App), job.CheckGranted(m.Module, m.Grants), job.CheckGrants(m.Grants)); err != nil {
-		return nil, core.Invalid(err)
+	m, err := core.GrantsDefinition(req.Grants)
+	if err != nil {
+		return nil, err
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ModuleGrants, error) { return l.Guests.PutGrants(m) })
 }

@@ -1,16 +1,12 @@
 package api
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
@@ -40,21 +36,9 @@ func (a *appsAPI) GetApp(ctx context.Context, req *apiv1.GetAppRequest) (*apiv1.
 }
 
 func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.App, error) {
-	if req.App == nil {
-		return nil, status.Error(codes.InvalidArgument, "the app is missing")
-	}
-	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom), Weight: req.App.Weight, RequireSigned: req.App.RequireSigned, TrustedKeys: req.App.TrustedKeys, RetainRuns: req.App.RetainRuns, RetainLogs: req.App.RetainLogs}
-	if err := naming.Check("name", m.Name); err != nil {
-		return nil, core.Invalid(err)
-	}
-	if len(m.Description) > 4096 {
-		return nil, status.Error(codes.InvalidArgument, "description is longer than 4096 bytes")
-	}
-	if err := cmp.Or(job.CheckRate(m.Rate), core.CheckTrust(m)); err != nil {
-		return nil, core.Invalid(err)
-	}
-	if err := core.CheckAppLimits(m); err != nil {
-		return nil, core.Invalid(err)
+	m, err := core.AppDefinition(req.App)
+	if err != nil {
+		return nil, err
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.PutApp(m) })
 }

@@ -3,13 +3,7 @@ package api
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job/naming"
-	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -19,20 +13,9 @@ type calendarsAPI struct {
 }
 
 func (a *calendarsAPI) PutCalendar(ctx context.Context, req *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
-	if req.Calendar == nil {
-		return nil, status.Error(codes.InvalidArgument, "the calendar is missing")
-	}
-	c := proto.CloneOf(req.Calendar)
-	c.App = core.AppOf(c.App)
-	if err := naming.Check("app", c.App); err != nil {
-		return nil, core.Invalid(err)
-	}
-	if err := naming.Check("name", c.Name); err != nil {
-		return nil, core.Invalid(err)
-	}
-	compiled, err := schedule.CompileCalendar(c)
+	c, compiled, err := core.CalendarDefinition(req.Calendar)
 	if err != nil {
-		return nil, core.Invalid(err)
+		return nil, err
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Calendar, error) { return l.Planner.PutCalendar(c, compiled) })
 }

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -197,28 +196,9 @@ func (a *modulesAPI) SignModule(ctx context.Context, req *apiv1.SignModuleReques
 }
 
 func (a *modulesAPI) SetAlias(ctx context.Context, req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
-	req = proto.CloneOf(req)
-	req.App = core.AppOf(req.App)
-	for _, n := range []struct{ what, name string }{{"app", req.App}, {"module", req.Module}, {"alias", req.Name}} {
-		if err := naming.Check(n.what, n.name); err != nil {
-			return nil, core.Invalid(err)
-		}
-	}
-	switch {
-	case req.Version == "" && req.Canary == nil && !req.EndCanary:
-		return nil, status.Error(codes.InvalidArgument, "nothing to do: name a version, a canary, or the end of one")
-	case req.Canary != nil && req.EndCanary:
-		return nil, status.Error(codes.InvalidArgument, "the request both sets a canary and ends it: choose one")
-	}
-	if req.Version != "" {
-		if err := naming.Check("version", req.Version); err != nil {
-			return nil, core.Invalid(err)
-		}
-	}
-	if req.Canary != nil {
-		if err := job.CheckCanary(req.Canary); err != nil {
-			return nil, core.Invalid(err)
-		}
+	req, err := core.AliasRequest(req)
+	if err != nil {
+		return nil, err
 	}
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Alias, error) { return l.Catalog.SetAlias(req) })
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,7 +135,10 @@ func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 	}
 	a, ref := ca.l.State.app(req.App), req.Module+"@"+req.Name
 	old := a.aliases()[ref]
-	next := &apiv1.Alias{App: req.App, Module: req.Module, Name: req.Name, Version: cmp.Or(req.Version, old.GetVersion())}
+	next := &apiv1.Alias{App: req.App, Module: req.Module, Name: req.Name, Version: cmp.Or(req.Version, old.GetVersion()), Labels: req.Labels}
+	if len(next.Labels) == 0 {
+		next.Labels = old.GetLabels()
+	}
 	next.Events = slices.Clone(old.GetEvents())
 	switch {
 	case next.Version == "":
@@ -151,7 +155,7 @@ func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 			next.Canary.StartedAt = before.StartedAt // the same canary keeps its counts
 		}
 	}
-	if old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) {
+	if old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) && maps.Equal(old.Labels, next.Labels) {
 		return ca.aliasMessage(a, old), nil
 	}
 	if err := ca.checkAlias(a, next, req.WhenReady); err != nil {

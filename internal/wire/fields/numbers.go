@@ -39,6 +39,8 @@ const (
 	RecordSlotComing      = 72
 	RecordAppHomed        = 73
 	RecordAppDelete       = 74
+	RecordChangeSetPart   = 75
+	RecordChangeSetStep   = 76
 )
 
 // The fields of apiv1.Accepted.
