@@ -58,6 +58,7 @@ const (
 	rowMapOutputs = "mapout"
 	rowOwnership  = "place" // see move.go
 	rowHome       = "home"
+	rowChangeSet  = "changeset" // see changeset.go
 )
 
 // ValueRows returns the prefix of the row keys of the values in a bucket.
@@ -103,6 +104,10 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.mapParts(k.Mapped, rec.AtMs, fx)
 	case *apiv1.Record_AppDelete:
 		fx = s.deleteApp(rec.AtMs, fx)
+	case *apiv1.Record_ChangeSetPart:
+		fx = s.addChangeSetPart(k.ChangeSetPart, fx)
+	case *apiv1.Record_ChangeSetStep:
+		fx = s.stepChangeSet(k.ChangeSetStep, fx)
 	}
 	return fx
 }
@@ -242,6 +247,8 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 			return false, err
 		}
 		s.Home = m.Unit
+	case rowChangeSet:
+		return false, s.loadChangeSetRow(rest, value)
 	default:
 		return false, fmt.Errorf("kind %q: %w", kind, errRow)
 	}
@@ -263,7 +270,7 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return slot, true, nil
-	case rowSecret, rowGrants, rowHome:
+	case rowSecret, rowGrants, rowHome, rowChangeSet:
 		return ModuleSlot, true, nil
 	case rowCheckpoint, rowMapInputs, rowMapOutputs:
 		const length = 26 // of the text of a run's id

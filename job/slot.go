@@ -214,7 +214,8 @@ type Slot struct {
 	// Owner belongs to the owner of the slot. Apply ignores it.
 	Owner any
 
-	guests guests // see guest.go
+	guests    guests     // see guest.go
+	changeSet *ChangeSet // see changeset.go; only in ModuleSlot
 	// revisions are those of the records since the last TakeRevisions.
 	revisions []Revision
 	live      [len(states)]int // number of Runs by state

@@ -29,7 +29,7 @@ var defining = map[string]bool{
 	apiv1.Calendars_PutCalendar_FullMethodName: true, apiv1.Calendars_DeleteCalendar_FullMethodName: true,
 	apiv1.Modules_SetAlias_FullMethodName: true, apiv1.Modules_DeleteAlias_FullMethodName: true,
 	apiv1.ModuleAccess_PutGrants_FullMethodName: true, apiv1.Apps_PutApp_FullMethodName: true,
-	apiv1.Producer_Produce_FullMethodName: true,
+	apiv1.Producer_Produce_FullMethodName: true, apiv1.ChangeSets_ApplyChangeSet_FullMethodName: true,
 }
 
 // Attributions are interceptors that give the calls of methods that change definitions their attribution:

@@ -827,9 +827,8 @@ func (x *JobDelete) GetName() string {
 // set are in one batch of the journal.
 type ChangeSetPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`  // from 0
-	Changes       []byte                 `protobuf:"bytes,2,opt,name=changes,proto3" json:"changes,omitempty"` // an ApplyChangeSetRequest with some of the changes, in the order in which they are applied
-	Set           *ChangeSetRow          `protobuf:"bytes,3,opt,name=set,proto3" json:"set,omitempty"`         // only in the last part
+	Changes       []byte                 `protobuf:"bytes,1,opt,name=changes,proto3" json:"changes,omitempty"` // an ApplyChangeSetRequest with some of the changes, in the order in which they are applied
+	Set           *ChangeSetRow          `protobuf:"bytes,2,opt,name=set,proto3" json:"set,omitempty"`         // only in the last part
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,13 +863,6 @@ func (*ChangeSetPart) Descriptor() ([]byte, []int) {
 	return file_v1_journal_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *ChangeSetPart) GetNumber() int32 {
-	if x != nil {
-		return x.Number
-	}
-	return 0
-}
-
 func (x *ChangeSetPart) GetChanges() []byte {
 	if x != nil {
 		return x.Changes
@@ -888,10 +880,9 @@ func (x *ChangeSetPart) GetSet() *ChangeSetRow {
 // ChangeSetRow is the state of a change set that is being applied.
 type ChangeSetRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Parts         int32                  `protobuf:"varint,1,opt,name=parts,proto3" json:"parts,omitempty"`
-	Changes       int64                  `protobuf:"varint,2,opt,name=changes,proto3" json:"changes,omitempty"`
-	Applied       int64                  `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"` // number of the changes that were applied, the first of the set
-	Attribution   *Attribution           `protobuf:"bytes,4,opt,name=attribution,proto3" json:"attribution,omitempty"`
+	Changes       int64                  `protobuf:"varint,1,opt,name=changes,proto3" json:"changes,omitempty"`
+	Applied       int64                  `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"` // number of the changes that were applied, the first of the set
+	Attribution   *Attribution           `protobuf:"bytes,3,opt,name=attribution,proto3" json:"attribution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -924,13 +915,6 @@ func (x *ChangeSetRow) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ChangeSetRow.ProtoReflect.Descriptor instead.
 func (*ChangeSetRow) Descriptor() ([]byte, []int) {
 	return file_v1_journal_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *ChangeSetRow) GetParts() int32 {
-	if x != nil {
-		return x.Parts
-	}
-	return 0
 }
 
 func (x *ChangeSetRow) GetChanges() int64 {
@@ -5629,16 +5613,14 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\arenewed\x18\x04 \x01(\bR\arenewed\x12#\n" +
 	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x1f\n" +
 	"\tJobDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"o\n" +
-	"\rChangeSetPart\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x18\n" +
-	"\achanges\x18\x02 \x01(\fR\achanges\x12,\n" +
-	"\x03set\x18\x03 \x01(\v2\x1a.wheelwork.v1.ChangeSetRowR\x03set\"\x95\x01\n" +
-	"\fChangeSetRow\x12\x14\n" +
-	"\x05parts\x18\x01 \x01(\x05R\x05parts\x12\x18\n" +
-	"\achanges\x18\x02 \x01(\x03R\achanges\x12\x18\n" +
-	"\aapplied\x18\x03 \x01(\x03R\aapplied\x12;\n" +
-	"\vattribution\x18\x04 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\",\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"W\n" +
+	"\rChangeSetPart\x12\x18\n" +
+	"\achanges\x18\x01 \x01(\fR\achanges\x12,\n" +
+	"\x03set\x18\x02 \x01(\v2\x1a.wheelwork.v1.ChangeSetRowR\x03set\"\x7f\n" +
+	"\fChangeSetRow\x12\x18\n" +
+	"\achanges\x18\x01 \x01(\x03R\achanges\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\x12;\n" +
+	"\vattribution\x18\x03 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\",\n" +
 	"\x10ChangeSetPartRow\x12\x18\n" +
 	"\achanges\x18\x01 \x01(\fR\achanges\")\n" +
 	"\rChangeSetStep\x12\x18\n" +

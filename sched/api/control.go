@@ -218,6 +218,15 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	if len(req.Names) > bulkPage {
 		return nil, status.Errorf(codes.InvalidArgument, "%d names, the limit is %d", len(req.Names), bulkPage)
 	}
+	free := func(l *core.Loop) (struct{}, error) {
+		if req.Action == "trigger" || req.DryRun {
+			return struct{}{}, nil
+		}
+		return struct{}{}, l.ChangeSets.Free(core.AppOf(req.App))
+	}
+	if _, err := core.Ask(ctx, a.s.loop, free); err != nil { // the selection sees a change set whole
+		return nil, err
+	}
 	resp := &apiv1.BulkJobsResponse{}
 	names, err := a.selected(ctx, req, resp)
 	if err != nil {
@@ -231,6 +240,9 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	again := once.try()
 	for chunk := range slices.Chunk(names, core.MaxCommands) {
 		failures, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (failures []string, _ error) {
+			if _, err := free(l); err != nil {
+				return nil, err
+			}
 			for _, name := range chunk {
 				err := l.Moves.ErrIfJobMoving(app, name)
 				if err == nil {

@@ -30,7 +30,7 @@ func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*ap
 	w := core.JobChange{Def: def, When: core.Condition{Etag: req.Job.Etag, IfMatch: req.IfMatch}, DryRun: req.DryRun}
 	switch {
 	case req.DryRun:
-		w.Together = req.Together
+		w.With = core.TogetherWith(req.Together)
 	case len(req.Together) > 0:
 		return nil, status.Error(codes.InvalidArgument, "together goes with dry_run only")
 	}

@@ -94,6 +94,7 @@ func (s *Services) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
 	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
 	apiv1.RegisterRevisionsServer(r, &revisionsAPI{s: s})
+	apiv1.RegisterChangeSetsServer(r, &changeSetsAPI{s: s})
 	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
 	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})

@@ -57,12 +57,12 @@ func (ca *Catalog) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
 // resolve checks the module that a definition names, and sets the digest and the needs of
 // the definition if it names a version. If it names an alias, each run gets them when it
 // is accepted.
-func (ca *Catalog) resolve(def *apiv1.Job) error {
+func (ca *Catalog) resolve(def *apiv1.Job, with *Together) error {
 	a, ref := ca.l.State.app(def.App), def.Handler.Module
-	if x := a.aliases()[ref]; x != nil {
+	if x := with.alias(a, ref); x != nil {
 		def.Digest, def.Needs = "", nil // each run gets those of its pinned version
 		for _, version := range versionsOf(x) {
-			m, err := a.usable(x.Module + "@" + version)
+			m, err := a.usable(x.Module+"@"+version, with)
 			if err == nil {
 				err = hasHandlers(m, def)
 			}
@@ -75,7 +75,7 @@ func (ca *Catalog) resolve(def *apiv1.Job) error {
 	if a.version(ref) == nil {
 		return status.Errorf(codes.FailedPrecondition, "job %s: there is no module %s in app %s: push it first with `wheelwork module push %s FILE.wasm`", def.Name, ref, def.App, ref)
 	}
-	m, err := a.usable(ref)
+	m, err := a.usable(ref, with)
 	if err == nil {
 		err = hasHandlers(m, def)
 	}
@@ -109,7 +109,7 @@ func hasHandler(m *apiv1.Module, name string) error {
 
 // usable returns a version that runs may execute. It fails if there is no such version, if
 // its bytes were deleted, or if it lacks a signature that the app requires.
-func (a *app) usable(ref string) (*apiv1.Module, error) {
+func (a *app) usable(ref string, with *Together) (*apiv1.Module, error) {
 	m := a.version(ref)
 	switch {
 	case m == nil:
@@ -117,7 +117,7 @@ func (a *app) usable(ref string) (*apiv1.Module, error) {
 	case m.CollectedAt != nil:
 		return nil, status.Errorf(codes.FailedPrecondition, "the bytes of module %s were deleted, or collected because nothing referred to it: push the same bytes again", ref)
 	}
-	if err := a.signed(m); err != nil {
+	if err := a.signed(m, with); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -130,7 +130,7 @@ func noAlias(app, ref string) error {
 // SetAlias creates or moves an alias. The caller has checked the names and the canary of
 // the request.
 func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
-	if err := ca.l.commits.refuse(); err != nil {
+	if err := cmp.Or(ca.l.ChangeSets.free(req.App), ca.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	a, ref := ca.l.State.app(req.App), req.Module+"@"+req.Name
@@ -148,27 +148,41 @@ func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 	case old == nil && len(a.aliases()) >= job.MaxAliases:
 		return nil, status.Errorf(codes.ResourceExhausted, "app %s has %d aliases, which is the limit", req.App, job.MaxAliases)
 	}
-	if c := req.Canary; c != nil {
-		next.Canary = proto.CloneOf(c)
-		next.Canary.StartedAt, next.Canary.Succeeded, next.Canary.Failed = timestamppb.New(ca.l.clock.now), 0, 0
-		if before := old.GetCanary(); before.GetVersion() == c.Version {
-			next.Canary.StartedAt = before.StartedAt // the same canary keeps its counts
-		}
-	}
-	if old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) && maps.Equal(old.Labels, next.Labels) {
+	next.Canary = proto.CloneOf(req.Canary)
+	if ca.continues(old, next) {
 		return ca.aliasMessage(a, old), nil
 	}
-	if err := ca.checkAlias(a, next, req.WhenReady); err != nil {
+	if err := ca.checkAlias(a, next, req.WhenReady, nil); err != nil {
 		return nil, err
 	}
+	ca.moveAlias(a, old, next)
+	return ca.aliasMessage(a, next), nil
+}
+
+// continues sets the start of the canary of an alias, and reports whether the alias is as
+// before. old is nil if there was none.
+func (ca *Catalog) continues(old, next *apiv1.Alias) (same bool) {
+	if c := next.Canary; c != nil {
+		c.StartedAt, c.Succeeded, c.Failed = timestamppb.New(ca.l.clock.now), 0, 0
+		if before := old.GetCanary(); before.GetVersion() == c.Version {
+			c.StartedAt = before.StartedAt // the same canary keeps its counts
+		}
+	}
+	return old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) && maps.Equal(old.Labels, next.Labels)
+}
+
+// moveAlias records a new or changed alias, with the event that it makes. old is nil if there
+// was none.
+func (ca *Catalog) moveAlias(a *app, old, next *apiv1.Alias) {
 	now := timestamppb.New(ca.l.clock.now)
+	moved, tried := old.GetVersion() != next.Version, !proto.Equal(old.GetCanary(), next.Canary)
 	switch {
-	case old.GetVersion() != next.Version:
+	case moved:
 		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasSet, From: old.GetVersion(), To: next.Version})
-	case next.Canary == nil:
+	case tried && next.Canary == nil:
 		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanaryEnded, From: old.GetCanary().GetVersion(), To: next.Version, Why: "by request"})
 	}
-	if next.Canary != nil {
+	if next.Canary != nil && (moved || tried) {
 		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanary, From: next.Version, To: next.Canary.Version, Why: fmt.Sprintf("%v %% of the runs", next.Canary.Percent)})
 	}
 	ca.putAlias(next)
@@ -179,30 +193,32 @@ func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 			}
 		}
 	})
-	return ca.aliasMessage(a, next), nil
 }
 
 // checkAlias fails if an alias cannot point at its versions: they must be usable and have
 // the handlers that jobs name. With whenReady it also fails until all hosts have loaded
 // them, and asks the hosts to load them.
-func (ca *Catalog) checkAlias(a *app, x *apiv1.Alias, whenReady bool) error {
+func (ca *Catalog) checkAlias(a *app, x *apiv1.Alias, whenReady bool, with *Together) error {
 	ref := job.AliasRef(x)
 	if x.Canary.GetVersion() == x.Version {
 		return status.Errorf(codes.InvalidArgument, "the canary is version %s, which the alias points at already", x.Version)
 	}
 	for _, version := range versionsOf(x) {
 		target := x.Module + "@" + version
-		if a.aliases()[target] != nil {
+		if with.alias(a, target) != nil {
 			return status.Errorf(codes.InvalidArgument, "%s is an alias: an alias points at a version", target)
 		}
-		m, err := a.usable(target)
+		m, err := a.usable(target, with)
 		if err != nil {
 			return err
 		}
 		for _, s := range a.slots {
 			s.Uses(func(module, handler string, jobs int) {
-				if err == nil && module == ref {
-					err = hasHandler(m, handler)
+				if err != nil || module != ref {
+					return
+				}
+				if lacks := hasHandler(m, handler); lacks != nil && jobs > with.changing(s, module, handler) {
+					err = lacks
 				}
 			})
 		}
@@ -224,6 +240,9 @@ func (ca *Catalog) putAlias(x *apiv1.Alias) {
 
 // DeleteAlias records that an alias is deleted. Without force it fails if jobs name it.
 func (ca *Catalog) DeleteAlias(app, module, name string, force bool) error {
+	if err := ca.l.ChangeSets.free(app); err != nil {
+		return err
+	}
 	a, ref := ca.l.State.apps[app], module+"@"+name
 	if a == nil || a.aliases()[ref] == nil {
 		return noAlias(app, ref)
@@ -239,8 +258,13 @@ func (ca *Catalog) DeleteAlias(app, module, name string, force bool) error {
 	if err := ca.l.commits.refuseChange(); err != nil {
 		return err
 	}
-	ca.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AliasDelete{AliasDelete: &apiv1.AliasDelete{Module: module, Name: name}}})
+	ca.dropAlias(a, module, name)
 	return nil
+}
+
+// dropAlias records that an alias is deleted.
+func (ca *Catalog) dropAlias(a *app, module, name string) {
+	ca.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AliasDelete{AliasDelete: &apiv1.AliasDelete{Module: module, Name: name}}})
 }
 
 // aliasMessage returns an alias as the API shows it, with the number of its jobs and the
@@ -335,6 +359,10 @@ func (ca *Catalog) judge() {
 		a := ca.l.State.apps[k.app]
 		x, t := a.aliases()[k.name], a.canaries[k.name]
 		if x.GetCanary() == nil || t == nil || a.primary() != "" { // only the primary partition changes an alias
+			continue
+		}
+		if ca.l.ChangeSets.free(k.app) != nil {
+			ca.suspects = append(ca.suspects, k)
 			continue
 		}
 		succeeded, failed := t.Sum(ca.l.clock.nowMs, job.CanaryWindow(x.Canary))

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -36,7 +37,7 @@ func Change[T any](ctx context.Context, l *Loop, f func(*Loop) (T, error)) (T, e
 
 // AskDurable runs f on the loop and returns what f passes to answer. f calls answer
 // exactly once, at once or later. f does not run if the slot of OnSlot is not in this
-// partition.
+// partition. It runs again later if it changes nothing because a change set holds the app.
 func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func(T, error))) (T, error) {
 	type reply struct {
 		v   T
@@ -46,7 +47,8 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 	var zero T
 	claim, claims := ctx.Value(claimKey{}).(claim)
 	by := AttributionOf(ctx)
-	if !l.Mail.Do(func(l *Loop) {
+	var run func(l *Loop)
+	run = func(l *Loop) {
 		if claims {
 			if err := l.Moves.claimed(claim); err != nil {
 				ch <- reply{zero, err}
@@ -57,8 +59,20 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 			l.commits.by = by
 			defer func() { l.commits.by = byServer }()
 		}
-		f(l, func(v T, err error) { ch <- reply{v, err} })
-	}) {
+		f(l, func(v T, err error) {
+			var held *heldError
+			if errors.As(err, &held) {
+				l.ChangeSets.wait(held.by, func(l *Loop) {
+					if ctx.Err() == nil {
+						run(l)
+					}
+				})
+				return
+			}
+			ch <- reply{v, err}
+		})
+	}
+	if !l.Mail.Do(run) {
 		return zero, ErrEnded
 	}
 	select {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -24,37 +25,46 @@ func NoCalendar(app, name string) error {
 
 // PutCalendar records a calendar, and reschedules the jobs that name it.
 func (pl *Planner) PutCalendar(c *apiv1.Calendar, compiled *schedule.Calendar) (*apiv1.Calendar, error) {
-	if err := pl.l.commits.refuse(); err != nil {
+	if err := cmp.Or(pl.l.ChangeSets.free(c.App), pl.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	s := pl.l.State.app(c.App).slots[job.ModuleSlot]
 	if s.Calendars[c.Name] == nil && len(s.Calendars) >= maxCalendars {
 		return nil, status.Errorf(codes.ResourceExhausted, "app %s has %d calendars, which is the limit", c.App, maxCalendars)
 	}
+	return c, pl.setCalendar(s, c, compiled)
+}
+
+// setCalendar is PutCalendar without its checks.
+func (pl *Planner) setCalendar(s *job.Slot, c *apiv1.Calendar, compiled *schedule.Calendar) error {
 	c.UpdatedAt = timestamppb.New(pl.l.clock.now)
 	pl.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_CalendarPut{CalendarPut: &apiv1.CalendarPut{Calendar: c}}})
 	pl.calendars[jobKey{c.App, c.Name}] = compiled
-	for _, j := range slices.Clone(pl.naming(c.App, c.Name)) {
+	of := slices.Clone(pl.naming(c.App, c.Name))
+	for _, j := range of {
 		def := j.Definition()
 		put := &apiv1.JobPut{Job: def, Rescheduled: true}
 		plan, err := pl.plan(def)
 		if err != nil {
-			return nil, Invalid(err)
+			return Invalid(err)
 		}
 		next, ok := pl.first(plan, def)
 		if ok && !def.GetPaused() && plan.Left(j.PlannedBy(pl.l.clock.nowMs)) > 0 {
 			put.NextMs = next.UnixMilli()
 		}
 		pl.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
-		if pl.l.commits.stage.bytes >= stageBytes {
+		if len(of) > stepChanges && pl.l.commits.stage.bytes >= stageBytes { // few are in one batch, for a change set
 			pl.l.commits.submit()
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // DeleteCalendar records that a calendar is deleted. It fails if a schedule names it.
 func (pl *Planner) DeleteCalendar(app, name string) error {
+	if err := pl.l.ChangeSets.free(app); err != nil {
+		return err
+	}
 	if pl.l.State.CalendarMessage(app, name) == nil {
 		return NoCalendar(app, name)
 	}
@@ -67,8 +77,13 @@ func (pl *Planner) DeleteCalendar(app, name string) error {
 	if err := pl.l.commits.refuseChange(); err != nil {
 		return err
 	}
-	pl.l.commits.record(pl.l.State.app(app).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_CalendarDelete{CalendarDelete: &apiv1.CalendarDelete{Name: name}}})
+	pl.dropCalendar(app, name)
 	return nil
+}
+
+// dropCalendar records that a calendar is deleted.
+func (pl *Planner) dropCalendar(app, name string) {
+	pl.l.commits.record(pl.l.State.app(app).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_CalendarDelete{CalendarDelete: &apiv1.CalendarDelete{Name: name}}})
 }
 
 // ListCalendars returns the calendars of an app by name.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -105,7 +106,7 @@ type Collected struct {
 // CollectThen is collect with an answer when its records are durable. Then it also asks
 // the hosts to drop the versions.
 func (ca *Catalog) CollectThen(app string, age time.Duration, dryRun bool, answer func(*Collected, error)) {
-	err := ca.l.State.apps[app].errIfSplit()
+	err := cmp.Or(ca.l.State.apps[app].errIfSplit(), ca.l.ChangeSets.free(app))
 	var resp *apiv1.CollectModulesResponse
 	if err == nil {
 		resp, err = ca.collect(app, age, dryRun)
@@ -132,7 +133,11 @@ type Deleted struct {
 // DeleteThen is deleteModule with an answer when its record is durable. Then it also asks
 // the hosts to drop the version.
 func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted, error)) {
-	m, err := ca.deleteModule(app, ref, force)
+	var m *apiv1.Module
+	err := ca.l.ChangeSets.free(app)
+	if err == nil {
+		m, err = ca.deleteModule(app, ref, force)
+	}
 	if err != nil {
 		answer(nil, err)
 		return
@@ -151,6 +156,9 @@ func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted,
 // includes the ended runs of the app: the store hides blocks of runs as a whole, and later
 // blocks are of the next app of that name.
 func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
+	if err := ca.l.ChangeSets.free(name); err != nil {
+		return nil, err
+	}
 	a := ca.l.State.apps[name]
 	if a == nil || a.gone() {
 		return nil, NoApp(name)

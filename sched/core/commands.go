@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -69,16 +70,23 @@ func NoRun(id string) error {
 
 // JobChange is a validated definition to apply.
 type JobChange struct {
-	Def      *apiv1.Job
-	When     Condition
-	DryRun   bool
-	Together []string // jobs that a dry run treats as existing
+	Def    *apiv1.Job
+	When   Condition
+	DryRun bool
+	With   *Together // the definitions that are applied with it
+	// checked says that the definition was checked with the others of its set, and is applied.
+	checked bool
 }
 
 // ApplyJob creates or updates a job. It returns the job as the API shows it, and one of
 // created, updated and unchanged.
 func (cm *Commands) ApplyJob(w JobChange) (*apiv1.Job, string, error) {
 	def := w.Def
+	if !w.DryRun {
+		if err := cm.l.ChangeSets.free(def.App); err != nil {
+			return nil, "", err
+		}
+	}
 	put, result, err := cm.change(w)
 	if err != nil {
 		return nil, "", err
@@ -104,8 +112,10 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	if err := w.When.check(def.Name, j); err != nil {
 		return nil, "", err
 	}
-	if err := cm.l.relations.checkUpstream(def, w.Together); err != nil {
-		return nil, "", err
+	if !w.checked {
+		if err := cm.l.relations.checkUpstream(def, w.With); err != nil {
+			return nil, "", err
+		}
 	}
 	if j != nil {
 		old = j.Definition()
@@ -115,11 +125,11 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	}
 	etag := job.Etag(def)
 	if def.Workflow == nil {
-		err = cm.l.Catalog.resolveModule(def)
-	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged ones can be paused without the jobs of nodes
-		err = cm.l.relations.checkNodes(def, w.Together)
+		err = cm.l.Catalog.resolveModule(def, w.With)
+	} else if !w.checked && !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged ones can be paused without the jobs of nodes
+		err = cm.l.relations.checkNodes(def, w.With)
 	}
-	if err == nil {
+	if err == nil && !w.checked && w.With.alone() {
 		err = cm.l.relations.checkCircle(def)
 	}
 	if err != nil {
@@ -128,7 +138,7 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	if j != nil && j.Etag() == etag {
 		return nil, "unchanged", nil
 	}
-	if put, err = cm.planPut(j, old, def); err != nil {
+	if put, err = cm.planPut(j, old, w); err != nil {
 		return nil, "", err
 	}
 	put.Job.Etag = etag
@@ -152,7 +162,8 @@ func (cm *Commands) put(put *apiv1.JobPut) error {
 
 // planPut returns the record entry for a changed definition, with its revision and the next
 // planned time.
-func (cm *Commands) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
+func (cm *Commands) planPut(j *job.Job, old *apiv1.Job, w JobChange) (*apiv1.JobPut, error) {
+	def := w.Def
 	now := timestamppb.New(cm.l.clock.now)
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
@@ -164,7 +175,7 @@ func (cm *Commands) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, err
 		return put, nil
 	}
 	put.Rescheduled, put.NextMs = true, 0
-	plan, err := cm.l.Planner.plan(def)
+	plan, err := cm.l.Planner.planWith(def, w.With)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -174,13 +185,19 @@ func (cm *Commands) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, err
 		planned = j.PlannedBy(cm.l.clock.nowMs)
 	}
 	if at, once := plan.Once(); once && !at.After(cm.l.clock.now) {
-		if sameSchedule { // a one-time job that is resumed after its time
+		switch {
+		case sameSchedule: // a one-time job that is resumed after its time
+			return put, nil
+		case w.checked: // its time has passed since: it is due
+			if !def.GetPaused() {
+				put.NextMs = at.UnixMilli()
+			}
 			return put, nil
 		}
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
 	}
 	next, ok := cm.l.Planner.first(plan, def)
-	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule {
+	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule && !w.checked {
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, schedule.ErrNoTime)
 	}
 	if _, delay := plan.AfterEnd(cm.l.clock.now); delay && j != nil && j.Scheduled(cm.l.clock.nowMs) > 0 {
@@ -194,6 +211,9 @@ func (cm *Commands) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, err
 
 // PauseJob pauses or resumes a job.
 func (cm *Commands) PauseJob(app, name string, pause bool) (*apiv1.Job, error) {
+	if err := cm.l.ChangeSets.free(app); err != nil {
+		return nil, err
+	}
 	j := cm.l.State.Job(app, name)
 	if j == nil {
 		return nil, noJob(app, name)
@@ -206,6 +226,9 @@ func (cm *Commands) PauseJob(app, name string, pause bool) (*apiv1.Job, error) {
 
 // deleteJob deletes a job. It fails if there are namers: jobs that name it and remain.
 func (cm *Commands) deleteJob(app, name string, when Condition, namers []string) error {
+	if err := cm.l.ChangeSets.free(app); err != nil {
+		return err
+	}
 	j := cm.l.State.Job(app, name)
 	if err := when.check(name, j); err != nil {
 		return err
@@ -219,8 +242,13 @@ func (cm *Commands) deleteJob(app, name string, when Condition, namers []string)
 	if err := cm.l.commits.refuseChange(); err != nil {
 		return err
 	}
-	cm.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name}}})
+	cm.dropJob(j)
 	return nil
+}
+
+// dropJob records that a job is deleted.
+func (cm *Commands) dropJob(j *job.Job) {
+	cm.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: j.Name()}}})
 }
 
 // Trigger is a validated request for a run.
@@ -473,11 +501,16 @@ func (cm *Commands) survives(req *apiv1.BulkJobsRequest, j *job.Job, seen map[st
 
 // PutApp records the settings of an app.
 func (cm *Commands) PutApp(m *apiv1.App) (*apiv1.App, error) {
-	if err := cm.l.commits.refuse(); err != nil {
+	if err := cmp.Or(cm.l.ChangeSets.free(m.Name), cm.l.commits.refuse()); err != nil {
 		return nil, err
 	}
+	cm.setApp(m)
+	return cm.l.AppMessage(m.Name), nil
+}
+
+// setApp records the settings of an app.
+func (cm *Commands) setApp(m *apiv1.App) {
 	m.UpdatedAt = timestamppb.New(cm.l.clock.now)
 	m.DeletedAt = cm.l.State.app(m.Name).slots[job.ModuleSlot].Settings.GetDeletedAt()
 	cm.l.commits.record(cm.l.State.app(m.Name).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: m}}})
-	return cm.l.AppMessage(m.Name), nil
 }

@@ -35,6 +35,7 @@ const (
 	reasonChanged    = "changed"
 	reasonReferenced = "referenced"
 	reasonKeyReused  = "key_reused"
+	reasonChangeSet  = "change_set"
 	ReasonBusy       = "busy"
 )
 

@@ -43,6 +43,8 @@ type Loop struct {
 	Guests   Guests   // calls of handlers, values and secrets
 	Moves    Moves    // slots that move between partitions
 	Waiters  Waiters  // calls that wait for the end of a run
+
+	ChangeSets ChangeSets // sets of changes that are applied as a whole
 }
 
 // clock is the time of a turn. All decisions of a turn see the same time.
@@ -176,6 +178,13 @@ type Moves struct {
 	departing    map[*job.Slot]*departingSlot // slots that leave, or wait to
 	taking       map[*job.Slot]*byte          // the call of Take that brings an arriving slot
 	countedRates []*slotRate                  // that have counts of this turn; publishRates empties it
+}
+
+// ChangeSets has the change sets that are being checked or applied, at most one of an app. Until
+// a set has ended, other changes of the app's definitions wait.
+type ChangeSets struct {
+	l      *Loop
+	active map[string]*ChangeSet // by app
 }
 
 // Waiters has the calls that wait for the end of a run.

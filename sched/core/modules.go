@@ -53,8 +53,8 @@ func (a *app) trustID() string {
 }
 
 // signed fails if the app requires signatures and the version has none by a trusted key.
-func (a *app) signed(m *apiv1.Module) error {
-	s := a.slots[job.ModuleSlot].Settings
+func (a *app) signed(m *apiv1.Module, with *Together) error {
+	s := with.settingsOf(a)
 	if !s.GetRequireSigned() {
 		return nil
 	}
@@ -146,9 +146,9 @@ func (ca *Catalog) MayPut(m *apiv1.Module) error {
 	if old != nil { // the signatures that it has count as well
 		with := proto.CloneOf(old)
 		with.Signatures = append(with.Signatures, m.Signatures...)
-		return a.signed(with)
+		return a.signed(with, nil)
 	}
-	return a.signed(m)
+	return a.signed(m, nil)
 }
 
 // putModule adds a version whose bytes are in the module store, restores one whose bytes were
@@ -235,11 +235,11 @@ func (ca *Catalog) Missing() (digests []string) {
 }
 
 // resolveModule checks the module that a definition names, if it names one: see resolve.
-func (ca *Catalog) resolveModule(def *apiv1.Job) error {
+func (ca *Catalog) resolveModule(def *apiv1.Job, with *Together) error {
 	if def.Handler.Module == "" {
 		return nil // the handler is in no module: hosts announce it (ADR 17)
 	}
-	return ca.resolve(def)
+	return ca.resolve(def, with)
 }
 
 // PutThen is putModule with an answer when its record is durable. Then it also asks the

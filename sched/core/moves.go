@@ -69,6 +69,9 @@ func (mo *Moves) LeaveTo(app string, slot uint8, partition string) (uint64, erro
 		}
 		mo.departing[s] = &departingSlot{}
 	}
+	if mo.l.ChangeSets.free(app) != nil {
+		return 0, &BusyError{"a change set is being applied"}
+	}
 	if why := s.Busy(); why != "" {
 		return 0, &BusyError{why}
 	}

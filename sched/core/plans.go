@@ -125,6 +125,19 @@ func (pl *Planner) plan(def *apiv1.Job) (schedule.Plan, error) {
 	return p, nil
 }
 
+// planWith is plan with the calendars that are applied together with the definition.
+func (pl *Planner) planWith(def *apiv1.Job, with *Together) (schedule.Plan, error) {
+	if !with.changesCalendarOf(def) {
+		return pl.plan(def)
+	}
+	return schedule.NewPlan(def, func(name string) *schedule.Calendar {
+		if c, changes := with.calendars[name]; changes {
+			return c
+		}
+		return pl.calendar(def.App, name)
+	})
+}
+
 // calendar returns a compiled calendar; nil: there is none.
 func (pl *Planner) calendar(app, name string) *schedule.Calendar {
 	k := jobKey{app, name}

@@ -110,6 +110,11 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string, by *apiv1.Attr
 // Produce executes the commands of a message, and sends the answer to m.ready when they are
 // durable.
 func (cm *Commands) Produce(m *Message) {
+	if set := cm.l.ChangeSets.holding(m.Commands); set != nil {
+		set.changes = true
+		cm.l.ChangeSets.wait(set, func(l *Loop) { l.Commands.Produce(m) })
+		return
+	}
 	defer func() { cm.l.commits.by = byServer }()
 	n := len(m.Commands)
 	m.results = slices.Grow(m.results[:0], n)[:n]

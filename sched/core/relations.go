@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -45,58 +46,30 @@ func (re *relations) dependOn(up jobKey) []*job.Job {
 	return of
 }
 
-// checkUpstream fails if an upstream job of a definition is in another partition, or neither
-// exists nor is one of together.
-func (re *relations) checkUpstream(def *apiv1.Job, together []string) error {
+// checkUpstream fails if an upstream job of a definition is in another partition, or does not
+// exist.
+func (re *relations) checkUpstream(def *apiv1.Job, with *Together) error {
 	for _, up := range def.GetDependency().GetJobs() {
 		if err := re.l.Moves.errIfCrossPartition(def, up); err != nil {
 			return err
 		}
-		if re.l.State.Job(def.App, up) == nil && !slices.Contains(together, up) {
+		if !with.hasJob(&re.l.State, def.App, up) {
 			return status.Errorf(codes.FailedPrecondition, "job %s: it depends on job %q, which app %s does not have: apply that one first", def.Name, up, def.App)
 		}
 	}
 	return nil
 }
 
-// checkCircle fails if with a definition jobs would start each other forever. A job starts
-// the jobs that depend on it, and a workflow starts the jobs of its nodes.
+// checkCircle fails if with a definition jobs would start each other forever.
 func (re *relations) checkCircle(def *apiv1.Job) error {
 	if def.Workflow == nil && def.Dependency == nil {
 		return nil // it names no job, so it cannot close a circle
 	}
-	type step struct{ name, path string }
-	var next []step
-	seen := map[string]bool{}
-	from := func(s step, nodes []string) {
-		for _, name := range nodes {
-			next = append(next, step{name, s.path + ", which runs " + name})
-		}
-		for _, j := range re.dependOn(jobKey{def.App, s.name}) {
-			if j.Name() != def.Name { // the dependency of the new definition counts: see below
-				next = append(next, step{j.Name(), s.path + ", after which runs " + j.Name()})
-			}
-		}
-		if slices.Contains(def.GetDependency().GetJobs(), s.name) {
-			next = append(next, step{def.Name, s.path + ", after which runs " + def.Name})
-		}
-	}
-	from(step{def.Name, def.Name}, job.NodeJobs(def))
-	for len(next) > 0 {
-		s := next[0]
-		next = next[1:]
-		if s.name == def.Name {
-			return status.Errorf(codes.InvalidArgument, "job %s: jobs would start each other in a circle: %s", def.Name, s.path)
-		}
-		if seen[s.name] {
-			continue
-		}
-		seen[s.name] = true
-		if j := re.l.State.Job(def.App, s.name); j != nil {
-			from(s, j.Nodes())
-		}
-	}
-	return nil
+	t := &Together{}
+	t.addJob(def.Name, def)
+	budget := math.MaxInt
+	_, err := (&circleSearch{re: re, app: def.App, t: t}).search(def.Name, &budget)
+	return err
 }
 
 // runners returns the workflows that have a job as a node now.
@@ -127,14 +100,14 @@ func (re *relations) namers(k jobKey, counts func(*job.Job) bool) (names []strin
 	return names
 }
 
-// checkNodes fails if a node of a workflow names a job that does not exist, is not among
-// the jobs that are applied together, or is in another partition.
-func (re *relations) checkNodes(def *apiv1.Job, together []string) error {
+// checkNodes fails if a node of a workflow names a job that does not exist, or is in another
+// partition.
+func (re *relations) checkNodes(def *apiv1.Job, with *Together) error {
 	for _, n := range def.GetWorkflow().GetNodes() {
 		if err := re.l.Moves.errIfCrossPartition(def, n.Job); err != nil {
 			return err
 		}
-		if n.Job != def.Name && re.l.State.Job(def.App, n.Job) == nil && !slices.Contains(together, n.Job) {
+		if n.Job != def.Name && !with.hasJob(&re.l.State, def.App, n.Job) {
 			return status.Errorf(codes.FailedPrecondition, "job %s: node %s is job %q, which app %s does not have: apply that one first", def.Name, n.Name, n.Job, def.App)
 		}
 	}

@@ -163,6 +163,7 @@ func (l *Loop) resume() {
 	for _, r := range queued {
 		l.admission.admit(r)
 	}
+	l.ChangeSets.resume()
 }
 
 // forget drops the work that replayed records have queued: the journal has its results.

@@ -26,9 +26,13 @@ func (a *app) message() *apiv1.App {
 	return m
 }
 
-// gone reports whether the app was deleted, and nothing has been put into it since.
+// gone reports whether there is nothing in the app: it was deleted, or a check of a definition
+// has named it and nothing was put into it.
 func (a *app) gone() bool {
-	if !job.Deleted(a.slots[job.ModuleSlot].Settings) {
+	s := a.slots[job.ModuleSlot]
+	switch {
+	case job.Deleted(s.Settings):
+	case s.Settings != nil, s.Home != "", a.rows.Count.Succeeded+a.rows.Count.Failed > 0:
 		return false
 	}
 	return !slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len()+s.Runs.Len() > 0 || s.HasResources() })

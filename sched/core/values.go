@@ -130,13 +130,17 @@ func (gu *Guests) PutGrants(m *apiv1.ModuleGrants) (*apiv1.ModuleGrants, error) 
 	if job.Nothing(m.Grants) {
 		refuse = gu.l.commits.refuseChange // grants can be revoked even on a full disk
 	}
-	if err := refuse(); err != nil {
+	if err := cmp.Or(gu.l.ChangeSets.free(m.App), refuse()); err != nil {
 		return nil, err
 	}
+	gu.setGrants(m)
+	return grantsMessage(gu.l.State.app(m.App).slots[job.ModuleSlot], m.Module), nil
+}
+
+// setGrants records the grants of a module.
+func (gu *Guests) setGrants(m *apiv1.ModuleGrants) {
 	m.UpdatedAt = timestamppb.New(gu.l.clock.now)
-	s := gu.l.State.app(m.App).slots[job.ModuleSlot]
-	gu.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_GrantsPut{GrantsPut: &apiv1.GrantsPut{Grants: m}}})
-	return grantsMessage(s, m.Module), nil
+	gu.l.commits.record(gu.l.State.app(m.App).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_GrantsPut{GrantsPut: &apiv1.GrantsPut{Grants: m}}})
 }
 
 // GrantsMessage returns the grants of a module as the API shows them.

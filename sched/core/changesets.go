@@ -1,0 +1,742 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
+)
+
+// This file applies change sets (ADR 48). A set is checked, in several turns if it is large.
+// A small set is then applied in one batch of the journal. A large one is stored first, and
+// applied in steps, each of them one batch with the number of the changes that are applied.
+
+const (
+	// MaxChanges bounds the changes of a set.
+	MaxChanges = 100_000
+	// stepChanges bounds the changes that one turn checks or applies.
+	stepChanges = 128
+	// partBytes is the size, in bytes, at which a stored part of a set takes no more changes.
+	partBytes = 256 << 10
+	// circleBudget bounds the jobs that one turn visits to find a circle.
+	circleBudget = 4096
+	// shownProblems bounds the problems in the error of a set.
+	shownProblems = 20
+)
+
+// ChangeSet is a set of changes of the definitions of one app.
+type ChangeSet struct {
+	app       string
+	dryRun    bool
+	createApp bool
+	by        *apiv1.Attribution
+	done      <-chan struct{} // closed when the caller has gone; nil: there is none
+
+	items   []changeItem // in the order in which they are applied
+	parts   [][]byte     // encoded items, each an ApplyChangeSetRequest
+	bytes   int64        // of parts
+	with    *Together
+	results []*apiv1.ChangeResult // by the index of the request
+	checked int                   // number of items that were checked
+	circles *circleSearch
+	at      int            // number of items whose circles were searched
+	added   map[string]int // number of calendars and aliases that the set adds, less those that it deletes
+	refused problems
+	records int // number of records that a calendar of the set makes for jobs that name it
+
+	stored  bool // the set is in the journal
+	changes bool // a message with changes of definitions waits, see ChangeSets.holding
+	applied int  // number of items that were applied
+	waiting []func(*Loop)
+	answer  func(*apiv1.ApplyChangeSetResponse, error) // nil: no caller waits
+}
+
+// changeItem is one change.
+type changeItem struct {
+	index    int // in the request
+	change   *apiv1.Change
+	etag     string             // that a job must have; "": any
+	calendar *schedule.Calendar // compiled; nil: the change is no calendar
+	same     bool               // the check has found that it changes nothing
+}
+
+// problems are the reasons for which a set is refused.
+type problems struct {
+	first []*apiv1.Refusal_Problem
+	n     int
+}
+
+func (p *problems) add(index int, err error) {
+	if p.n++; len(p.first) < shownProblems {
+		st := status.Convert(err)
+		p.first = append(p.first, &apiv1.Refusal_Problem{Index: int32(index), Code: int32(st.Code()), Error: st.Message()})
+	}
+}
+
+// err returns the refusal of a set; nil: there are no problems.
+func (p *problems) err() error {
+	if p.n == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p.first, func(a, b *apiv1.Refusal_Problem) int { return int(a.Index - b.Index) })
+	text := fmt.Sprintf("the change set was not applied: change %d: %s", p.first[0].Index, p.first[0].Error)
+	if p.n > 1 {
+		text += fmt.Sprintf(" (and %d more)", p.n-1)
+	}
+	return Refused(codes.Code(p.first[0].Code), text, &apiv1.Refusal{Reason: reasonChangeSet, Problems: p.first, ProblemsInAll: int32(p.n)})
+}
+
+// NewChangeSet checks a request as far as that needs no state. The set shares the messages of
+// the request. ctx is that of the caller: a set that is not stored yet ends with it.
+func NewChangeSet(ctx context.Context, req *apiv1.ApplyChangeSetRequest) (*ChangeSet, error) {
+	set := &ChangeSet{
+		app: AppOf(req.App), dryRun: req.DryRun, createApp: req.CreateApp, done: ctx.Done(),
+		with: &Together{}, added: map[string]int{}, results: make([]*apiv1.ChangeResult, len(req.Changes)),
+	}
+	if err := naming.Check("app", set.app); err != nil {
+		return nil, Invalid(err)
+	}
+	if n := len(req.Changes); n == 0 || n > MaxChanges {
+		return nil, status.Errorf(codes.InvalidArgument, "the set has %d changes, want 1 to %d: divide a larger one", n, MaxChanges)
+	}
+	first := map[[2]string]int{}
+	for i, c := range req.Changes {
+		item := changeItem{index: i}
+		if err := item.read(set.app, c); err != nil {
+			set.refused.add(i, err)
+			continue
+		}
+		k := [2]string{kindOf(item.change), nameOf(item.change)}
+		if before, twice := first[k]; twice {
+			set.refused.add(i, status.Errorf(codes.InvalidArgument, "%s %s is changed twice, first by change %d: keep one of the two", k[0], k[1], before))
+			continue
+		}
+		first[k] = i
+		set.items = append(set.items, item)
+		set.with.add(item)
+	}
+	if err := set.refused.err(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(set.items, func(a, b changeItem) int { return rank(a.change) - rank(b.change) })
+	return set, set.encode()
+}
+
+// encode makes the parts of the set.
+func (set *ChangeSet) encode() error {
+	part := &apiv1.ApplyChangeSetRequest{}
+	size := 0
+	for i := range set.items {
+		part.Changes = append(part.Changes, set.items[i].change)
+		size += proto.Size(set.items[i].change)
+		if size < partBytes && i < len(set.items)-1 {
+			continue
+		}
+		b, err := proto.Marshal(part)
+		if err != nil {
+			return Invalid(err)
+		}
+		set.parts = append(set.parts, b)
+		set.bytes += int64(len(b))
+		part.Changes, size = part.Changes[:0], 0
+	}
+	return nil
+}
+
+// read checks a change and keeps it in the form in which it is applied.
+func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
+	it.change = &apiv1.Change{}
+	in := func(of *string) error {
+		if *of == "" {
+			*of = app
+		}
+		if *of != app {
+			return status.Errorf(codes.InvalidArgument, "it belongs to app %s, and the set to app %s: make one set for each app", *of, app)
+		}
+		return nil
+	}
+	switch k := c.GetKind().(type) {
+	case *apiv1.Change_Job:
+		if k.Job != nil {
+			it.etag, err = k.Job.Etag, in(&k.Job.App)
+		}
+		var def *apiv1.Job
+		if err == nil {
+			def, err = Definition(k.Job)
+		}
+		it.change.Kind = &apiv1.Change_Job{Job: def}
+	case *apiv1.Change_Calendar:
+		if k.Calendar != nil {
+			err = in(&k.Calendar.App)
+		}
+		var def *apiv1.Calendar
+		if err == nil {
+			def, it.calendar, err = CalendarDefinition(k.Calendar)
+		}
+		it.change.Kind = &apiv1.Change_Calendar{Calendar: def}
+	case *apiv1.Change_Alias:
+		if k.Alias != nil {
+			err = in(&k.Alias.App)
+		}
+		var def *apiv1.Alias
+		if err == nil {
+			def, err = AliasDefinition(k.Alias)
+		}
+		it.change.Kind = &apiv1.Change_Alias{Alias: def}
+	case *apiv1.Change_Grants:
+		if k.Grants != nil {
+			err = in(&k.Grants.App)
+		}
+		var def *apiv1.ModuleGrants
+		if err == nil {
+			def, err = GrantsDefinition(k.Grants)
+		}
+		it.change.Kind = &apiv1.Change_Grants{Grants: def}
+	case *apiv1.Change_Settings:
+		if k.Settings != nil {
+			err = in(&k.Settings.Name)
+		}
+		var def *apiv1.App
+		if err == nil {
+			def, err = AppDefinition(k.Settings)
+		}
+		it.change.Kind = &apiv1.Change_Settings{Settings: def}
+	case *apiv1.Change_Delete:
+		d := k.Delete
+		switch {
+		case !slices.Contains([]string{job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants}, d.GetKind()):
+			err = status.Errorf(codes.InvalidArgument, "delete.kind is %q, want job, calendar, alias or grants", d.GetKind())
+		case d.GetName() == "" || d.Kind == job.KindAlias && strings.Count(d.Name, "@") != 1:
+			err = status.Errorf(codes.InvalidArgument, "delete.name is %q, want the name of the %s", d.GetName(), d.GetKind())
+		}
+		it.change.Kind = k
+	default:
+		err = status.Error(codes.InvalidArgument, "the change is empty, or of a newer version than this server")
+	}
+	return err
+}
+
+// rank is the position of a change in the order in which a set is applied: an object comes
+// behind those that it may refer to, and deletions are last.
+func rank(c *apiv1.Change) int {
+	switch k := c.Kind.(type) {
+	case *apiv1.Change_Settings:
+		return 0
+	case *apiv1.Change_Calendar:
+		return 1
+	case *apiv1.Change_Alias:
+		return 2
+	case *apiv1.Change_Grants:
+		return 3
+	case *apiv1.Change_Job:
+		return 4
+	case *apiv1.Change_Delete:
+		if k.Delete.Kind == job.KindJob {
+			return 5 // jobs refer to the others
+		}
+	}
+	return 6
+}
+
+// kindOf returns the kind of the object that a change changes.
+func kindOf(c *apiv1.Change) string {
+	switch k := c.Kind.(type) {
+	case *apiv1.Change_Settings:
+		return job.KindApp
+	case *apiv1.Change_Calendar:
+		return job.KindCalendar
+	case *apiv1.Change_Alias:
+		return job.KindAlias
+	case *apiv1.Change_Grants:
+		return job.KindGrants
+	case *apiv1.Change_Delete:
+		return k.Delete.Kind
+	}
+	return job.KindJob
+}
+
+// nameOf returns the name of the object that a change changes.
+func nameOf(c *apiv1.Change) string {
+	switch k := c.Kind.(type) {
+	case *apiv1.Change_Settings:
+		return k.Settings.Name
+	case *apiv1.Change_Calendar:
+		return k.Calendar.Name
+	case *apiv1.Change_Alias:
+		return job.AliasRef(k.Alias)
+	case *apiv1.Change_Grants:
+		return k.Grants.Module
+	case *apiv1.Change_Delete:
+		return k.Delete.Name
+	}
+	return c.GetJob().GetName()
+}
+
+// add adds a change to the definitions that the checks of the others see.
+func (t *Together) add(it changeItem) {
+	name, deleted := nameOf(it.change), it.change.GetDelete() != nil
+	switch kindOf(it.change) {
+	case job.KindApp:
+		t.settings = it.change.GetSettings()
+	case job.KindCalendar:
+		set(&t.calendars, name, it.calendar)
+	case job.KindAlias:
+		set(&t.aliases, name, it.change.GetAlias())
+	case job.KindJob:
+		if deleted {
+			t.addJob(name, nil)
+		} else {
+			t.addJob(name, it.change.GetJob())
+		}
+	}
+}
+
+// heldError is the error of a change of definitions while a change set holds the app. The call
+// is made again when the set has ended, so no caller sees it except one that gives several
+// results.
+type heldError struct{ by *ChangeSet }
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("a change set is being applied to app %s: try again in a moment", e.by.app)
+}
+
+func (e *heldError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+
+// wait calls f on the loop when a set has ended.
+func (cs *ChangeSets) wait(set *ChangeSet, f func(*Loop)) {
+	if cs.active[set.app] != set { // it has ended meanwhile
+		cs.l.Mail.Do(f)
+		return
+	}
+	set.waiting = append(set.waiting, f)
+}
+
+// free fails if a change set holds an app. Every command that changes definitions calls it
+// before it writes a record.
+func (cs *ChangeSets) free(app string) error {
+	if set := cs.active[app]; set != nil {
+		return &heldError{set}
+	}
+	return nil
+}
+
+// Free is free for a call that changes several objects of an app.
+func (cs *ChangeSets) Free(app string) error { return cs.free(app) }
+
+// holding returns the set for which the commands of a message wait; nil: there is none. While
+// changes of definitions wait, later messages for the app also wait, because they may name
+// the jobs that the changes create.
+func (cs *ChangeSets) holding(cmds []command) *ChangeSet {
+	if len(cs.active) == 0 {
+		return nil
+	}
+	for i := range cmds {
+		c, app := &cmds[i], ""
+		switch {
+		case c.apply != nil:
+			app = c.apply.App
+		case c.delete != nil:
+			app = AppOf(c.delete.App)
+		case c.Trigger != nil:
+			if set := cs.active[c.Trigger.App]; set != nil && set.changes {
+				return set
+			}
+		}
+		if set := cs.active[app]; set != nil {
+			return set
+		}
+	}
+	return nil
+}
+
+// Begin checks a set and applies it. It calls answer once, with the results when all changes
+// are durable, or with the reason for which nothing has changed. With an error of the code
+// Unavailable the set may be applied.
+func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetResponse, error)) {
+	set.by, set.answer = cs.l.commits.by, answer
+	a := cs.l.State.apps[set.app]
+	refuse := func() error {
+		switch {
+		case !set.createApp && set.with.settings == nil && set.app != naming.DefaultApp && cs.l.AppMessage(set.app) == nil:
+			return status.Errorf(codes.NotFound, "there is no app %q: create it with --create-app (create_app in the API), or with a document of kind App", set.app)
+		case a != nil && a.split():
+			return status.Errorf(codes.FailedPrecondition, "app %s is split over several partitions of the cluster, and a change set needs it in one: apply the documents one by one with --partial, or bring the app together with `wheelwork cluster merge %s`", set.app, set.app)
+		case set.dryRun:
+			return nil
+		case cs.l.commits.failure == nil && cs.l.cfg.Journal.Room()-int64(cs.l.commits.stage.bytes)-3*set.bytes < growthRoom: // the set, its changes and their revisions
+			return errFull
+		}
+		return cs.l.commits.refuse()
+	}
+	if !set.dryRun {
+		if err := cs.free(set.app); err != nil {
+			answer(nil, err)
+			return
+		}
+	}
+	if err := refuse(); err != nil {
+		answer(nil, err)
+		return
+	}
+	if !set.dryRun {
+		cs.active[set.app] = set
+	}
+	cs.check(set)
+}
+
+// later continues with a set in the next turn.
+func (cs *ChangeSets) later(f func()) { cs.l.Mail.Do(func(*Loop) { f() }) }
+
+// check checks some of the changes, and continues in the next turn if more are left. Then it
+// applies the set.
+func (cs *ChangeSets) check(set *ChangeSet) {
+	select {
+	case <-set.done:
+		cs.end(set, status.FromContextError(context.Canceled).Err())
+		return
+	default:
+	}
+	for n := 0; set.checked < len(set.items); n++ {
+		if n == stepChanges {
+			cs.later(func() { cs.check(set) })
+			return
+		}
+		it := &set.items[set.checked]
+		result, err := cs.checkItem(set, it)
+		if err != nil {
+			set.refused.add(it.index, err)
+		}
+		it.same = result == "unchanged"
+		set.results[it.index] = &apiv1.ChangeResult{Result: result}
+		set.checked++
+	}
+	if set.refused.n == 0 && !cs.findCircles(set) {
+		cs.later(func() { cs.check(set) })
+		return
+	}
+	if err := set.refused.err(); err != nil || set.dryRun {
+		cs.end(set, err)
+		return
+	}
+	cs.apply(set)
+}
+
+// findCircles searches for jobs of the set that would start each other. It returns false if
+// the search continues in the next turn.
+func (cs *ChangeSets) findCircles(set *ChangeSet) (done bool) {
+	if set.circles == nil {
+		set.circles = &circleSearch{re: &cs.l.relations, app: set.app, t: set.with}
+	}
+	for budget := circleBudget; set.at < len(set.items); set.at++ {
+		it := &set.items[set.at]
+		if def := it.change.GetJob(); def.GetWorkflow() == nil && def.GetDependency() == nil {
+			continue // it names no job, so it cannot close a circle
+		}
+		done, err := set.circles.search(nameOf(it.change), &budget)
+		if err != nil {
+			set.refused.add(it.index, err)
+			return true
+		}
+		if !done {
+			return false
+		}
+	}
+	return true
+}
+
+// checkItem returns what a change would do: created, updated, unchanged or deleted.
+func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, err error) {
+	a := cs.l.State.app(set.app)
+	s := a.slots[job.ModuleSlot]
+	switch k := it.change.Kind.(type) {
+	case *apiv1.Change_Job:
+		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with})
+		return result, err
+	case *apiv1.Change_Settings:
+		return changeOf(s.Settings, k.Settings), nil
+	case *apiv1.Change_Calendar:
+		set.records += len(cs.l.Planner.naming(set.app, k.Calendar.Name))
+		old := s.Calendars[k.Calendar.Name]
+		return changeOf(old, k.Calendar), set.count(old == nil, job.KindCalendar, len(s.Calendars), maxCalendars)
+	case *apiv1.Change_Alias:
+		old := s.Aliases[job.AliasRef(k.Alias)]
+		if err := cmp.Or(cs.l.Catalog.checkAlias(a, k.Alias, false, set.with), set.count(old == nil, job.KindAlias, len(s.Aliases), job.MaxAliases)); err != nil {
+			return "", err
+		}
+		if a.version(job.AliasRef(k.Alias)) != nil {
+			return "", status.Errorf(codes.AlreadyExists, "%s is a version of the module: give the alias another name", job.AliasRef(k.Alias))
+		}
+		return resultOf(old != nil, cs.l.Catalog.continues(old, proto.CloneOf(k.Alias))), nil
+	case *apiv1.Change_Grants:
+		old := s.Grants(k.Grants.Module)
+		if job.Nothing(k.Grants.Grants) {
+			return deletion(old != nil), nil
+		}
+		return changeOf(old, k.Grants), nil
+	case *apiv1.Change_Delete:
+		return cs.checkDeletion(set, a, k.Delete)
+	}
+	return "", nil
+}
+
+// count fails if the set would add too many objects of a kind. The deletions of the set count
+// after it is applied, so that the number never exceeds the limit.
+func (set *ChangeSet) count(added bool, kind string, now, most int) error {
+	if !added {
+		return nil
+	}
+	if set.added[kind]++; now+set.added[kind] > most {
+		return status.Errorf(codes.ResourceExhausted, "app %s would have %d objects of kind %s, and the limit is %d", set.app, now+set.added[kind], kind, most)
+	}
+	return nil
+}
+
+// checkDeletion fails if an object that remains refers to one that is deleted.
+func (cs *ChangeSets) checkDeletion(set *ChangeSet, a *app, d *apiv1.Deletion) (string, error) {
+	s := a.slots[job.ModuleSlot]
+	var names []string
+	exists := false
+	switch d.Kind {
+	case job.KindJob:
+		exists = cs.l.State.Job(set.app, d.Name) != nil
+		names = cs.l.relations.namers(jobKey{set.app, d.Name}, func(j *job.Job) bool { return !set.with.changesJob(j.Name()) })
+	case job.KindCalendar:
+		exists = s.Calendars[d.Name] != nil
+		for _, j := range cs.l.Planner.naming(set.app, d.Name) {
+			if !set.with.changesJob(j.Name()) {
+				names = append(names, "job "+j.Name())
+			}
+		}
+	case job.KindAlias:
+		exists = s.Aliases[d.Name] != nil
+		for _, name := range a.jobsNaming(d.Name) {
+			if !set.with.changesJob(strings.TrimPrefix(name, "job ")) {
+				names = append(names, name)
+			}
+		}
+	case job.KindGrants:
+		exists = s.Grants(d.Name) != nil
+	}
+	return deletion(exists), referenced(d.Kind+" "+d.Name, names)
+}
+
+func deletion(exists bool) string {
+	if exists {
+		return "deleted"
+	}
+	return "unchanged"
+}
+
+func resultOf(exists, same bool) string {
+	switch {
+	case !exists:
+		return "created"
+	case same:
+		return "unchanged"
+	}
+	return "updated"
+}
+
+// changeOf compares a definition that is no job with the one that it replaces, which is nil if
+// there is none.
+func changeOf[D interface {
+	comparable
+	proto.Message
+}](old, next D) string {
+	var none D
+	return resultOf(old != none, old != none && job.ContentOf(old) == job.ContentOf(next))
+}
+
+// apply applies a set that was checked.
+func (cs *ChangeSets) apply(set *ChangeSet) {
+	if len(set.items) > stepChanges || set.records > stepChanges {
+		cs.store(set)
+	}
+	cs.step(set)
+}
+
+// store writes the set to the journal, in one batch: from then on it is applied.
+func (cs *ChangeSets) store(set *ChangeSet) {
+	s := cs.l.State.app(set.app).slots[job.ModuleSlot]
+	for i, part := range set.parts {
+		p := &apiv1.ChangeSetPart{Changes: part}
+		if i == len(set.parts)-1 {
+			p.Set = &apiv1.ChangeSetRow{Changes: int64(len(set.items)), Attribution: set.by}
+		}
+		cs.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_ChangeSetPart{ChangeSetPart: p}})
+	}
+	set.parts, set.stored = nil, true
+	cs.l.commits.submit()
+}
+
+// step applies some of the changes, and continues in the next turn if more are left. The
+// changes of one step are in one batch, unless a calendar changes many jobs: such a step is
+// repeated after a crash, which changes nothing again.
+func (cs *ChangeSets) step(set *ChangeSet) {
+	if cs.l.commits.failure != nil { // the server ends, and its next start continues
+		cs.end(set, cs.l.commits.failure)
+		return
+	}
+	if set.stored && cs.l.commits.cramped() {
+		cs.l.timing.after(armWindow, &changeSetTimer{set})
+		return
+	}
+	cs.l.commits.by = set.by
+	defer func() { cs.l.commits.by = byServer }()
+	for n := 0; set.applied < len(set.items); n++ {
+		if set.stored && (n == stepChanges || cs.l.commits.stage.bytes >= stageBytes) {
+			break
+		}
+		if it := &set.items[set.applied]; !it.same {
+			cs.applyItem(set, it)
+		}
+		set.applied++
+	}
+	if set.stored {
+		s := cs.l.State.app(set.app).slots[job.ModuleSlot]
+		cs.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_ChangeSetStep{ChangeSetStep: &apiv1.ChangeSetStep{Applied: int64(set.applied)}}})
+	}
+	if set.applied < len(set.items) {
+		cs.later(func() { cs.step(set) })
+		return
+	}
+	cs.end(set, nil)
+}
+
+// changeSetTimer continues a set that waits for room in the journal.
+type changeSetTimer struct{ set *ChangeSet }
+
+func (x *changeSetTimer) fire(l *Loop) { l.ChangeSets.step(x.set) }
+
+func (x *changeSetTimer) holds(l *Loop, _ int64) bool { return l.ChangeSets.active[x.set.app] == x.set }
+
+// applyItem records a change that was checked.
+func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
+	l := cs.l
+	a := l.State.app(set.app)
+	s := a.slots[job.ModuleSlot]
+	var err error
+	switch k := it.change.Kind.(type) {
+	case *apiv1.Change_Job:
+		var put *apiv1.JobPut
+		if put, _, err = l.Commands.change(JobChange{Def: k.Job, checked: true}); err == nil && put != nil {
+			l.commits.record(a.slots[job.SlotOf(k.Job.Name)], &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
+		}
+	case *apiv1.Change_Settings:
+		l.Commands.setApp(k.Settings)
+	case *apiv1.Change_Calendar:
+		err = l.Planner.setCalendar(s, k.Calendar, it.calendar)
+	case *apiv1.Change_Alias:
+		old := s.Aliases[job.AliasRef(k.Alias)]
+		k.Alias.Events = slices.Clone(old.GetEvents())
+		if !l.Catalog.continues(old, k.Alias) {
+			l.Catalog.moveAlias(a, old, k.Alias)
+		}
+	case *apiv1.Change_Grants:
+		l.Guests.setGrants(k.Grants)
+	case *apiv1.Change_Delete:
+		cs.delete(a, k.Delete)
+	}
+	if err != nil { // never: the check has found the same, and the app did not change since
+		l.cfg.Logger.Error("a change of a checked set could not be applied, and is left out", "app", set.app, "kind", kindOf(it.change), "name", nameOf(it.change), "error", err)
+	}
+}
+
+func (cs *ChangeSets) delete(a *app, d *apiv1.Deletion) {
+	s := a.slots[job.ModuleSlot]
+	switch d.Kind {
+	case job.KindJob:
+		if j := cs.l.State.Job(a.name, d.Name); j != nil {
+			cs.l.Commands.dropJob(j)
+		}
+	case job.KindCalendar:
+		if s.Calendars[d.Name] != nil {
+			cs.l.Planner.dropCalendar(a.name, d.Name)
+		}
+	case job.KindAlias:
+		if x := s.Aliases[d.Name]; x != nil {
+			cs.l.Catalog.dropAlias(a, x.Module, x.Name)
+		}
+	case job.KindGrants:
+		if s.Grants(d.Name) != nil {
+			cs.l.Guests.setGrants(&apiv1.ModuleGrants{App: a.name, Module: d.Name})
+		}
+	}
+}
+
+// end answers the caller of a set, and lets the calls that wait for it continue. Without an
+// error the answer waits until the set is durable.
+func (cs *ChangeSets) end(set *ChangeSet, err error) {
+	switch {
+	case set.answer == nil:
+	case err != nil:
+		set.answer(nil, err)
+	default:
+		resp := &apiv1.ApplyChangeSetResponse{Results: set.results}
+		cs.l.commits.onDurable(func(err error) { set.answer(resp, err) })
+	}
+	if cs.active[set.app] == set {
+		cs.drain(set)
+	}
+}
+
+// drain makes the calls that waited for a set, in their order: a later message of a producer
+// may change what an earlier one has created. Until all are made, the set still holds the app,
+// and further calls wait behind them.
+func (cs *ChangeSets) drain(set *ChangeSet) {
+	for start := time.Now(); len(set.waiting) > 0; {
+		if time.Since(start) > turnTime {
+			cs.later(func() { cs.drain(set) })
+			return
+		}
+		f := set.waiting[0]
+		set.waiting = set.waiting[1:]
+		delete(cs.active, set.app)
+		f(cs.l)
+		if next := cs.active[set.app]; next != nil { // the call began another set
+			next.waiting = append(next.waiting, set.waiting...)
+			next.changes = set.changes
+			return
+		}
+		cs.active[set.app] = set
+	}
+	delete(cs.active, set.app)
+}
+
+// resume continues the sets that a former owner of the partition has stored.
+func (cs *ChangeSets) resume() {
+	for _, name := range slices.Sorted(maps.Keys(cs.l.State.apps)) {
+		stored := cs.l.State.apps[name].slots[job.ModuleSlot].ChangeSet()
+		if stored == nil {
+			continue
+		}
+		set := &ChangeSet{app: name, by: stored.Row.Attribution, stored: true, applied: int(stored.Row.Applied)}
+		changes, err := stored.Changes()
+		for i, c := range changes {
+			it := changeItem{index: i, change: c}
+			if c.GetCalendar() != nil {
+				_, it.calendar, err = CalendarDefinition(c.GetCalendar())
+			}
+			set.items = append(set.items, it)
+		}
+		if err != nil {
+			cs.l.commits.fail(fmt.Errorf("continue the change set of app %s: %w", name, err))
+			return
+		}
+		cs.active[name] = set
+		cs.l.cfg.Logger.Info("a change set continues after a restart", "app", name, "changes", len(set.items), "applied", set.applied)
+		cs.later(func() { cs.step(set) })
+	}
+}

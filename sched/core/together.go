@@ -1,0 +1,205 @@
+package core
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule"
+)
+
+// Together has definitions of one app that are applied together. The check of one of them
+// sees the others as if they had been applied. A nil value in a map is a deletion. The zero
+// value, and nil, mean that a definition is applied alone.
+type Together struct {
+	names      map[string]bool // jobs of a dry run: they count as existing, and are not known
+	jobs       map[string]*apiv1.Job
+	dependents map[string][]string // by job: those of jobs that depend on it
+	aliases    map[string]*apiv1.Alias
+	calendars  map[string]*schedule.Calendar
+	settings   *apiv1.App // nil: unchanged
+}
+
+// TogetherWith returns a Together with jobs of which only the names are known.
+func TogetherWith(names []string) *Together {
+	t := &Together{names: map[string]bool{}}
+	for _, name := range names {
+		t.names[name] = true
+	}
+	return t
+}
+
+// hasJob reports whether a job of the app exists.
+func (t *Together) hasJob(st *state, app, name string) bool {
+	if t != nil {
+		if d, changes := t.jobs[name]; changes {
+			return d != nil
+		}
+		if t.names[name] {
+			return true
+		}
+	}
+	return st.Job(app, name) != nil
+}
+
+// changesJob reports whether the definition of a job is among those that are applied.
+func (t *Together) changesJob(name string) bool {
+	if t == nil {
+		return false
+	}
+	_, changes := t.jobs[name]
+	return changes
+}
+
+// alone reports whether nothing is known of other definitions.
+func (t *Together) alone() bool { return t == nil || t.jobs == nil }
+
+// changing returns the number of jobs of a slot that name a handler and whose definitions are
+// among those that are applied.
+func (t *Together) changing(s *job.Slot, module, handler string) (n int) {
+	if t == nil {
+		return 0
+	}
+	for name := range t.jobs {
+		if job.SlotOf(name) != s.Index {
+			continue
+		}
+		if j := s.Jobs.Get(name); j != nil && j.Module() == module && j.Definition().GetHandler().GetName() == handler {
+			n++
+		}
+	}
+	return n
+}
+
+// alias returns an alias of an app; nil: there is none.
+func (t *Together) alias(a *app, ref string) *apiv1.Alias {
+	if t != nil {
+		if x, changes := t.aliases[ref]; changes {
+			return x
+		}
+	}
+	return a.aliases()[ref]
+}
+
+// settingsOf returns the settings of an app.
+func (t *Together) settingsOf(a *app) *apiv1.App {
+	if t != nil && t.settings != nil {
+		return t.settings
+	}
+	return a.slots[job.ModuleSlot].Settings
+}
+
+// changesCalendarOf reports whether the schedule of a definition names a calendar that is
+// among those that are applied.
+func (t *Together) changesCalendarOf(def *apiv1.Job) bool {
+	if t == nil || len(t.calendars) == 0 {
+		return false
+	}
+	changed := func(name string) bool {
+		_, changes := t.calendars[name]
+		return changes
+	}
+	return slices.ContainsFunc(def.GetSchedule().GetInclude(), changed) || slices.ContainsFunc(def.GetSchedule().GetExclude(), changed)
+}
+
+// addJob adds a definition, or a deletion if def is nil.
+func (t *Together) addJob(name string, def *apiv1.Job) {
+	set(&t.jobs, name, def)
+	for _, up := range def.GetDependency().GetJobs() {
+		set(&t.dependents, up, append(t.dependents[up], name))
+	}
+}
+
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+// circleSearch finds jobs that would start each other forever. A job starts the jobs that
+// depend on it, and a workflow starts the jobs of its nodes. It is a depth-first search that
+// can be interrupted, because a change set may have a hundred thousand jobs.
+type circleSearch struct {
+	re   *relations
+	app  string
+	t    *Together
+	path []visit         // from the start of the search to the job that it visits
+	on   map[string]bool // the jobs that were visited; true: on path
+}
+
+// visit is a job on the path of a search.
+type visit struct {
+	name, how string // how: the text that says why the job before it starts it
+	next      []visit
+}
+
+// search starts at a job, visits up to *budget jobs and counts them down. done is false if more
+// are left: the next call with the same name continues.
+func (c *circleSearch) search(name string, budget *int) (done bool, err error) {
+	if len(c.path) == 0 {
+		if _, seen := c.on[name]; seen {
+			return true, nil
+		}
+		c.enter(visit{name: name, how: name})
+	}
+	for ; len(c.path) > 0; *budget-- {
+		if *budget <= 0 {
+			return false, nil
+		}
+		last := &c.path[len(c.path)-1]
+		if len(last.next) == 0 {
+			c.on[last.name] = false
+			c.path = c.path[:len(c.path)-1]
+			continue
+		}
+		next := last.next[0]
+		last.next = last.next[1:]
+		onPath, seen := c.on[next.name]
+		if onPath {
+			return true, c.circle(next)
+		}
+		if !seen {
+			c.enter(next)
+		}
+	}
+	return true, nil
+}
+
+func (c *circleSearch) enter(v visit) {
+	set(&c.on, v.name, true)
+	k := jobKey{c.app, v.name}
+	nodes := func(names []string) {
+		for _, name := range names {
+			v.next = append(v.next, visit{name: name, how: ", which runs " + name})
+		}
+	}
+	after := func(name string) { v.next = append(v.next, visit{name: name, how: ", after which runs " + name}) }
+	if c.t.changesJob(v.name) {
+		nodes(job.NodeJobs(c.t.jobs[v.name]))
+	} else if j := c.re.l.State.Job(c.app, v.name); j != nil {
+		nodes(j.Nodes())
+	}
+	for _, j := range c.re.dependOn(k) {
+		if !c.t.changesJob(j.Name()) {
+			after(j.Name())
+		}
+	}
+	for _, name := range c.t.dependents[v.name] {
+		after(name)
+	}
+	c.path = append(c.path, v)
+}
+
+// circle returns the error for a circle that last closes.
+func (c *circleSearch) circle(last visit) error {
+	from := slices.IndexFunc(c.path, func(v visit) bool { return v.name == last.name })
+	text := last.name
+	for _, v := range c.path[from+1:] {
+		text += v.how
+	}
+	return status.Errorf(codes.InvalidArgument, "job %s: jobs would start each other in a circle: %s", last.name, text+last.how)
+}
