@@ -11,17 +11,8 @@ import (
 // ChangeSet is a change set that is being applied. The module slot stores it before the first
 // change is applied, so that a crash does not divide it.
 type ChangeSet struct {
-	Row   *apiv1.ChangeSetRow // immutable
+	Row   *apiv1.ChangeSetRow // immutable; nil: the last part has not come yet
 	parts [][]byte            // each an encoded ApplyChangeSetRequest
-}
-
-// ChangeSet returns the change set that is being applied; nil: none, or the slot is not the
-// module slot.
-func (s *Slot) ChangeSet() *ChangeSet {
-	if s.changeSet == nil || s.changeSet.Row == nil {
-		return nil
-	}
-	return s.changeSet
 }
 
 // Changes decodes the changes of the set, those that were applied included.
@@ -37,62 +28,53 @@ func (c *ChangeSet) Changes() ([]*apiv1.Change, error) {
 	return all, nil
 }
 
-// The keys of the rows of a change set.
+// setRow is a row of a change set after a record has changed it.
+type setRow struct {
+	key   string
+	value proto.Message // nil: the row is deleted
+}
+
+// rowOfSet is the key of the row with the state of a set.
 const rowOfSet = "state"
 
+// rowOfPart returns the key of the row of a part. It is before that of the state.
 func rowOfPart(number int) string { return fmt.Sprintf("part-%06d", number) }
 
-// addChangeSetPart stores a part. The last one completes the set.
-func (s *Slot) addChangeSetPart(p *apiv1.ChangeSetPart, fx []Effect) []Effect {
-	if s.changeSet == nil {
-		s.changeSet = &ChangeSet{}
-	}
-	c := s.changeSet
+// add adds a part. The last one completes the set.
+func (c *ChangeSet) add(p *apiv1.ChangeSetPart) []setRow {
+	rows := []setRow{{rowOfPart(len(c.parts)), &apiv1.ChangeSetPartRow{Changes: p.Changes}}}
 	c.parts = append(c.parts, p.Changes)
-	fx = s.changed(fx, rowChangeSet, rowOfPart(len(c.parts)-1), &apiv1.ChangeSetPartRow{Changes: p.Changes})
-	if p.Set == nil {
-		return fx
+	if c.Row = p.Set; p.Set != nil {
+		rows = append(rows, setRow{rowOfSet, p.Set})
 	}
-	c.Row = p.Set
-	return s.changed(fx, rowChangeSet, rowOfSet, c.Row)
+	return rows
 }
 
-// stepChangeSet counts the changes that were applied, and removes the set behind the last one.
-func (s *Slot) stepChangeSet(step *apiv1.ChangeSetStep, fx []Effect) []Effect {
-	c := s.ChangeSet()
-	if c == nil {
-		return fx
-	}
-	if step.Applied < c.Row.Changes {
-		row := proto.CloneOf(c.Row)
-		row.Applied = step.Applied
-		c.Row = row
-		return s.changed(fx, rowChangeSet, rowOfSet, row)
+// advance counts the changes that were applied. ended reports that these are all.
+func (c *ChangeSet) advance(applied int64) (rows []setRow, ended bool) {
+	if applied < c.Row.Changes {
+		c.Row = proto.CloneOf(c.Row)
+		c.Row.Applied = applied
+		return []setRow{{rowOfSet, c.Row}}, false
 	}
 	for i := range c.parts {
-		fx = s.changed(fx, rowChangeSet, rowOfPart(i), nil)
+		rows = append(rows, setRow{rowOfPart(i), nil})
 	}
-	s.changeSet = nil
-	return s.changed(fx, rowChangeSet, rowOfSet, nil)
+	return append(rows, setRow{rowOfSet, nil}), true
 }
 
-// loadChangeSetRow restores a row of a change set. The rows of parts come before the row of
-// the state, in the order of their keys.
-func (s *Slot) loadChangeSetRow(rest string, value []byte) error {
-	if s.changeSet == nil {
-		s.changeSet = &ChangeSet{}
-	}
-	if rest == rowOfSet {
-		s.changeSet.Row = &apiv1.ChangeSetRow{}
-		return proto.Unmarshal(value, s.changeSet.Row)
+// load restores a row. The rows come in the order of their keys. ok is false for a row that
+// does not follow.
+func (c *ChangeSet) load(key string, value []byte) (ok bool, err error) {
+	if key == rowOfSet {
+		c.Row = &apiv1.ChangeSetRow{}
+		return true, proto.Unmarshal(value, c.Row)
 	}
 	m := &apiv1.ChangeSetPartRow{}
-	if rest != rowOfPart(len(s.changeSet.parts)) {
-		return errRow
-	}
 	if err := proto.Unmarshal(value, m); err != nil {
-		return err
+		return true, err
 	}
-	s.changeSet.parts = append(s.changeSet.parts, m.Changes)
-	return nil
+	ok = key == rowOfPart(len(c.parts))
+	c.parts = append(c.parts, m.Changes)
+	return ok, nil
 }

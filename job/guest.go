@@ -15,8 +15,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// This file has the state that a slot holds for handlers: values, secrets, grants and
-// checkpoints. Each is a small row of its own in the store, so that a new checkpoint does
+// This file has the state that a slot holds for handlers, values, secrets, grants and
+// checkpoints, and the change set of the app. Each is a small row of its own in the store, so that a new checkpoint does
 // not rewrite the row of its run.
 
 // guests is the state that a slot holds for handlers. A map is nil until it has an entry,
@@ -70,6 +70,22 @@ func (s *Slot) changed(fx []Effect, kind, rest string, value proto.Message) []Ef
 	return append(fx, Effect{Change: RowChanged, Row: &Row{Key: s.rowKey(kind, rest), Value: value}})
 }
 
+func (s *Slot) changedSet(rows []setRow, fx []Effect) []Effect {
+	for _, r := range rows {
+		fx = s.changed(fx, rowChangeSet, r.key, r.value)
+	}
+	return fx
+}
+
+// ChangeSet returns the change set that is being applied; nil: none, or the slot is not the
+// module slot.
+func (s *Slot) ChangeSet() *ChangeSet {
+	if s.changeSet == nil || s.changeSet.Row == nil {
+		return nil
+	}
+	return s.changeSet
+}
+
 // applyGuest applies a record that concerns the state for handlers.
 func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 	switch k := rec.Kind.(type) {
@@ -105,9 +121,17 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 	case *apiv1.Record_AppDelete:
 		fx = s.deleteApp(rec.AtMs, fx)
 	case *apiv1.Record_ChangeSetPart:
-		fx = s.addChangeSetPart(k.ChangeSetPart, fx)
+		if s.changeSet == nil {
+			s.changeSet = &ChangeSet{}
+		}
+		fx = s.changedSet(s.changeSet.add(k.ChangeSetPart), fx)
 	case *apiv1.Record_ChangeSetStep:
-		fx = s.stepChangeSet(k.ChangeSetStep, fx)
+		if s.ChangeSet() != nil {
+			rows, ended := s.changeSet.advance(k.ChangeSetStep.Applied)
+			if fx = s.changedSet(rows, fx); ended {
+				s.changeSet = nil
+			}
+		}
 	}
 	return fx
 }
@@ -248,7 +272,12 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 		}
 		s.Home = m.Unit
 	case rowChangeSet:
-		return false, s.loadChangeSetRow(rest, value)
+		if s.changeSet == nil {
+			s.changeSet = &ChangeSet{}
+		}
+		if ok, err := s.changeSet.load(rest, value); err != nil || !ok {
+			return false, cmp.Or(err, errRow)
+		}
 	default:
 		return false, fmt.Errorf("kind %q: %w", kind, errRow)
 	}

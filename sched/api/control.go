@@ -222,7 +222,7 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 		if req.Action == "trigger" || req.DryRun {
 			return struct{}{}, nil
 		}
-		return struct{}{}, l.ChangeSets.Free(core.AppOf(req.App))
+		return struct{}{}, l.Holds.Free(core.AppOf(req.App))
 	}
 	if _, err := core.Ask(ctx, a.s.loop, free); err != nil { // the selection sees a change set whole
 		return nil, err

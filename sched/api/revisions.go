@@ -15,6 +15,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
+type revisionsAPI struct {
+	apiv1.UnimplementedRevisionsServer
+	s *Services
+}
+
 // maxRevisions bounds a page of revisions, and is the number of revisions of an object that
 // the store shows.
 const maxRevisions = 100

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"google.golang.org/grpc"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/core"
@@ -82,27 +80,4 @@ type ModuleInfo struct {
 	Interpreter string        // digest of the interpreter of a script; "": it is no script
 	// GetInterpreter is a text for users that says how to upload the interpreter.
 	GetInterpreter string
-}
-
-type revisionsAPI struct {
-	apiv1.UnimplementedRevisionsServer
-	s *Services
-}
-
-// Register registers the server's gRPC services with r.
-func (s *Services) Register(r grpc.ServiceRegistrar) {
-	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
-	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
-	apiv1.RegisterRevisionsServer(r, &revisionsAPI{s: s})
-	apiv1.RegisterChangeSetsServer(r, &changeSetsAPI{s: s})
-	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
-	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
-	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
-	apiv1.RegisterProducerServer(r, &producerAPI{s: s})
-	apiv1.RegisterWorkerServer(r, &workerAPI{s: s})
-	apiv1.RegisterGuestServer(r, &guestAPI{s: s})
-	apiv1.RegisterValuesServer(r, &valuesAPI{s: s})
-	apiv1.RegisterSecretsServer(r, &secretsAPI{s: s})
-	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
-	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }

@@ -130,7 +130,7 @@ func noAlias(app, ref string) error {
 // SetAlias creates or moves an alias. The caller has checked the names and the canary of
 // the request.
 func (ca *Catalog) SetAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
-	if err := cmp.Or(ca.l.ChangeSets.free(req.App), ca.l.commits.refuse()); err != nil {
+	if err := cmp.Or(ca.l.Holds.Free(req.App), ca.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	a, ref := ca.l.State.app(req.App), req.Module+"@"+req.Name
@@ -240,7 +240,7 @@ func (ca *Catalog) putAlias(x *apiv1.Alias) {
 
 // DeleteAlias records that an alias is deleted. Without force it fails if jobs name it.
 func (ca *Catalog) DeleteAlias(app, module, name string, force bool) error {
-	if err := ca.l.ChangeSets.free(app); err != nil {
+	if err := ca.l.Holds.Free(app); err != nil {
 		return err
 	}
 	a, ref := ca.l.State.apps[app], module+"@"+name
@@ -361,7 +361,7 @@ func (ca *Catalog) judge() {
 		if x.GetCanary() == nil || t == nil || a.primary() != "" { // only the primary partition changes an alias
 			continue
 		}
-		if ca.l.ChangeSets.free(k.app) != nil {
+		if ca.l.Holds.Free(k.app) != nil {
 			ca.suspects = append(ca.suspects, k)
 			continue
 		}

@@ -62,7 +62,7 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 		f(l, func(v T, err error) {
 			var held *heldError
 			if errors.As(err, &held) {
-				l.ChangeSets.wait(held.by, func(l *Loop) {
+				l.Holds.wait(held.by, func(l *Loop) {
 					if ctx.Err() == nil {
 						run(l)
 					}

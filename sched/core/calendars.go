@@ -15,6 +15,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
+// fewJobs is the number of jobs up to which a change of their calendar is one batch of the
+// journal.
+const fewJobs = 128
+
 // maxCalendars bounds the calendars of an app.
 const maxCalendars = 1000
 
@@ -25,7 +29,7 @@ func NoCalendar(app, name string) error {
 
 // PutCalendar records a calendar, and reschedules the jobs that name it.
 func (pl *Planner) PutCalendar(c *apiv1.Calendar, compiled *schedule.Calendar) (*apiv1.Calendar, error) {
-	if err := cmp.Or(pl.l.ChangeSets.free(c.App), pl.l.commits.refuse()); err != nil {
+	if err := cmp.Or(pl.l.Holds.Free(c.App), pl.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	s := pl.l.State.app(c.App).slots[job.ModuleSlot]
@@ -53,7 +57,7 @@ func (pl *Planner) setCalendar(s *job.Slot, c *apiv1.Calendar, compiled *schedul
 			put.NextMs = next.UnixMilli()
 		}
 		pl.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
-		if len(of) > stepChanges && pl.l.commits.stage.bytes >= stageBytes { // few are in one batch, for a change set
+		if len(of) > fewJobs && pl.l.commits.stage.bytes >= stageBytes { // few are in one batch, for a change set
 			pl.l.commits.submit()
 		}
 	}
@@ -62,7 +66,7 @@ func (pl *Planner) setCalendar(s *job.Slot, c *apiv1.Calendar, compiled *schedul
 
 // DeleteCalendar records that a calendar is deleted. It fails if a schedule names it.
 func (pl *Planner) DeleteCalendar(app, name string) error {
-	if err := pl.l.ChangeSets.free(app); err != nil {
+	if err := pl.l.Holds.Free(app); err != nil {
 		return err
 	}
 	if pl.l.State.CalendarMessage(app, name) == nil {

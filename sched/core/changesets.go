@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -56,10 +55,9 @@ type ChangeSet struct {
 	refused problems
 	records int // number of records that a calendar of the set makes for jobs that name it
 
-	stored  bool // the set is in the journal
-	changes bool // a message with changes of definitions waits, see ChangeSets.holding
-	applied int  // number of items that were applied
-	waiting []func(*Loop)
+	stored  bool                                       // the set is in the journal
+	applied int                                        // number of items that were applied
+	hold    *hold                                      // nil: a dry run
 	answer  func(*apiv1.ApplyChangeSetResponse, error) // nil: no caller waits
 }
 
@@ -125,7 +123,7 @@ func NewChangeSet(ctx context.Context, req *apiv1.ApplyChangeSetRequest) (*Chang
 		}
 		first[k] = i
 		set.items = append(set.items, item)
-		set.with.add(item)
+		item.join(set.with)
 	}
 	if err := set.refused.err(); err != nil {
 		return nil, err
@@ -284,8 +282,8 @@ func nameOf(c *apiv1.Change) string {
 	return c.GetJob().GetName()
 }
 
-// add adds a change to the definitions that the checks of the others see.
-func (t *Together) add(it changeItem) {
+// join adds a change to the definitions that the checks of the others see.
+func (it *changeItem) join(t *Together) {
 	name, deleted := nameOf(it.change), it.change.GetDelete() != nil
 	switch kindOf(it.change) {
 	case job.KindApp:
@@ -301,64 +299,6 @@ func (t *Together) add(it changeItem) {
 			t.addJob(name, it.change.GetJob())
 		}
 	}
-}
-
-// heldError is the error of a change of definitions while a change set holds the app. The call
-// is made again when the set has ended, so no caller sees it except one that gives several
-// results.
-type heldError struct{ by *ChangeSet }
-
-func (e *heldError) Error() string {
-	return fmt.Sprintf("a change set is being applied to app %s: try again in a moment", e.by.app)
-}
-
-func (e *heldError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
-
-// wait calls f on the loop when a set has ended.
-func (cs *ChangeSets) wait(set *ChangeSet, f func(*Loop)) {
-	if cs.active[set.app] != set { // it has ended meanwhile
-		cs.l.Mail.Do(f)
-		return
-	}
-	set.waiting = append(set.waiting, f)
-}
-
-// free fails if a change set holds an app. Every command that changes definitions calls it
-// before it writes a record.
-func (cs *ChangeSets) free(app string) error {
-	if set := cs.active[app]; set != nil {
-		return &heldError{set}
-	}
-	return nil
-}
-
-// Free is free for a call that changes several objects of an app.
-func (cs *ChangeSets) Free(app string) error { return cs.free(app) }
-
-// holding returns the set for which the commands of a message wait; nil: there is none. While
-// changes of definitions wait, later messages for the app also wait, because they may name
-// the jobs that the changes create.
-func (cs *ChangeSets) holding(cmds []command) *ChangeSet {
-	if len(cs.active) == 0 {
-		return nil
-	}
-	for i := range cmds {
-		c, app := &cmds[i], ""
-		switch {
-		case c.apply != nil:
-			app = c.apply.App
-		case c.delete != nil:
-			app = AppOf(c.delete.App)
-		case c.Trigger != nil:
-			if set := cs.active[c.Trigger.App]; set != nil && set.changes {
-				return set
-			}
-		}
-		if set := cs.active[app]; set != nil {
-			return set
-		}
-	}
-	return nil
 }
 
 // Begin checks a set and applies it. It calls answer once, with the results when all changes
@@ -381,7 +321,7 @@ func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetRes
 		return cs.l.commits.refuse()
 	}
 	if !set.dryRun {
-		if err := cs.free(set.app); err != nil {
+		if err := cs.l.Holds.Free(set.app); err != nil {
 			answer(nil, err)
 			return
 		}
@@ -391,7 +331,7 @@ func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetRes
 		return
 	}
 	if !set.dryRun {
-		cs.active[set.app] = set
+		set.hold = cs.l.Holds.take(set.app)
 	}
 	cs.check(set)
 }
@@ -561,7 +501,7 @@ func changeOf[D interface {
 
 // apply applies a set that was checked.
 func (cs *ChangeSets) apply(set *ChangeSet) {
-	if len(set.items) > stepChanges || set.records > stepChanges {
+	if len(set.items) > stepChanges || set.records > fewJobs {
 		cs.store(set)
 	}
 	cs.step(set)
@@ -620,7 +560,7 @@ type changeSetTimer struct{ set *ChangeSet }
 
 func (x *changeSetTimer) fire(l *Loop) { l.ChangeSets.step(x.set) }
 
-func (x *changeSetTimer) holds(l *Loop, _ int64) bool { return l.ChangeSets.active[x.set.app] == x.set }
+func (x *changeSetTimer) holds(l *Loop, _ int64) bool { return l.Holds.of[x.set.app] == x.set.hold }
 
 // applyItem records a change that was checked.
 func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
@@ -687,32 +627,9 @@ func (cs *ChangeSets) end(set *ChangeSet, err error) {
 		resp := &apiv1.ApplyChangeSetResponse{Results: set.results}
 		cs.l.commits.onDurable(func(err error) { set.answer(resp, err) })
 	}
-	if cs.active[set.app] == set {
-		cs.drain(set)
+	if set.hold != nil {
+		cs.l.Holds.drain(set.hold)
 	}
-}
-
-// drain makes the calls that waited for a set, in their order: a later message of a producer
-// may change what an earlier one has created. Until all are made, the set still holds the app,
-// and further calls wait behind them.
-func (cs *ChangeSets) drain(set *ChangeSet) {
-	for start := time.Now(); len(set.waiting) > 0; {
-		if time.Since(start) > turnTime {
-			cs.later(func() { cs.drain(set) })
-			return
-		}
-		f := set.waiting[0]
-		set.waiting = set.waiting[1:]
-		delete(cs.active, set.app)
-		f(cs.l)
-		if next := cs.active[set.app]; next != nil { // the call began another set
-			next.waiting = append(next.waiting, set.waiting...)
-			next.changes = set.changes
-			return
-		}
-		cs.active[set.app] = set
-	}
-	delete(cs.active, set.app)
 }
 
 // resume continues the sets that a former owner of the partition has stored.
@@ -735,7 +652,7 @@ func (cs *ChangeSets) resume() {
 			cs.l.commits.fail(fmt.Errorf("continue the change set of app %s: %w", name, err))
 			return
 		}
-		cs.active[name] = set
+		set.hold = cs.l.Holds.take(name)
 		cs.l.cfg.Logger.Info("a change set continues after a restart", "app", name, "changes", len(set.items), "applied", set.applied)
 		cs.later(func() { cs.step(set) })
 	}

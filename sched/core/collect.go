@@ -106,7 +106,7 @@ type Collected struct {
 // CollectThen is collect with an answer when its records are durable. Then it also asks
 // the hosts to drop the versions.
 func (ca *Catalog) CollectThen(app string, age time.Duration, dryRun bool, answer func(*Collected, error)) {
-	err := cmp.Or(ca.l.State.apps[app].errIfSplit(), ca.l.ChangeSets.free(app))
+	err := cmp.Or(ca.l.State.apps[app].errIfSplit(), ca.l.Holds.Free(app))
 	var resp *apiv1.CollectModulesResponse
 	if err == nil {
 		resp, err = ca.collect(app, age, dryRun)
@@ -134,7 +134,7 @@ type Deleted struct {
 // the hosts to drop the version.
 func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted, error)) {
 	var m *apiv1.Module
-	err := ca.l.ChangeSets.free(app)
+	err := ca.l.Holds.Free(app)
 	if err == nil {
 		m, err = ca.deleteModule(app, ref, force)
 	}
@@ -156,7 +156,7 @@ func (ca *Catalog) DeleteThen(app, ref string, force bool, answer func(*Deleted,
 // includes the ended runs of the app: the store hides blocks of runs as a whole, and later
 // blocks are of the next app of that name.
 func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
-	if err := ca.l.ChangeSets.free(name); err != nil {
+	if err := ca.l.Holds.Free(name); err != nil {
 		return nil, err
 	}
 	a := ca.l.State.apps[name]

@@ -83,7 +83,7 @@ type JobChange struct {
 func (cm *Commands) ApplyJob(w JobChange) (*apiv1.Job, string, error) {
 	def := w.Def
 	if !w.DryRun {
-		if err := cm.l.ChangeSets.free(def.App); err != nil {
+		if err := cm.l.Holds.Free(def.App); err != nil {
 			return nil, "", err
 		}
 	}
@@ -211,7 +211,7 @@ func (cm *Commands) planPut(j *job.Job, old *apiv1.Job, w JobChange) (*apiv1.Job
 
 // PauseJob pauses or resumes a job.
 func (cm *Commands) PauseJob(app, name string, pause bool) (*apiv1.Job, error) {
-	if err := cm.l.ChangeSets.free(app); err != nil {
+	if err := cm.l.Holds.Free(app); err != nil {
 		return nil, err
 	}
 	j := cm.l.State.Job(app, name)
@@ -226,7 +226,7 @@ func (cm *Commands) PauseJob(app, name string, pause bool) (*apiv1.Job, error) {
 
 // deleteJob deletes a job. It fails if there are namers: jobs that name it and remain.
 func (cm *Commands) deleteJob(app, name string, when Condition, namers []string) error {
-	if err := cm.l.ChangeSets.free(app); err != nil {
+	if err := cm.l.Holds.Free(app); err != nil {
 		return err
 	}
 	j := cm.l.State.Job(app, name)
@@ -501,7 +501,7 @@ func (cm *Commands) survives(req *apiv1.BulkJobsRequest, j *job.Job, seen map[st
 
 // PutApp records the settings of an app.
 func (cm *Commands) PutApp(m *apiv1.App) (*apiv1.App, error) {
-	if err := cmp.Or(cm.l.ChangeSets.free(m.Name), cm.l.commits.refuse()); err != nil {
+	if err := cmp.Or(cm.l.Holds.Free(m.Name), cm.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	cm.setApp(m)

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -13,6 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
+	"github.com/wheelworkhq/wheelwork/modules"
 )
 
 // This file checks definitions as far as that needs no state, like [Definition]. Each
@@ -121,4 +123,46 @@ func GrantsDefinition(d *apiv1.ModuleGrants) (*apiv1.ModuleGrants, error) {
 		return nil, Invalid(err)
 	}
 	return m, nil
+}
+
+// CheckAppLimits validates kv_bytes, weight and enqueue_from of an app.
+func CheckAppLimits(m *apiv1.App) error {
+	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
+		return errors.New("kv_bytes must be 0 to 16 GiB")
+	}
+	if m.RevisionBytes < 0 || m.RevisionBytes > 1<<40 {
+		return errors.New("revision_bytes must be 0 to 1 TiB")
+	}
+	if m.Weight < 0 || m.Weight > 1000 {
+		return errors.New("weight must be 1 to 1000, or 0 for 1")
+	}
+	if _, err := job.RetentionOf(m); err != nil {
+		return err
+	}
+	if len(m.EnqueueFrom) > 100 {
+		return errors.New("enqueue_from has more than 100 apps")
+	}
+	for _, app := range m.EnqueueFrom {
+		if err := naming.Check("enqueue_from: app", app); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckTrust fails if an app has too many trusted keys or a malformed one, or requires
+// signatures without a trusted key.
+func CheckTrust(m *apiv1.App) error {
+	if len(m.TrustedKeys) > modules.MaxKeys {
+		return fmt.Errorf("trusted_keys: %d keys, the limit is %d", len(m.TrustedKeys), modules.MaxKeys)
+	}
+	for _, key := range m.TrustedKeys {
+		if _, err := modules.ParseKey(key); err != nil {
+			return fmt.Errorf("trusted_keys: %w", err)
+		}
+	}
+	if m.RequireSigned && len(m.TrustedKeys) == 0 {
+		return errors.New("require_signed without trusted_keys would refuse every module: trust a key first")
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
@@ -242,31 +240,6 @@ func (gu *Guests) EnqueueFor(by job.RunID, traceParent string, e *Enqueued) (id 
 	acc.Run = id[:]
 	gu.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
 	return id, false, nil
-}
-
-// CheckAppLimits validates kv_bytes, weight and enqueue_from of an app.
-func CheckAppLimits(m *apiv1.App) error {
-	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
-		return errors.New("kv_bytes must be 0 to 16 GiB")
-	}
-	if m.RevisionBytes < 0 || m.RevisionBytes > 1<<40 {
-		return errors.New("revision_bytes must be 0 to 1 TiB")
-	}
-	if m.Weight < 0 || m.Weight > 1000 {
-		return errors.New("weight must be 1 to 1000, or 0 for 1")
-	}
-	if _, err := job.RetentionOf(m); err != nil {
-		return err
-	}
-	if len(m.EnqueueFrom) > 100 {
-		return errors.New("enqueue_from has more than 100 apps")
-	}
-	for _, app := range m.EnqueueFrom {
-		if err := naming.Check("enqueue_from: app", app); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Entry fails if the bucket or key of a value is invalid, or the run's handler may not use it.

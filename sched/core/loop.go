@@ -45,6 +45,7 @@ type Loop struct {
 	Waiters  Waiters  // calls that wait for the end of a run
 
 	ChangeSets ChangeSets // sets of changes that are applied as a whole
+	Holds      Holds      // of apps to which a change set is applied
 }
 
 // clock is the time of a turn. All decisions of a turn see the same time.
@@ -180,11 +181,21 @@ type Moves struct {
 	countedRates []*slotRate                  // that have counts of this turn; publishRates empties it
 }
 
-// ChangeSets has the change sets that are being checked or applied, at most one of an app. Until
-// a set has ended, other changes of the app's definitions wait.
-type ChangeSets struct {
-	l      *Loop
-	active map[string]*ChangeSet // by app
+// ChangeSets checks and applies sets of changes.
+type ChangeSets struct{ l *Loop }
+
+// Holds has the apps to which a change set is applied. Other changes of their definitions wait.
+type Holds struct {
+	l  *Loop
+	of map[string]*hold // by app
+}
+
+// hold keeps the definitions of an app for one change set. Calls that change definitions wait
+// until it ends.
+type hold struct {
+	app     string
+	waiting []func(*Loop)
+	changes bool // a message of a producer waits that changes definitions
 }
 
 // Waiters has the calls that wait for the end of a run.

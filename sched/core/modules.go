@@ -2,8 +2,6 @@ package core
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -22,23 +20,6 @@ func WithSignature(all []*apiv1.Signature, s *apiv1.Signature) (_ []*apiv1.Signa
 		return all, false
 	}
 	return append(slices.Clip(all), s), true
-}
-
-// CheckTrust fails if an app has too many trusted keys or a malformed one, or requires
-// signatures without a trusted key.
-func CheckTrust(m *apiv1.App) error {
-	if len(m.TrustedKeys) > modules.MaxKeys {
-		return fmt.Errorf("trusted_keys: %d keys, the limit is %d", len(m.TrustedKeys), modules.MaxKeys)
-	}
-	for _, key := range m.TrustedKeys {
-		if _, err := modules.ParseKey(key); err != nil {
-			return fmt.Errorf("trusted_keys: %w", err)
-		}
-	}
-	if m.RequireSigned && len(m.TrustedKeys) == 0 {
-		return errors.New("require_signed without trusted_keys would refuse every module: trust a key first")
-	}
-	return nil
 }
 
 // trustID identifies the keys that the app trusts; "": it requires no signatures.

@@ -69,7 +69,7 @@ func (mo *Moves) LeaveTo(app string, slot uint8, partition string) (uint64, erro
 		}
 		mo.departing[s] = &departingSlot{}
 	}
-	if mo.l.ChangeSets.free(app) != nil {
+	if mo.l.Holds.Free(app) != nil {
 		return 0, &BusyError{"a change set is being applied"}
 	}
 	if why := s.Busy(); why != "" {

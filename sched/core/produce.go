@@ -110,9 +110,9 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string, by *apiv1.Attr
 // Produce executes the commands of a message, and sends the answer to m.ready when they are
 // durable.
 func (cm *Commands) Produce(m *Message) {
-	if set := cm.l.ChangeSets.holding(m.Commands); set != nil {
-		set.changes = true
-		cm.l.ChangeSets.wait(set, func(l *Loop) { l.Commands.Produce(m) })
+	if h := cm.held(m.Commands); h != nil {
+		h.changes = true
+		cm.l.Holds.wait(h, func(l *Loop) { l.Commands.Produce(m) })
 		return
 	}
 	defer func() { cm.l.commits.by = byServer }()
@@ -134,6 +134,33 @@ func (cm *Commands) Produce(m *Message) {
 		}
 		m.Ready <- resp
 	})
+}
+
+// held returns the hold for which the commands of a message wait; nil: there is none. While
+// changes of definitions wait, later messages for the app also wait, because they may name
+// the jobs that the changes create.
+func (cm *Commands) held(cmds []command) *hold {
+	of := cm.l.Holds.of
+	if len(of) == 0 {
+		return nil
+	}
+	for i := range cmds {
+		c, app := &cmds[i], ""
+		switch {
+		case c.apply != nil:
+			app = c.apply.App
+		case c.delete != nil:
+			app = AppOf(c.delete.App)
+		case c.Trigger != nil:
+			if h := of[c.Trigger.App]; h != nil && h.changes {
+				return h
+			}
+		}
+		if h := of[app]; h != nil {
+			return h
+		}
+	}
+	return nil
 }
 
 const idText = 26 // bytes of an id's text

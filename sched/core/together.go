@@ -3,9 +3,6 @@ package core
 import (
 	"slices"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -118,88 +115,4 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 		*m = map[K]V{}
 	}
 	(*m)[k] = v
-}
-
-// circleSearch finds jobs that would start each other forever. A job starts the jobs that
-// depend on it, and a workflow starts the jobs of its nodes. It is a depth-first search that
-// can be interrupted, because a change set may have a hundred thousand jobs.
-type circleSearch struct {
-	re   *relations
-	app  string
-	t    *Together
-	path []visit         // from the start of the search to the job that it visits
-	on   map[string]bool // the jobs that were visited; true: on path
-}
-
-// visit is a job on the path of a search.
-type visit struct {
-	name, how string // how: the text that says why the job before it starts it
-	next      []visit
-}
-
-// search starts at a job, visits up to *budget jobs and counts them down. done is false if more
-// are left: the next call with the same name continues.
-func (c *circleSearch) search(name string, budget *int) (done bool, err error) {
-	if len(c.path) == 0 {
-		if _, seen := c.on[name]; seen {
-			return true, nil
-		}
-		c.enter(visit{name: name, how: name})
-	}
-	for ; len(c.path) > 0; *budget-- {
-		if *budget <= 0 {
-			return false, nil
-		}
-		last := &c.path[len(c.path)-1]
-		if len(last.next) == 0 {
-			c.on[last.name] = false
-			c.path = c.path[:len(c.path)-1]
-			continue
-		}
-		next := last.next[0]
-		last.next = last.next[1:]
-		onPath, seen := c.on[next.name]
-		if onPath {
-			return true, c.circle(next)
-		}
-		if !seen {
-			c.enter(next)
-		}
-	}
-	return true, nil
-}
-
-func (c *circleSearch) enter(v visit) {
-	set(&c.on, v.name, true)
-	k := jobKey{c.app, v.name}
-	nodes := func(names []string) {
-		for _, name := range names {
-			v.next = append(v.next, visit{name: name, how: ", which runs " + name})
-		}
-	}
-	after := func(name string) { v.next = append(v.next, visit{name: name, how: ", after which runs " + name}) }
-	if c.t.changesJob(v.name) {
-		nodes(job.NodeJobs(c.t.jobs[v.name]))
-	} else if j := c.re.l.State.Job(c.app, v.name); j != nil {
-		nodes(j.Nodes())
-	}
-	for _, j := range c.re.dependOn(k) {
-		if !c.t.changesJob(j.Name()) {
-			after(j.Name())
-		}
-	}
-	for _, name := range c.t.dependents[v.name] {
-		after(name)
-	}
-	c.path = append(c.path, v)
-}
-
-// circle returns the error for a circle that last closes.
-func (c *circleSearch) circle(last visit) error {
-	from := slices.IndexFunc(c.path, func(v visit) bool { return v.name == last.name })
-	text := last.name
-	for _, v := range c.path[from+1:] {
-		text += v.how
-	}
-	return status.Errorf(codes.InvalidArgument, "job %s: jobs would start each other in a circle: %s", last.name, text+last.how)
 }

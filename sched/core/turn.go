@@ -37,7 +37,8 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.Catalog.l = l
 	l.Guests = Guests{l: l, granted: map[*job.Shape]grants{}}
 	l.Moves.l = l
-	l.ChangeSets = ChangeSets{l: l, active: map[string]*ChangeSet{}}
+	l.ChangeSets.l = l
+	l.Holds = Holds{l: l, of: map[string]*hold{}}
 	l.Waiters = Waiters{l: l, awaited: map[job.RunID][]chan *apiv1.Run{}}
 	l.clock.set(l.cfg.Now())
 	l.timing.wheel, l.timing.sweepAt = newTimers(l.clock.nowMs), leastSweep

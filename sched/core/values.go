@@ -130,7 +130,7 @@ func (gu *Guests) PutGrants(m *apiv1.ModuleGrants) (*apiv1.ModuleGrants, error) 
 	if job.Nothing(m.Grants) {
 		refuse = gu.l.commits.refuseChange // grants can be revoked even on a full disk
 	}
-	if err := cmp.Or(gu.l.ChangeSets.free(m.App), refuse()); err != nil {
+	if err := cmp.Or(gu.l.Holds.Free(m.App), refuse()); err != nil {
 		return nil, err
 	}
 	gu.setGrants(m)
