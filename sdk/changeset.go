@@ -36,7 +36,7 @@ type Object struct {
 // [Unchanged] or [Deleted], first those of the definitions, then those of the deletions, in
 // their order. An error with [Error.Problems] says which changes are invalid. After an error of
 // the connection the set may have been applied: applying it again changes nothing more. The
-// set has at most 100 000 changes and 30 MiB.
+// set has at most 50 000 changes and 32 MiB.
 func (c *Client) ApplyChangeSet(ctx context.Context, set ChangeSet) ([]Result, error) {
 	req := &apiv1.ApplyChangeSetRequest{App: appOf(set.App), DryRun: set.DryRun, CreateApp: set.CreateApp}
 	for _, d := range set.Definitions {

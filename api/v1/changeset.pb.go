@@ -25,7 +25,7 @@ const (
 type ApplyChangeSetRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	App     string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`                      // of all changes; "": default
-	Changes []*Change              `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`              // at most 100 000, each object once
+	Changes []*Change              `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`              // at most 50 000, each object once
 	DryRun  bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // check the set, and change nothing
 	// create_app allows an app that has no definitions, modules or settings yet. Settings among
 	// the changes allow it too.

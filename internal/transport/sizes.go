@@ -24,19 +24,22 @@ const (
 	// maxParts bounds the messages within one message: an empty one has two bytes on the
 	// wire and a hundred or more in memory.
 	maxParts = 50_000
-	maxDepth = 100
+	// maxSetParts is maxParts for a change set: 50 000 jobs with ten parts each.
+	maxSetParts = 500_000
+	maxDepth    = 100
 	// uncounted is the size in bytes up to which a message is too small to have many
 	// parts.
 	uncounted = 64 << 10
 )
 
 // sizes is a codec that does not decode messages larger than their senders may send.
-// Hosts, servers and producers send many commands or results in one message; all others
-// send one thing at a time.
+// Hosts, servers and producers send many commands or results in one message, and a change set
+// has many definitions; all other messages have one thing.
 type sizes struct {
 	encoding.CodecV2
 	limit atomic.Int64                   // bytes; see Limits.Inflated
 	large map[protoreflect.FullName]bool // message types that only maxMessage bounds
+	set   protoreflect.FullName          // the message type of change sets: maxMessage and maxSetParts bound it
 
 	// A codec cannot set the status of its error, so a refusal waits here for the
 	// interceptor, which is called right after.
@@ -45,7 +48,7 @@ type sizes struct {
 }
 
 func newSizes(c encoding.CodecV2, limit int64, permissions iter.Seq2[string, string]) *sizes {
-	s := &sizes{CodecV2: c, large: map[protoreflect.FullName]bool{}}
+	s := &sizes{CodecV2: c, large: map[protoreflect.FullName]bool{}, set: (&apiv1.ApplyChangeSetRequest{}).ProtoReflect().Descriptor().FullName()}
 	s.limit.Store(limit)
 	for method, permission := range permissions {
 		switch permission {
@@ -94,14 +97,17 @@ func (s *sizes) check(data mem.BufferSlice, n int, v any) error {
 	if s.large[d.FullName()] {
 		return nil
 	}
-	if limit := s.limit.Load(); int64(n) > limit {
+	most := maxParts
+	if d.FullName() == s.set {
+		most = maxSetParts
+	} else if limit := s.limit.Load(); int64(n) > limit {
 		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes, more than %d, the limit of the server: send less at a time, or raise --max-inflated", n, limit)
 	}
 	flat := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer flat.Free()
-	left := maxParts
+	left := most
 	if !countParts(flat.ReadOnlyData(), d, &left, maxDepth) {
-		return status.Errorf(codes.ResourceExhausted, "the message has more than %d parts, or parts within parts deeper than %d: send less at a time", maxParts, maxDepth)
+		return status.Errorf(codes.ResourceExhausted, "the message has more than %d parts, or parts within parts deeper than %d: send less at a time", most, maxDepth)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
-// TestMessagesAreBounded: messages of people must be small; those of hosts, servers and
-// producers may be as large as they need.
+// TestMessagesAreBounded: messages of people must be small, except change sets; those of hosts,
+// servers and producers may be as large as they need.
 func TestMessagesAreBounded(t *testing.T) {
 	s := newSizes(codec.New(), 1<<20, access.New().Permissions())
 	text := strings.Repeat("x", 2<<20)
@@ -23,6 +23,11 @@ func TestMessagesAreBounded(t *testing.T) {
 	for range maxParts + 1 {
 		many.Nodes = append(many.Nodes, &apiv1.Node{})
 	}
+	set, tooMany := &apiv1.ApplyChangeSetRequest{}, &apiv1.ApplyChangeSetRequest{}
+	for range maxSetParts {
+		set.Changes = append(set.Changes, &apiv1.Change{})
+	}
+	tooMany.Changes = append(set.Changes, &apiv1.Change{})
 	for _, tt := range []struct {
 		name    string
 		m, into proto.Message
@@ -31,6 +36,8 @@ func TestMessagesAreBounded(t *testing.T) {
 		{"a small job", &apiv1.ApplyJobRequest{Job: &apiv1.Job{Input: text[:100_000]}}, &apiv1.ApplyJobRequest{}, codes.OK},
 		{"a large job", &apiv1.ApplyJobRequest{Job: &apiv1.Job{Input: text}}, &apiv1.ApplyJobRequest{}, codes.ResourceExhausted},
 		{"a workflow with too many nodes", &apiv1.ApplyJobRequest{Job: &apiv1.Job{Workflow: many}}, &apiv1.ApplyJobRequest{}, codes.ResourceExhausted},
+		{"a change set", set, &apiv1.ApplyChangeSetRequest{}, codes.OK},
+		{"a change set with too many parts", tooMany, &apiv1.ApplyChangeSetRequest{}, codes.ResourceExhausted},
 		{"a batch of a producer", &apiv1.ProduceRequest{Commands: []*apiv1.Command{{Kind: &apiv1.Command_Apply{Apply: &apiv1.Job{Input: text}}}}}, &apiv1.ProduceRequest{}, codes.OK},
 		{"results of a host", &apiv1.WorkUp{Results: []*apiv1.TaskResult{{Output: []byte(text)}}}, &apiv1.WorkUp{}, codes.OK},
 		{"what a server forwards", &apiv1.ForwardRequest{Commands: []*apiv1.Command{{Kind: &apiv1.Command_Apply{Apply: &apiv1.Job{Input: text}}}}}, &apiv1.ForwardRequest{}, codes.OK},

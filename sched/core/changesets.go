@@ -24,7 +24,7 @@ import (
 
 const (
 	// MaxChanges bounds the changes of a set.
-	MaxChanges = 100_000
+	MaxChanges = 50_000
 	// stepChanges bounds the changes that one turn checks or applies.
 	stepChanges = 128
 	// partBytes is the size, in bytes, at which a stored part of a set takes no more changes.

@@ -116,7 +116,7 @@ func (re *relations) checkNodes(def *apiv1.Job, with *Together) error {
 
 // circleSearch finds jobs that would start each other forever. A job starts the jobs that
 // depend on it, and a workflow starts the jobs of its nodes. It is a depth-first search that
-// can be interrupted, because a change set may have a hundred thousand jobs.
+// can be interrupted, because a change set may have many thousand jobs.
 type circleSearch struct {
 	re   *relations
 	app  string
