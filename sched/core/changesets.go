@@ -402,7 +402,7 @@ func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, 
 	s := a.slots[job.ModuleSlot]
 	switch k := it.change.Kind.(type) {
 	case *apiv1.Change_Job:
-		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with})
+		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with, inSet: true})
 		return result, err
 	case *apiv1.Change_Settings:
 		return changeOf(s.Settings, k.Settings), nil
@@ -571,7 +571,7 @@ func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
 	switch k := it.change.Kind.(type) {
 	case *apiv1.Change_Job:
 		var put *apiv1.JobPut
-		if put, _, err = l.Commands.change(JobChange{Def: k.Job, checked: true}); err == nil && put != nil {
+		if put, _, err = l.Commands.change(JobChange{Def: k.Job, inSet: true, checked: true}); err == nil && put != nil {
 			l.commits.record(a.slots[job.SlotOf(k.Job.Name)], &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
 		}
 	case *apiv1.Change_Settings:

@@ -74,6 +74,9 @@ type JobChange struct {
 	When   Condition
 	DryRun bool
 	With   *Together // the definitions that are applied with it
+	// inSet says that a change set has the definition. One that differs from the present
+	// definition only in defaults that are written out changes nothing.
+	inSet bool
 	// checked says that the definition was checked with the others of its set, and is applied.
 	checked bool
 }
@@ -135,7 +138,7 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	if j != nil && j.Etag() == etag {
+	if j != nil && (j.Etag() == etag || w.inSet && proto.Equal(job.WithoutDefaults(job.Definition(old)), job.WithoutDefaults(job.Definition(def)))) {
 		return nil, "unchanged", nil
 	}
 	if put, err = cm.planPut(j, old, w); err != nil {
