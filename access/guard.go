@@ -35,7 +35,7 @@ type Role struct {
 var (
 	// Admin is the role of people and their programs. It cannot act as a host or as a
 	// server.
-	Admin = Role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write", "revisions.read", reflect}}
+	Admin = Role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write", "definitions.write", "revisions.read", reflect}}
 	// Host is the role of hosts: they execute the handlers of all apps, and cannot
 	// act as a server.
 	Host = Role{"host", []string{"work", "execute", "jobs.read", "cluster.read", reflect}}

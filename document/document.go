@@ -49,6 +49,18 @@ func (d *Document) SetApp(app string) {
 	d.identify()
 }
 
+// SetLabel sets a label. It returns false for a kind without labels.
+func (d *Document) SetLabel(key, value string) bool {
+	m := d.Spec.ProtoReflect()
+	field := m.Descriptor().Fields().ByName("labels")
+	if field == nil {
+		return false
+	}
+	m.Mutable(field).Map().Set(protoText(key).MapKey(), protoText(value))
+	d.identify()
+	return true
+}
+
 // String names the document in a message, as job totals.
 func (d *Document) String() string { return strings.ToLower(d.Kind.Name) + " " + d.Name }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/document"
@@ -107,8 +108,7 @@ func (c *Client) RollBack(ctx context.Context, app, kind, name string, to int64)
 	case r.GetCalendar() != nil:
 		_, err = c.PutCalendar(ctx, r.GetCalendar())
 	case r.GetAlias() != nil:
-		a := r.GetAlias()
-		_, err = c.SetAlias(ctx, app, name, AliasChange{Version: a.GetVersion(), Canary: a.GetCanary(), EndCanary: a.GetCanary() == nil, Labels: a.GetLabels()})
+		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetAlias()}}) // SetAlias would keep labels
 	case r.GetGrants() != nil:
 		_, err = c.PutGrants(ctx, r.GetGrants())
 	case r.GetSettings() != nil:

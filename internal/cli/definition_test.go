@@ -357,7 +357,7 @@ func TestEdit(t *testing.T) {
 	edit("true\n", exitUsage, "xyzzy", "plain")
 }
 
-func writeFile(t *testing.T, dir, name, text string) string {
+func writeFile(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

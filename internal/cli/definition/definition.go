@@ -1,6 +1,6 @@
-// Package definition has the commands about definitions of every kind: to export and edit them,
-// to compare them with documents and with their earlier revisions, and to bring an earlier
-// one back.
+// Package definition has the commands about definitions of every kind: to apply documents, to
+// export and edit definitions, to compare them with documents and with their earlier revisions,
+// and to bring an earlier one back.
 package definition
 
 import (
@@ -17,8 +17,8 @@ type commands struct {
 	getenv func(string) string
 }
 
-// Commands returns the commands "export", "edit", "history", "diff" and "rollback".
+// Commands returns the commands "apply", "export", "edit", "history", "diff" and "rollback".
 func Commands(printer *output.Printer, server *connect.Server, getenv func(string) string) []*cobra.Command {
 	c := &commands{printer, server, getenv}
-	return []*cobra.Command{c.export(), c.edit(), c.history(), c.diff(), c.rollback()}
+	return []*cobra.Command{c.apply(), c.export(), c.edit(), c.history(), c.diff(), c.rollback()}
 }

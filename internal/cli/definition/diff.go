@@ -23,7 +23,7 @@ import (
 
 func (c *commands) diff() *cobra.Command {
 	var revs []int64
-	var files []string
+	var s scope
 	cmd := &cobra.Command{
 		Use:   "diff {-f FILE | KIND NAME --rev A [--rev B]}",
 		Short: "Compare documents with the server, or two revisions of a definition",
@@ -34,7 +34,7 @@ With -f the documents may be of any kinds. What is compared is their canonical f
 defaults that are written out and another order make no difference. For a changed schedule
 the output also has the cron expression in words and the next times that change. Nothing
 is checked that only the server can check, and definitions that no document names are not
-compared.
+compared, except with --prune. --owner and --prune mean the same as in "apply".
 
 With one --rev, the revision is compared with the definition as it is now.
 
@@ -49,10 +49,13 @@ Exit codes: 0 no difference, 2 differences, 1 an error, 64 wrong usage.`,
 		ValidArgsFunction: c.completeKinds,
 		Annotations:       command.Compares,
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` with documents, a folder of such files, or - for standard input; may be repeated")
+	s.flags(cmd)
 	cmd.Flags().Int64SliceVar(&revs, "rev", nil, "`number` of a revision; once or twice")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(files) == 0 {
+		if len(s.files) == 0 {
+			if s.owner != "" || s.prune {
+				return command.Usage(cmd, "--owner and --prune go with -f")
+			}
 			if len(args) == 0 && len(revs) == 0 {
 				return command.Usage(cmd, "say what to compare: -f FILE, or KIND NAME --rev A")
 			}
@@ -67,12 +70,16 @@ Exit codes: 0 no difference, 2 differences, 1 an error, 64 wrong usage.`,
 		case len(args) > 0:
 			return command.Usage(cmd, "unexpected argument %q: -f names the documents", args[0])
 		}
-		documents, err := c.documents(cmd, files)
+		documents, err := s.read(cmd, c)
 		if err != nil {
 			return err
 		}
-		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			return c.diffDocuments(ctx, client, documents)
+		return c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
+			plans, err := s.plans(ctx, client, c.App, cmd.Flags().Changed("app"), documents)
+			if err != nil {
+				return err
+			}
+			return c.showDifferences(ctx, client, plans)
 		})(cmd, args)
 	}
 	return cmd
@@ -145,7 +152,7 @@ type difference struct {
 	Kind    string       `json:"kind"`
 	App     string       `json:"app"`
 	Name    string       `json:"name"`
-	Result  sdk.Result   `json:"result"` // created or updated: what applying the document would do
+	Result  sdk.Result   `json:"result"` // created, updated or deleted: what applying the documents would do
 	Changes []sdk.Change `json:"changes"`
 	// Schedule has the old and the new schedule of a job, if it changes.
 	Schedule *scheduleChange `json:"schedule,omitempty"`
@@ -162,27 +169,21 @@ type scheduleText struct {
 	Next  []string `json:"next"`  // the next planned times, RFC 3339, in the zone of the schedule
 }
 
-// diffDocuments compares documents with the server.
-func (c *commands) diffDocuments(ctx context.Context, client *sdk.Client, documents []*document.Document) error {
+// differences compares documents with the server.
+func differences(ctx context.Context, client *sdk.Client, documents []*document.Document) ([]difference, error) {
 	x := comparison{client: client, now: time.Now(), next: documents, of: map[group]map[string]*document.Document{}}
 	var all []difference
 	slices.SortStableFunc(documents, document.Compare)
 	for _, d := range documents {
 		diff, err := x.compare(ctx, d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if diff != nil {
 			all = append(all, *diff)
 		}
 	}
-	if err := c.printDifferences(all); err != nil {
-		return err
-	}
-	if len(all) > 0 {
-		return command.ErrDiffers
-	}
-	return nil
+	return all, nil
 }
 
 func (c *commands) printDifferences(all []difference) error {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/document"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
@@ -158,17 +159,8 @@ func (c *commands) replace(ctx context.Context, client *sdk.Client, o object, ol
 	case now != newest:
 		return fmt.Errorf("%s has revision %d now, and the text was made from revision %d: edit it again: %w", old, now, newest, sdk.ErrChanged)
 	}
-	switch x := next.Spec.(type) {
-	case *sdk.Calendar:
-		_, err = client.PutCalendar(ctx, x)
-	case *sdk.ModuleGrants:
-		_, err = client.PutGrants(ctx, x)
-	case *sdk.Alias:
-		_, err = client.SetAlias(ctx, o.app, o.name, sdk.AliasChange{Version: x.GetVersion(), Canary: x.GetCanary(), EndCanary: x.GetCanary() == nil})
-	case *sdk.App:
-		_, err = client.PutApp(ctx, x)
-	}
-	return err
+	_, err = client.ApplyChangeSet(ctx, sdk.ChangeSet{App: o.app, Definitions: []proto.Message{next.Spec}})
+	return plan{app: o.app, documents: []*document.Document{next}}.refusal(err)
 }
 
 // mistake begins the lines that name mistakes. No other lines begin so: the canonical form has
