@@ -125,7 +125,16 @@ func forwarded(key string) (string, bool) {
 type apiError struct {
 	Code    int    `json:"code"` // the gRPC code
 	Message string `json:"message"`
-	Reason  string `json:"reason,omitempty"` // from a Refusal
+	// Reason and Problems are from a Refusal.
+	Reason   string       `json:"reason,omitempty"`
+	Problems []apiProblem `json:"problems,omitempty"`
+}
+
+// apiProblem says why a change of a set is refused.
+type apiProblem struct {
+	Index   int32  `json:"index"`
+	Code    int32  `json:"code"`
+	Message string `json:"message"`
 }
 
 func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
@@ -151,7 +160,11 @@ func writeAPIStatus(w http.ResponseWriter, code int, s *status.Status) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(after)))
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: refusal.GetReason()})
+	body := apiError{Code: int(s.Code()), Message: s.Message(), Reason: refusal.GetReason()}
+	for _, p := range refusal.GetProblems() {
+		body.Problems = append(body.Problems, apiProblem{p.Index, p.Code, p.Error})
+	}
+	_ = json.NewEncoder(w).Encode(body)
 }
 
 // httpStatus returns the HTTP status of an error. It prefers the status of the error's

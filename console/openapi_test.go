@@ -128,7 +128,7 @@ func TestOpenAPIDescribesEveryMethod(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the document has the operations\n%v, want\n%v", got, want)
 	}
-	if e := slices.Sorted(maps.Keys(d.Components.Schemas["Error"].Properties)); !slices.Equal(e, []string{"code", "message", "reason"}) {
+	if e := slices.Sorted(maps.Keys(d.Components.Schemas["Error"].Properties)); !slices.Equal(e, []string{"code", "message", "problems", "reason"}) {
 		t.Errorf("an error has the fields %v", e)
 	}
 }

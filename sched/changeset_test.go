@@ -157,7 +157,7 @@ func TestChangeSetRefused(t *testing.T) {
 			index   []int32
 			says    string
 		}{
-			{"nothing", nil, codes.InvalidArgument, nil, "0 changes"},
+			{"nothing", nil, codes.InvalidArgument, nil, "no changes"},
 			{"an empty change", []*apiv1.Change{put(on("n@1", "a")), {}}, codes.InvalidArgument, []int32{1}, "empty"},
 			{"a job without a definition", []*apiv1.Change{put((*apiv1.Job)(nil))}, codes.InvalidArgument, []int32{0}, "missing"},
 			{"a job without a name", []*apiv1.Change{put(on("n@1", ""))}, codes.InvalidArgument, []int32{0}, "name"},

@@ -106,8 +106,11 @@ func NewChangeSet(ctx context.Context, req *apiv1.ApplyChangeSetRequest) (*Chang
 	if err := naming.Check("app", set.app); err != nil {
 		return nil, Invalid(err)
 	}
-	if n := len(req.Changes); n == 0 || n > MaxChanges {
-		return nil, status.Errorf(codes.InvalidArgument, "the set has %d changes, want 1 to %d: divide a larger one", n, MaxChanges)
+	switch n := len(req.Changes); {
+	case n == 0:
+		return nil, status.Error(codes.InvalidArgument, "the set has no changes")
+	case n > MaxChanges:
+		return nil, status.Errorf(codes.InvalidArgument, "the set has %d changes, the limit is %d: make several sets", n, MaxChanges)
 	}
 	first := map[[2]string]int{}
 	for i, c := range req.Changes {

@@ -54,7 +54,12 @@ func errorSchemas() map[string]*schema {
 	failure := &schema{Type: "object", Description: "The body of every refused request.", Required: []string{"code", "message"}}
 	failure.Properties.add("code", &schema{Type: "integer", Format: "int32", Description: "The status code of gRPC, as 5 for NOT_FOUND."})
 	failure.Properties.add("message", &schema{Type: "string", Description: "What failed, why, and what to do."})
-	failure.Properties.add("reason", &schema{Type: "string", Description: "The reason for programs: changed, referenced, key_reused or busy. Absent: there is none."})
+	failure.Properties.add("reason", &schema{Type: "string", Description: "The reason for programs: changed, referenced, key_reused, change_set or busy. Absent: there is none."})
+	problem := &schema{Type: "object", Required: []string{"index", "code", "message"}}
+	problem.Properties.add("index", &schema{Type: "integer", Format: "int32", Description: "The change in the request, from 0."})
+	problem.Properties.add("code", failure.Properties.members[0].value)
+	problem.Properties.add("message", failure.Properties.members[1].value)
+	failure.Properties.add("problems", &schema{Type: "array", Items: problem, Description: "Of a change set: the changes that are refused, the first 20. Absent: there are none."})
 
 	last := &schema{Type: "object", Description: "The last line of a stream that failed after it had begun.", Required: []string{"code", "message", "details"}}
 	last.Properties.add("code", failure.Properties.members[0].value)

@@ -8,9 +8,9 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/document"
@@ -38,8 +38,8 @@ grants and settings of apps, in any order. The documents of one app are one chan
 the server checks all of them, and applies all or, if one is refused, none, also if it
 crashes meanwhile. Applying the same documents again changes nothing.
 
-A document replaces its definition as a whole. A job whose document does not say paused
-stays as it is. An app that has nothing in it yet needs --create-app or a document of kind
+A document replaces its definition as a whole; a job whose document does not say paused
+keeps its pause. An app that has nothing in it yet needs --create-app or a document of kind
 App, so that a mistyped name does not make one.
 
 With --owner the definitions get the label ` + ownerLabel + `, and with --prune also those
@@ -241,20 +241,18 @@ func (a *applying) each(ctx context.Context, client *sdk.Client, p plan) iter.Se
 		var group []plan // independent of each other
 		flush := func() bool {
 			results := make([]change, len(group))
-			var g errgroup.Group
-			g.SetLimit(partialAtOnce)
+			var calls sync.WaitGroup
 			for i, one := range group {
-				g.Go(func() error {
+				calls.Go(func() {
 					done, err := client.ApplyChangeSet(ctx, one.changeSet(a.createApp))
 					var result sdk.Result
 					if err == nil {
 						result = done[0]
 					}
 					results[i] = changeOf(one.at(0), result, one.refusal(err))
-					return nil
 				})
 			}
-			g.Wait() //nolint:errcheck // the results have the errors
+			calls.Wait()
 			for _, x := range results {
 				if !yield(x, nil) || fatal(x.err) {
 					return false
