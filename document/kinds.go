@@ -116,7 +116,7 @@ var appKind = &Kind{
 		{Path: "kv_bytes", Type: Whole, Default: "0", Unit: "bytes", Bounds: between(0, 1<<62), Help: "The most bytes of the keys and values of the app; 0: 64 MiB.", Example: "134217728"},
 		{Path: "retain_runs", Type: Duration, Help: "How long ended runs stay, at least 1m; by default as the server says.", Example: "2160h"},
 		{Path: "retain_logs", Type: Duration, Help: "How long lines of runs stay, at least 1m; by default as the server says.", Example: "24h"},
-		{Path: "revision_bytes", Type: Whole, Default: "0", Unit: "bytes", Bounds: between(0, 1<<62), Help: "The most bytes of the revisions of the app's definitions; 0: as the server says.", Example: "67108864"},
+		{Path: "revision_bytes", Type: Whole, Default: "0", Unit: "bytes", Bounds: between(0, 1<<62), Help: "The most bytes on disk of the revisions of the app's definitions, at least 65536; 0: 256 MiB.", Example: "67108864"},
 		{Path: "enqueue_from", Type: Texts, Help: "The apps whose handlers may trigger jobs of this one, if a grant allows it.", Example: "[billing]"},
 		{Path: "require_signed", Type: Truth, Default: "false", Help: "Whether only modules with a signature of a trusted key are accepted and run.", Example: "true"},
 		{Path: "trusted_keys", Type: Texts, Help: "The public keys whose signatures count, at most 64.", Example: "[\"ed25519:O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=\"]"},

@@ -10,8 +10,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules/transfer"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/wheelworkhq/wheelwork/job/naming"
+	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 // sample gives a newcomer an example: it pushes a module and applies a job with it,
@@ -30,6 +32,7 @@ func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger
 	if _, err := transfer.Push(push, head, bytes.NewReader(greet.Module), transfer.ChunkBytes); err != nil {
 		return err
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, sched.CauseHeader, "dev")
 	_, err = jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
 		App: naming.DefaultApp, Name: "greet", Description: "The sample job: a module of a few kilobytes, written in C. Delete it when you have your own.",
 		Handler:  &apiv1.Handler{Module: "greet@1"},

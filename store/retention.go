@@ -10,13 +10,16 @@ import (
 )
 
 // Retention is how long finished runs stay after their end, and lines of runs after they
-// were stored. 0 in a [Config]: for ever. 0 of an app: as the Config says.
+// were stored, and how many bytes of revisions stay. 0 in a [Config]: for ever. 0 of an app: as the Config says.
 //
 // The values are visible limits: readers do not find older runs, except up to 255 that
 // are in one block with a younger one. Disk space becomes free later, in whole segments,
 // when all apps have no use for a segment (ADR 44).
 type Retention struct {
 	Runs, Logs time.Duration
+	// RevisionBytes, of an app, is the limit for the revisions of its definitions on disk;
+	// 0: Config.RevisionBytes. A new limit counts with the next commit or snapshot.
+	RevisionBytes int64
 	// SinceMs, of an app, is the time, in Unix ms, before which no run, revision or
 	// line is shown: the app was deleted then. 0: none.
 	SinceMs int64
@@ -57,7 +60,7 @@ func (k *retention) of(app string) Retention {
 	if apps := k.apps.Load(); apps != nil {
 		r = (*apps)[app]
 	}
-	return Retention{Runs: cmp.Or(r.Runs, k.all.Runs), Logs: cmp.Or(r.Logs, k.all.Logs), SinceMs: r.SinceMs}
+	return Retention{Runs: cmp.Or(r.Runs, k.all.Runs), Logs: cmp.Or(r.Logs, k.all.Logs), RevisionBytes: r.RevisionBytes, SinceMs: r.SinceMs}
 }
 
 // runsFrom, revisionsFrom and logsFrom return the time, in Unix ms, before which runs,

@@ -488,6 +488,7 @@ func TestRevisionBytesOfApps(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
+		s.shares.floor("busy")
 		checkShares(t, s)
 		quiet.check(t, s, 1)
 		if got := s.shares.total["busy"]; got > limit || got < limit/2 {
@@ -530,6 +531,24 @@ func TestRevisionBytesOfApps(t *testing.T) {
 		t.Errorf("%d rows for %d segments", rows(), segments)
 	}
 	s = reopen(t, s)
+	check()
+
+	// An app may have a limit of its own, also over a restart.
+	s.SetRetention("busy", Retention{RevisionBytes: 4 * limit})
+	for range 90 {
+		for _, d := range busy {
+			put(d.change(Content{"", noise(r, 1000)}, 1000, nil))
+		}
+	}
+	for range 2 {
+		if s.shares.floor("busy"); s.shares.total["busy"] < 3*limit || s.shares.total["busy"] > 4*limit {
+			t.Errorf("with a limit of its own the app shows %d bytes", s.shares.total["busy"])
+		}
+		s = reopen(t, s)
+		s.SetRetention("busy", Retention{RevisionBytes: 4 * limit})
+	}
+	s.SetRetention("busy", Retention{})
+	snapshot(t, s)
 	check()
 
 	// A copy, and a view that is rebuilt, show the same.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,14 +18,15 @@ import (
 
 // shares counts the bytes of revisions that each app shows in each segment. An app shows
 // at most limit bytes: when a commit exceeds that, the app's oldest segments are hidden
-// from its readers. A segment in which no app shows anything can be removed. It is safe for
+// from its readers, see enforce. A segment in which no app shows anything can be removed. It is safe for
 // concurrent use.
 //
 // A row of the view holds the shares in a sealed segment. It is written with the first
 // commit behind the segment and deleted after the segment was removed. Open reads the
 // segments without a row, usually the active one alone.
 type shares struct {
-	limit int64
+	limit int64      // of an app that has none of its own
+	of    *retention // the limits of apps
 
 	mu      sync.Mutex
 	parts   []part           // oldest first; the last one is of the active segment
@@ -84,7 +86,8 @@ func revisionBytes(b *segment.Block) int64 { return blocksSize([]segment.Block{*
 // enforce hides the app's oldest segments until it shows at most the limit. The newest one in
 // which it has something stays, even if a large commit has filled that beyond the limit.
 func (k *shares) enforce(app string) {
-	if k.total[app] <= k.limit {
+	limit := cmp.Or(k.of.of(app).RevisionBytes, k.limit)
+	if k.total[app] <= limit {
 		return
 	}
 	newest := len(k.parts) - 1
@@ -93,7 +96,7 @@ func (k *shares) enforce(app string) {
 			break
 		}
 	}
-	for i := 0; i < newest && k.total[app] > k.limit; i++ {
+	for i := 0; i < newest && k.total[app] > limit; i++ {
 		k.hide(&k.parts[i], app)
 	}
 }
@@ -113,6 +116,7 @@ func (k *shares) hide(p *part, app string) {
 func (k *shares) floor(app string) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.enforce(app) // the store was opened before the limit of the app was known
 	for i := range k.parts {
 		if _, ok := k.parts[i].find(app); ok || k.parts[i].unread {
 			return k.parts[i].base
@@ -236,10 +240,7 @@ func (s *Store) loadShares() error {
 			k.total[sh.app] += sh.bytes
 		}
 	}
-	for app := range k.total {
-		k.enforce(app)
-	}
-	return nil
+	return nil // floor and trim enforce the limits: those of apps are not known yet
 }
 
 // countShares reads a segment.
@@ -270,20 +271,23 @@ func (s *Store) countShares(at segment.Span) (part, error) {
 // the newest snapshot: a store that is rebuilt from it must find the position where its
 // revisions end.
 func (s *Store) trimRevisions(kept int64) error {
-	if _, err := s.shares.trim(s.revisions, &s.retention, kept); err != nil {
+	if _, err := s.shares.trim(s.revisions, kept); err != nil {
 		return fmt.Errorf("remove old revisions: %w", err)
 	}
 	return nil
 }
 
-func (k *shares) trim(l *segment.Log, of *retention, kept int64) (freed int64, err error) {
+func (k *shares) trim(l *segment.Log, kept int64) (freed int64, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for _, app := range slices.Collect(maps.Keys(k.total)) {
+		k.enforce(app)
+	}
 	empty := map[int64]bool{}
 	for i := range k.parts[:max(len(k.parts)-1, 0)] {
 		p := &k.parts[i]
 		for _, s := range slices.Clone(p.shares) {
-			if s.lastMs < of.of(s.app).revisionsFrom() {
+			if s.lastMs < k.of.of(s.app).revisionsFrom() {
 				k.hide(p, s.app)
 			}
 		}

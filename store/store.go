@@ -18,6 +18,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
+// LeastRevisionBytes is the smallest limit for the revisions of an app, in bytes.
+const LeastRevisionBytes = 64 << 10
+
 // Config configures a store. The zero value of a field means its default.
 type Config struct {
 	// Dir is the directory. It is created if it is missing. Required.
@@ -28,8 +31,8 @@ type Config struct {
 	// Retain is the retention of apps without one of their own; default for ever. A store
 	// that is opened to look at it removes nothing.
 	Retain Retention
-	// RevisionBytes is the size, in bytes on disk, of the revisions that an app shows: at
-	// least 64 KiB, default 256 MiB. Older revisions are hidden, and removed in whole
+	// RevisionBytes is the size, in bytes on disk, of the revisions that an app shows, unless
+	// it has a limit of its own: at least LeastRevisionBytes, default 256 MiB. Older revisions are hidden, and removed in whole
 	// segments when no app shows one in a segment.
 	RevisionBytes int64
 	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
@@ -58,7 +61,7 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("a segment of %d bytes: want 4 KiB to 1 GiB", c.SegmentBytes)
 	}
 	c.RevisionBytes = cmp.Or(c.RevisionBytes, 256<<20)
-	if c.RevisionBytes < 64<<10 {
+	if c.RevisionBytes < LeastRevisionBytes {
 		return fmt.Errorf("%d bytes of revisions for each app: want at least 64 KiB", c.RevisionBytes)
 	}
 	if c.Retain.Runs < 0 || c.Retain.Logs < 0 || c.MinFreeBytes < 0 {
@@ -147,6 +150,7 @@ func open(cfg Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{cfg: cfg, lock: lock, retention: retention{all: cfg.Retain}, shares: shares{limit: cfg.RevisionBytes}}
+	s.shares.of = &s.retention
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())

@@ -38,7 +38,7 @@ type App struct {
 	// says.
 	RetainRuns    string   `protobuf:"bytes,53,opt,name=retain_runs,json=retainRuns,proto3" json:"retain_runs,omitempty"`
 	RetainLogs    string   `protobuf:"bytes,54,opt,name=retain_logs,json=retainLogs,proto3" json:"retain_logs,omitempty"`
-	RevisionBytes int64    `protobuf:"varint,55,opt,name=revision_bytes,json=revisionBytes,proto3" json:"revision_bytes,omitempty"` // limit for the revisions of the app's definitions; 0: as the server says
+	RevisionBytes int64    `protobuf:"varint,55,opt,name=revision_bytes,json=revisionBytes,proto3" json:"revision_bytes,omitempty"` // limit for the revisions of its definitions on disk, at least 64 KiB; 0: 256 MiB
 	TrustedKeys   []string `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`        // "ed25519:" and base64; at most 64
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put

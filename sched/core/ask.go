@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -60,9 +59,8 @@ func AskDurable[T any](ctx context.Context, l *Loop, f func(l *Loop, answer func
 			defer func() { l.commits.by = byServer }()
 		}
 		f(l, func(v T, err error) {
-			var held *heldError
-			if errors.As(err, &held) {
-				l.Holds.wait(held.by, func(l *Loop) {
+			if h := holdOf(err); h != nil {
+				l.Holds.wait(h, func(l *Loop) {
 					if ctx.Err() == nil {
 						run(l)
 					}

@@ -167,7 +167,7 @@ func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
 		return nil, err
 	}
 	if m := a.message(); m.Jobs+m.Live > 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "app %s has %d jobs and %d live runs: cancel the runs and delete the jobs first, or use `wheelwork app delete %s --force`", name, m.Jobs, m.Live, name)
+		return nil, status.Errorf(codes.FailedPrecondition, "app %s is not empty (jobs: %d, live runs: %d): cancel the runs and delete the jobs first, or use `wheelwork app delete %s --force`", name, m.Jobs, m.Live, name)
 	}
 	if err := ca.l.commits.refuseChange(); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // This file checks definitions as far as that needs no state, like [Definition]. Each
@@ -130,8 +131,8 @@ func CheckAppLimits(m *apiv1.App) error {
 	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
 		return errors.New("kv_bytes must be 0 to 16 GiB")
 	}
-	if m.RevisionBytes < 0 || m.RevisionBytes > 1<<40 {
-		return errors.New("revision_bytes must be 0 to 1 TiB")
+	if m.RevisionBytes != 0 && (m.RevisionBytes < store.LeastRevisionBytes || m.RevisionBytes > 1<<40) {
+		return errors.New("revision_bytes must be 64 KiB to 1 TiB, or 0 for 256 MiB")
 	}
 	if m.Weight < 0 || m.Weight > 1000 {
 		return errors.New("weight must be 1 to 1000, or 0 for 1")

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,18 @@ func (e *heldError) Error() string {
 }
 
 func (e *heldError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+
+// holdOf returns the hold for which a call waits; nil: it does not.
+func holdOf(err error) *hold {
+	if err == nil {
+		return nil
+	}
+	var held *heldError
+	if !errors.As(err, &held) {
+		return nil
+	}
+	return held.by
+}
 
 // Free fails if the definitions of an app are held. Every command that changes definitions
 // calls it before it reads or writes one.

@@ -46,7 +46,7 @@ func (v *View) retain(m *apiv1.App) {
 		return
 	}
 	r, _ := job.RetentionOf(m)
-	keep := store.Retention{Runs: r.Runs, Logs: r.Logs}
+	keep := store.Retention{Runs: r.Runs, Logs: r.Logs, RevisionBytes: m.RevisionBytes}
 	if m.DeletedAt != nil {
 		keep.SinceMs = m.DeletedAt.AsTime().UnixMilli() + 1
 	}

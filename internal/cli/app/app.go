@@ -77,6 +77,9 @@ func retentionText(app *sdk.App) string {
 	if r := app.GetRetainLogs(); r != "" {
 		parts = append(parts, "logs "+r)
 	}
+	if n := app.GetRevisionBytes(); n > 0 {
+		parts = append(parts, "revisions "+output.Bytes(n))
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -122,7 +125,7 @@ func (c *commands) getApp() *cobra.Command {
 }
 
 func (c *commands) setApp() *cobra.Command {
-	var rate, description, quota, runs, logs string
+	var rate, description, quota, runs, logs, revisions string
 	var from, trust, untrust []string
 	var signed bool
 	var weight int32
@@ -144,14 +147,15 @@ flag do not change.`,
 	cmd.Flags().StringVar(&quota, "kv-quota", "", "most bytes of the keys and values of the app, as `SIZE`: 512KiB, 64MiB, 1GiB")
 	cmd.Flags().StringVar(&runs, "retain-runs", "", "`time` for which ended runs stay, as 720h; none: as the server says")
 	cmd.Flags().StringVar(&logs, "retain-logs", "", "`time` for which lines of runs stay, as 24h; none: as the server says")
+	cmd.Flags().StringVar(&revisions, "revision-bytes", "", "most bytes on disk of the revisions of the app's definitions, as `SIZE`, at least 64KiB; none: 256MiB")
 	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if a grant allows it; none: no other app")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
 	cmd.Flags().BoolVar(&signed, "require-signed", false, "accept and run only modules that a trusted key has signed")
 	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
 	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to remove from the trusted ones; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "retain-runs", "retain-logs", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
-			return command.Usage(cmd, "say what to set: --rate, --weight, --kv-quota, --retain-runs, --retain-logs, --enqueue-from, --description, --require-signed, --trust or --untrust")
+		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "retain-runs", "retain-logs", "revision-bytes", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return command.Usage(cmd, "say what to set: --rate, --weight, --kv-quota, --retain-runs, --retain-logs, --revision-bytes, --enqueue-from, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -170,6 +174,13 @@ flag do not change.`,
 			var err error
 			if bytes, err = command.Size(quota); err != nil {
 				return command.Usage(cmd, "--kv-quota %q: %s", quota, err)
+			}
+		}
+		var history int64
+		if revisions != "" && revisions != "none" {
+			var err error
+			if history, err = command.Size(revisions); err != nil {
+				return command.Usage(cmd, "--revision-bytes %q: %s", revisions, err)
 			}
 		}
 		if slices.Equal(from, []string{"none"}) {
@@ -191,6 +202,9 @@ flag do not change.`,
 			}
 			if cmd.Flags().Changed("kv-quota") {
 				app.KvBytes = bytes
+			}
+			if cmd.Flags().Changed("revision-bytes") {
+				app.RevisionBytes = history
 			}
 			for flag, field := range map[string]*string{"retain-runs": &app.RetainRuns, "retain-logs": &app.RetainLogs} {
 				if text, _ := cmd.Flags().GetString(flag); text == "none" {
