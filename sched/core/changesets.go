@@ -51,7 +51,7 @@ type ChangeSet struct {
 	checked int                   // number of items that were checked
 	circles *circleSearch
 	at      int            // number of items whose circles were searched
-	added   map[string]int // number of calendars and aliases that the set adds, less those that it deletes
+	added   map[string]int // by kind: number of calendars and aliases that the set adds
 	refused problems
 	records int // number of records that a calendar of the set makes for jobs that name it
 
