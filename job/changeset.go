@@ -8,11 +8,11 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// ChangeSet is a change set that is being applied. The module slot stores it before the first
-// change is applied, so that a crash does not divide it.
+// ChangeSet is the change set that is being applied, or was applied last. The module slot stores
+// it before the first change is applied, so that a crash does not divide it.
 type ChangeSet struct {
 	Row   *apiv1.ChangeSetRow // immutable; nil: the last part has not come yet
-	parts [][]byte            // each an encoded ApplyChangeSetRequest
+	parts [][]byte            // each an encoded ApplyChangeSetRequest; none after the last change
 }
 
 // Changes decodes the changes of the set, those that were applied included.
@@ -50,17 +50,17 @@ func (c *ChangeSet) add(p *apiv1.ChangeSetPart) []setRow {
 	return rows
 }
 
-// advance counts the changes that were applied. ended reports that these are all.
-func (c *ChangeSet) advance(applied int64) (rows []setRow, ended bool) {
-	if applied < c.Row.Changes {
-		c.Row = proto.CloneOf(c.Row)
-		c.Row.Applied = applied
-		return []setRow{{rowOfSet, c.Row}}, false
+// advance counts the changes that were applied. The parts go with the last one; the row stays,
+// because the next set has the next number.
+func (c *ChangeSet) advance(applied int64) (rows []setRow) {
+	c.Row = proto.CloneOf(c.Row)
+	if c.Row.Applied = applied; applied >= c.Row.Changes {
+		for i := range c.parts {
+			rows = append(rows, setRow{rowOfPart(i), nil})
+		}
+		c.parts = nil
 	}
-	for i := range c.parts {
-		rows = append(rows, setRow{rowOfPart(i), nil})
-	}
-	return append(rows, setRow{rowOfSet, nil}), true
+	return append(rows, setRow{rowOfSet, c.Row})
 }
 
 // load restores a row. The rows come in the order of their keys. ok is false for a row that

@@ -80,10 +80,27 @@ func (s *Slot) changedSet(rows []setRow, fx []Effect) []Effect {
 // ChangeSet returns the change set that is being applied; nil: none, or the slot is not the
 // module slot.
 func (s *Slot) ChangeSet() *ChangeSet {
-	if s.changeSet == nil || s.changeSet.Row == nil {
+	if s.changeSet == nil || s.changeSet.Row == nil || s.changeSet.Row.Applied >= s.changeSet.Row.Changes {
 		return nil
 	}
 	return s.changeSet
+}
+
+// ChangeSetNumber returns the number of the last change set that was stored; 0: none.
+func (s *Slot) ChangeSetNumber() uint64 {
+	if s.changeSet == nil {
+		return 0
+	}
+	return s.changeSet.Row.GetNumber()
+}
+
+// ReachedBy returns the position of a change set before which the changes of the slot were
+// applied. newer reports that a newer set has reached the slot.
+func (s *Slot) ReachedBy(set uint64) (applied int64, newer bool) {
+	if last := s.lastSet.GetSet(); last != set {
+		return 0, last > set
+	}
+	return s.lastSet.GetApplied(), false
 }
 
 // applyGuest applies a record that concerns the state for handlers.
@@ -127,10 +144,12 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.changedSet(s.changeSet.add(k.ChangeSetPart), fx)
 	case *apiv1.Record_ChangeSetStep:
 		if s.ChangeSet() != nil {
-			rows, ended := s.changeSet.advance(k.ChangeSetStep.Applied)
-			if fx = s.changedSet(rows, fx); ended {
-				s.changeSet = nil
-			}
+			fx = s.changedSet(s.changeSet.advance(k.ChangeSetStep.Applied), fx)
+		}
+	case *apiv1.Record_ChangeSetShared:
+		if m := k.ChangeSetShared; m.Set > s.lastSet.GetSet() || m.Set == s.lastSet.GetSet() && m.Applied > s.lastSet.GetApplied() {
+			s.lastSet = m
+			fx = s.setOwnership(s.Ownership, fx)
 		}
 	}
 	return fx

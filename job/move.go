@@ -57,7 +57,7 @@ func allowedWhileFrozen(rec *apiv1.Record) bool {
 
 func (s *Slot) setOwnership(p SlotOwnership, fx []Effect) []Effect {
 	s.Ownership = p
-	return s.changed(fx, rowOwnership, strconv.Itoa(int(s.Index)), &apiv1.PlaceRow{State: int32(p.State), Move: p.Move, Unit: p.Unit})
+	return s.changed(fx, rowOwnership, strconv.Itoa(int(s.Index)), &apiv1.PlaceRow{State: int32(p.State), Move: p.Move, Unit: p.Unit, Set: s.lastSet})
 }
 
 func (s *Slot) loadOwnership(value []byte) error {
@@ -68,7 +68,7 @@ func (s *Slot) loadOwnership(value []byte) error {
 	if m.State < int32(Here) || m.State > int32(Coming) {
 		return fmt.Errorf("a slot is in the state %d: %w", m.State, errRow)
 	}
-	s.Ownership = SlotOwnership{OwnershipState(m.State), m.Move, m.Unit}
+	s.Ownership, s.lastSet = SlotOwnership{OwnershipState(m.State), m.Move, m.Unit}, m.Set
 	return nil
 }
 
@@ -141,6 +141,7 @@ func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	if c.First {
+		s.lastSet = nil
 		fx = s.setOwnership(SlotOwnership{State: Coming, Move: c.Move}, s.empty(fx))
 	}
 	for _, item := range c.Items {
@@ -243,6 +244,13 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 			fx = append(fx, Effect{Change: KeyAdded, Run: &Run{ID: id, slot: s}, Key: [16]byte(k.Hash), Input: k.Input}) // the run may have ended
 		}
 		return fx, nil
+	case apiv1.SlotItem_KIND_SET:
+		m := &apiv1.ChangeSetShared{}
+		if err := proto.Unmarshal(item.Value, m); err != nil {
+			return fx, err
+		}
+		s.lastSet = m
+		return s.setOwnership(s.Ownership, fx), nil
 	case apiv1.SlotItem_KIND_ROW:
 		if id, err := ParseRunID(item.Name); err != nil || s.Runs.Get(id) == nil {
 			return fx, errRow
@@ -284,6 +292,9 @@ func (s *Slot) Export(fn func(*apiv1.SlotItem) bool) {
 		if row := s.guests.checkpoints[r.ID]; row != nil && !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_ROW, Name: r.ID.String(), Value: marshal(row)}) {
 			return
 		}
+	}
+	if s.lastSet != nil && !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_SET, Value: marshal(s.lastSet)}) {
+		return
 	}
 	row := &apiv1.KeyRow{}
 	for k := range s.keys.all() {

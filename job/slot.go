@@ -216,6 +216,9 @@ type Slot struct {
 
 	guests    guests     // see guest.go
 	changeSet *ChangeSet // see changeset.go; only in ModuleSlot
+	// lastSet is the last change set that reached the slot in a partition that is not the
+	// primary one; nil: none. Immutable.
+	lastSet *apiv1.ChangeSetShared
 	// revisions are those of the records since the last TakeRevisions.
 	revisions []Revision
 	live      [len(states)]int // number of Runs by state

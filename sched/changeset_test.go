@@ -171,7 +171,7 @@ func TestChangeSetRefused(t *testing.T) {
 			{"a calendar that the set deletes", []*apiv1.Change{put(&apiv1.Job{Name: "a", Handler: &apiv1.Handler{Module: "n@1"}, Schedule: &apiv1.Schedule{Cron: "0 0 * * *", Include: []string{"no"}}}), remove("calendar", "no")}, codes.InvalidArgument, []int32{0}, "no"},
 			{"an upstream job that is missing", []*apiv1.Change{put(depends("a", "b"))}, codes.FailedPrecondition, []int32{0}, `"b"`},
 			{"an upstream job that the set deletes", []*apiv1.Change{put(depends("a", "old")), remove("job", "old")}, codes.FailedPrecondition, []int32{0}, `"old"`},
-			{"a circle", []*apiv1.Change{put(on("n@1", "x")), put(depends("a", "c")), put(depends("b", "a")), put(depends("c", "b"))}, codes.InvalidArgument, []int32{1}, "a, after which runs b, after which runs c, after which runs a"},
+			{"a circle", []*apiv1.Change{put(on("n@1", "x")), put(depends("a", "c")), put(depends("b", "a")), put(depends("c", "b"))}, codes.InvalidArgument, []int32{3}, "c, after which runs a, after which runs b, after which runs c"},
 			{"a stale etag", []*apiv1.Change{put(on("n@1", "a")), put(stale)}, codes.Aborted, []int32{1}, "changed meanwhile"},
 			{"many", many, codes.FailedPrecondition, []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}, "(and 29 more)"},
 		} {

@@ -111,7 +111,7 @@ func (c *Config) defaults() error {
 func (c *Config) core(v *projection.View) core.Config {
 	return core.Config{
 		ID: c.ID, Epoch: c.Epoch, Journal: c.Journal, View: v, History: c.Store, HasModule: c.Modules.Has,
-		Cluster: c.Remote != nil, Gathered: c.Gathered,
+		Cluster: c.Remote != nil, Others: c.Remote, Gathered: c.Gathered,
 		Sync: c.Sync, MaxLive: c.MaxLive, HostLease: c.HostLease, Random: c.Random, Meter: c.Meter, Logger: c.Logger,
 	}
 }

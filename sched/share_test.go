@@ -45,7 +45,10 @@ func (d *dying) Append(recs []journal.Record, done func(error)) (uint64, error) 
 }
 
 // other is the sched.Remote of one partition. It calls the server of the other one.
-type other struct{ to func() *sched.Server }
+type other struct {
+	to   func() *sched.Server
+	copy func() error // copies the shared state of the app
+}
 
 func (o other) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	return o.to().Find(ctx, app, id)
@@ -67,6 +70,18 @@ func (o other) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueue
 	return o.to().Enqueue(ctx, from, req, trace)
 }
 
+func (o other) CheckChanges(ctx context.Context, _ string, set *apiv1.ApplyChangeSetRequest) (*apiv1.ChangeSetCheck, error) {
+	return o.to().CheckChanges(ctx, set)
+}
+
+func (o other) ApplyChanges(ctx context.Context, app string, share *apiv1.ChangeSetShare) error {
+	return o.to().ApplyChanges(ctx, app, share)
+}
+
+func (o other) CopyState(context.Context, string) error {
+	return o.copy()
+}
+
 func newTwo(t *testing.T) *two { return newTwoOf(t, func(*world) {}) }
 
 func newTwoOf(t *testing.T, change func(*world)) *two {
@@ -80,7 +95,7 @@ func newTwoOf(t *testing.T, change func(*world)) *two {
 			return p.dies[i]
 		}
 	}
-	p.u.remote = other{to: func() *sched.Server { return p.v.srv }}
+	p.u.remote = other{to: func() *sched.Server { return p.v.srv }, copy: p.copyState}
 	p.v.remote = other{to: func() *sched.Server { return p.u.srv }}
 	p.u.start()
 	p.v.start()
@@ -105,14 +120,18 @@ func (p *two) kill(i, n int, f func()) {
 // CopyApp copies the app-wide state from the primary partition u to the partition v.
 func (p *two) copyApp() {
 	p.t.Helper()
+	if err := p.copyState(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *two) copyState() error {
 	st, err := p.u.srv.State(context.Background(), "default")
 	if err != nil {
-		p.t.Fatal(err)
+		return err
 	}
 	st.Home = "u"
-	if err := p.v.srv.Copy(context.Background(), st); err != nil {
-		p.t.Fatal(err)
-	}
+	return p.v.srv.Copy(context.Background(), st)
 }
 
 // TestLateCopy checks that a copy from a former owner of the primary partition, or one

@@ -2169,6 +2169,8 @@ type AskRequest struct {
 	//	*AskRequest_Enqueue
 	//	*AskRequest_Run
 	//	*AskRequest_Call
+	//	*AskRequest_CheckChanges
+	//	*AskRequest_ApplyChanges
 	What          isAskRequest_What `protobuf_oneof:"what"`
 	TraceParent   string            `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // as in Accepted
 	unknownFields protoimpl.UnknownFields
@@ -2280,6 +2282,24 @@ func (x *AskRequest) GetCall() *AskedCall {
 	return nil
 }
 
+func (x *AskRequest) GetCheckChanges() []byte {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_CheckChanges); ok {
+			return x.CheckChanges
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetApplyChanges() *ChangeSetShare {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_ApplyChanges); ok {
+			return x.ApplyChanges
+		}
+	}
+	return nil
+}
+
 func (x *AskRequest) GetTraceParent() string {
 	if x != nil {
 		return x.TraceParent
@@ -2315,6 +2335,14 @@ type AskRequest_Call struct {
 	Call *AskedCall `protobuf:"bytes,9,opt,name=call,proto3,oneof"`
 }
 
+type AskRequest_CheckChanges struct {
+	CheckChanges []byte `protobuf:"bytes,10,opt,name=check_changes,json=checkChanges,proto3,oneof"` // an ApplyChangeSetRequest, whose changes the partition checks as far as they concern it
+}
+
+type AskRequest_ApplyChanges struct {
+	ApplyChanges *ChangeSetShare `protobuf:"bytes,11,opt,name=apply_changes,json=applyChanges,proto3,oneof"`
+}
+
 func (*AskRequest_Get) isAskRequest_What() {}
 
 func (*AskRequest_Put) isAskRequest_What() {}
@@ -2327,6 +2355,150 @@ func (*AskRequest_Run) isAskRequest_What() {}
 
 func (*AskRequest_Call) isAskRequest_What() {}
 
+func (*AskRequest_CheckChanges) isAskRequest_What() {}
+
+func (*AskRequest_ApplyChanges) isAskRequest_What() {}
+
+// ChangeSetShare is a part of a change set for one slot. The partition that has the slot applies
+// it once, however often it is sent.
+type ChangeSetShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Set           uint64                 `protobuf:"varint,2,opt,name=set,proto3" json:"set,omitempty"`     // its number
+	First         int64                  `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"` // the position of the first change in the set
+	Changes       []*Change              `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"`
+	Attribution   *Attribution           `protobuf:"bytes,5,opt,name=attribution,proto3" json:"attribution,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetShare) Reset() {
+	*x = ChangeSetShare{}
+	mi := &file_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetShare) ProtoMessage() {}
+
+func (x *ChangeSetShare) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetShare.ProtoReflect.Descriptor instead.
+func (*ChangeSetShare) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ChangeSetShare) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *ChangeSetShare) GetSet() uint64 {
+	if x != nil {
+		return x.Set
+	}
+	return 0
+}
+
+func (x *ChangeSetShare) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *ChangeSetShare) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ChangeSetShare) GetAttribution() *Attribution {
+	if x != nil {
+		return x.Attribution
+	}
+	return nil
+}
+
+// ChangeSetCheck is what a partition finds in the changes of a set that concern it. The indexes
+// are those of the request.
+type ChangeSetCheck struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Results       []*ChangeSetCheck_Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // of the changes of jobs that the partition has
+	Problems      []*Refusal_Problem       `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
+	ProblemsInAll int32                    `protobuf:"varint,3,opt,name=problems_in_all,json=problemsInAll,proto3" json:"problems_in_all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetCheck) Reset() {
+	*x = ChangeSetCheck{}
+	mi := &file_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetCheck) ProtoMessage() {}
+
+func (x *ChangeSetCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetCheck.ProtoReflect.Descriptor instead.
+func (*ChangeSetCheck) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ChangeSetCheck) GetResults() []*ChangeSetCheck_Result {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *ChangeSetCheck) GetProblems() []*Refusal_Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *ChangeSetCheck) GetProblemsInAll() int32 {
+	if x != nil {
+		return x.ProblemsInAll
+	}
+	return 0
+}
+
 // AskedCall is a call whose answer is merged from the answers of several partitions.
 type AskedCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2338,7 +2510,7 @@ type AskedCall struct {
 
 func (x *AskedCall) Reset() {
 	*x = AskedCall{}
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2522,7 @@ func (x *AskedCall) String() string {
 func (*AskedCall) ProtoMessage() {}
 
 func (x *AskedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2535,7 @@ func (x *AskedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedCall.ProtoReflect.Descriptor instead.
 func (*AskedCall) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AskedCall) GetMethod() string {
@@ -2387,13 +2559,14 @@ type AskResponse struct {
 	Enqueue       *GuestEnqueueResponse  `protobuf:"bytes,3,opt,name=enqueue,proto3" json:"enqueue,omitempty"`
 	Run           *Run                   `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`       // absent: the partition does not have it
 	Answer        []byte                 `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"` // the answer to a call
+	Check         *ChangeSetCheck        `protobuf:"bytes,6,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2578,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2591,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AskResponse) GetGet() *GuestGetEntryResponse {
@@ -2456,6 +2629,13 @@ func (x *AskResponse) GetAnswer() []byte {
 	return nil
 }
 
+func (x *AskResponse) GetCheck() *ChangeSetCheck {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
 type ForwardRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Commands []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
@@ -2471,7 +2651,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2663,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2676,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForwardRequest) GetCommands() []*Command {
@@ -2543,7 +2723,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2735,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2748,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForwardResponse) GetResults() []*CommandResult {
@@ -2586,7 +2766,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2778,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2791,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type DrainServerRequest struct {
@@ -2623,7 +2803,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2815,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2828,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -2667,7 +2847,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2859,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2872,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -2712,7 +2892,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2904,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2917,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -2775,7 +2955,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2967,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2980,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -2891,7 +3071,7 @@ type SplitApp struct {
 
 func (x *SplitApp) Reset() {
 	*x = SplitApp{}
-	mi := &file_v1_cluster_proto_msgTypes[42]
+	mi := &file_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3083,7 @@ func (x *SplitApp) String() string {
 func (*SplitApp) ProtoMessage() {}
 
 func (x *SplitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[42]
+	mi := &file_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3096,7 @@ func (x *SplitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitApp.ProtoReflect.Descriptor instead.
 func (*SplitApp) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SplitApp) GetApp() string {
@@ -2981,7 +3161,7 @@ type AppShare struct {
 
 func (x *AppShare) Reset() {
 	*x = AppShare{}
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3173,7 @@ func (x *AppShare) String() string {
 func (*AppShare) ProtoMessage() {}
 
 func (x *AppShare) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3186,7 @@ func (x *AppShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppShare.ProtoReflect.Descriptor instead.
 func (*AppShare) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AppShare) GetUnit() string {
@@ -3058,7 +3238,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[44]
+	mi := &file_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +3250,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[44]
+	mi := &file_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +3263,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Member) GetId() string {
@@ -3176,7 +3356,7 @@ type Unit struct {
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[45]
+	mi := &file_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3368,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[45]
+	mi := &file_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3381,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Unit) GetName() string {
@@ -3293,7 +3473,7 @@ type TakeSlotRequest_Head struct {
 
 func (x *TakeSlotRequest_Head) Reset() {
 	*x = TakeSlotRequest_Head{}
-	mi := &file_v1_cluster_proto_msgTypes[47]
+	mi := &file_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3485,7 @@ func (x *TakeSlotRequest_Head) String() string {
 func (*TakeSlotRequest_Head) ProtoMessage() {}
 
 func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[47]
+	mi := &file_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,11 +3529,63 @@ func (x *TakeSlotRequest_Head) GetUnit() string {
 	return ""
 }
 
+type ChangeSetCheck_Result struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Result        string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetCheck_Result) Reset() {
+	*x = ChangeSetCheck_Result{}
+	mi := &file_v1_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetCheck_Result) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetCheck_Result) ProtoMessage() {}
+
+func (x *ChangeSetCheck_Result) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetCheck_Result.ProtoReflect.Descriptor instead.
+func (*ChangeSetCheck_Result) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34, 0}
+}
+
+func (x *ChangeSetCheck_Result) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ChangeSetCheck_Result) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
 var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\x0ev1/guest.proto\x1a\fv1/job.proto\x1a\x10v1/journal.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\"\x12\n" +
+	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\x12v1/changeset.proto\x1a\x0ev1/guest.proto\x1a\fv1/job.proto\x1a\x10v1/journal.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"=\n" +
@@ -3527,7 +3759,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"modules_at\x18\t \x03(\tR\tmodulesAt\x12\x14\n" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x04R\brevision\"\x90\x03\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\"\xfc\x03\n" +
 	"\n" +
 	"AskRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
@@ -3537,18 +3769,35 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x06delete\x18\x05 \x01(\v2%.wheelwork.v1.GuestDeleteEntryRequestH\x00R\x06delete\x12=\n" +
 	"\aenqueue\x18\x06 \x01(\v2!.wheelwork.v1.GuestEnqueueRequestH\x00R\aenqueue\x12\x12\n" +
 	"\x03run\x18\a \x01(\fH\x00R\x03run\x12-\n" +
-	"\x04call\x18\t \x01(\v2\x17.wheelwork.v1.AskedCallH\x00R\x04call\x12!\n" +
+	"\x04call\x18\t \x01(\v2\x17.wheelwork.v1.AskedCallH\x00R\x04call\x12%\n" +
+	"\rcheck_changes\x18\n" +
+	" \x01(\fH\x00R\fcheckChanges\x12C\n" +
+	"\rapply_changes\x18\v \x01(\v2\x1c.wheelwork.v1.ChangeSetShareH\x00R\fapplyChanges\x12!\n" +
 	"\ftrace_parent\x18\b \x01(\tR\vtraceParentB\x06\n" +
-	"\x04what\"=\n" +
+	"\x04what\"\xb9\x01\n" +
+	"\x0eChangeSetShare\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x10\n" +
+	"\x03set\x18\x02 \x01(\x04R\x03set\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\x03R\x05first\x12.\n" +
+	"\achanges\x18\x04 \x03(\v2\x14.wheelwork.v1.ChangeR\achanges\x12;\n" +
+	"\vattribution\x18\x05 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\"\xea\x01\n" +
+	"\x0eChangeSetCheck\x12=\n" +
+	"\aresults\x18\x01 \x03(\v2#.wheelwork.v1.ChangeSetCheck.ResultR\aresults\x129\n" +
+	"\bproblems\x18\x02 \x03(\v2\x1d.wheelwork.v1.Refusal.ProblemR\bproblems\x12&\n" +
+	"\x0fproblems_in_all\x18\x03 \x01(\x05R\rproblemsInAll\x1a6\n" +
+	"\x06Result\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x16\n" +
+	"\x06result\x18\x02 \x01(\tR\x06result\"=\n" +
 	"\tAskedCall\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\fR\arequest\"\xf6\x01\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"\xaa\x02\n" +
 	"\vAskResponse\x125\n" +
 	"\x03get\x18\x01 \x01(\v2#.wheelwork.v1.GuestGetEntryResponseR\x03get\x125\n" +
 	"\x03put\x18\x02 \x01(\v2#.wheelwork.v1.GuestPutEntryResponseR\x03put\x12<\n" +
 	"\aenqueue\x18\x03 \x01(\v2\".wheelwork.v1.GuestEnqueueResponseR\aenqueue\x12#\n" +
 	"\x03run\x18\x04 \x01(\v2\x11.wheelwork.v1.RunR\x03run\x12\x16\n" +
-	"\x06answer\x18\x05 \x01(\fR\x06answer\"\xa5\x01\n" +
+	"\x06answer\x18\x05 \x01(\fR\x06answer\x122\n" +
+	"\x05check\x18\x06 \x01(\v2\x1c.wheelwork.v1.ChangeSetCheckR\x05check\"\xa5\x01\n" +
 	"\x0eForwardRequest\x121\n" +
 	"\bcommands\x18\x01 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\x12\x12\n" +
@@ -3658,7 +3907,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),        // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),       // 1: wheelwork.v1.ListHostsResponse
@@ -3693,126 +3942,138 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*CopyOutResponse)(nil),         // 30: wheelwork.v1.CopyOutResponse
 	(*AppState)(nil),                // 31: wheelwork.v1.AppState
 	(*AskRequest)(nil),              // 32: wheelwork.v1.AskRequest
-	(*AskedCall)(nil),               // 33: wheelwork.v1.AskedCall
-	(*AskResponse)(nil),             // 34: wheelwork.v1.AskResponse
-	(*ForwardRequest)(nil),          // 35: wheelwork.v1.ForwardRequest
-	(*ForwardResponse)(nil),         // 36: wheelwork.v1.ForwardResponse
-	(*GetClusterRequest)(nil),       // 37: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),      // 38: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),    // 39: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),         // 40: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),           // 41: wheelwork.v1.ClusterStatus
-	(*SplitApp)(nil),                // 42: wheelwork.v1.SplitApp
-	(*AppShare)(nil),                // 43: wheelwork.v1.AppShare
-	(*Member)(nil),                  // 44: wheelwork.v1.Member
-	(*Unit)(nil),                    // 45: wheelwork.v1.Unit
-	nil,                             // 46: wheelwork.v1.Host.LabelsEntry
-	(*TakeSlotRequest_Head)(nil),    // 47: wheelwork.v1.TakeSlotRequest.Head
-	(*timestamppb.Timestamp)(nil),   // 48: google.protobuf.Timestamp
-	(*SlotItem)(nil),                // 49: wheelwork.v1.SlotItem
-	(*App)(nil),                     // 50: wheelwork.v1.App
-	(*Module)(nil),                  // 51: wheelwork.v1.Module
-	(*Alias)(nil),                   // 52: wheelwork.v1.Alias
-	(*Calendar)(nil),                // 53: wheelwork.v1.Calendar
-	(*SecretRow)(nil),               // 54: wheelwork.v1.SecretRow
-	(*ModuleGrants)(nil),            // 55: wheelwork.v1.ModuleGrants
-	(*GuestGetEntryRequest)(nil),    // 56: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 57: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 58: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 59: wheelwork.v1.GuestEnqueueRequest
-	(*GuestGetEntryResponse)(nil),   // 60: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 61: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 62: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 63: wheelwork.v1.Run
-	(*Command)(nil),                 // 64: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 65: wheelwork.v1.CommandResult
+	(*ChangeSetShare)(nil),          // 33: wheelwork.v1.ChangeSetShare
+	(*ChangeSetCheck)(nil),          // 34: wheelwork.v1.ChangeSetCheck
+	(*AskedCall)(nil),               // 35: wheelwork.v1.AskedCall
+	(*AskResponse)(nil),             // 36: wheelwork.v1.AskResponse
+	(*ForwardRequest)(nil),          // 37: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 38: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),       // 39: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),      // 40: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),    // 41: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),         // 42: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),           // 43: wheelwork.v1.ClusterStatus
+	(*SplitApp)(nil),                // 44: wheelwork.v1.SplitApp
+	(*AppShare)(nil),                // 45: wheelwork.v1.AppShare
+	(*Member)(nil),                  // 46: wheelwork.v1.Member
+	(*Unit)(nil),                    // 47: wheelwork.v1.Unit
+	nil,                             // 48: wheelwork.v1.Host.LabelsEntry
+	(*TakeSlotRequest_Head)(nil),    // 49: wheelwork.v1.TakeSlotRequest.Head
+	(*ChangeSetCheck_Result)(nil),   // 50: wheelwork.v1.ChangeSetCheck.Result
+	(*timestamppb.Timestamp)(nil),   // 51: google.protobuf.Timestamp
+	(*SlotItem)(nil),                // 52: wheelwork.v1.SlotItem
+	(*App)(nil),                     // 53: wheelwork.v1.App
+	(*Module)(nil),                  // 54: wheelwork.v1.Module
+	(*Alias)(nil),                   // 55: wheelwork.v1.Alias
+	(*Calendar)(nil),                // 56: wheelwork.v1.Calendar
+	(*SecretRow)(nil),               // 57: wheelwork.v1.SecretRow
+	(*ModuleGrants)(nil),            // 58: wheelwork.v1.ModuleGrants
+	(*GuestGetEntryRequest)(nil),    // 59: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 60: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 61: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 62: wheelwork.v1.GuestEnqueueRequest
+	(*Change)(nil),                  // 63: wheelwork.v1.Change
+	(*Attribution)(nil),             // 64: wheelwork.v1.Attribution
+	(*Refusal_Problem)(nil),         // 65: wheelwork.v1.Refusal.Problem
+	(*GuestGetEntryResponse)(nil),   // 66: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 67: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 68: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 69: wheelwork.v1.Run
+	(*Command)(nil),                 // 70: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 71: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	46, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	48, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	48, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	48, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	51, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	51, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	7,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	8,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	48, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	48, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	51, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	51, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
 	15, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
 	12, // 9: wheelwork.v1.ServerReport.host_assignment:type_name -> wheelwork.v1.HostAssignment
 	13, // 10: wheelwork.v1.HostAssignment.apps:type_name -> wheelwork.v1.DividedApp
 	14, // 11: wheelwork.v1.HostAssignment.calls:type_name -> wheelwork.v1.HostCall
 	22, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	48, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	48, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	47, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
-	49, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
+	51, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	51, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	49, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
+	52, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
 	31, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
-	50, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
-	51, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
-	52, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
-	53, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
-	54, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
-	55, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
-	56, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	57, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	58, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	59, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	33, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	60, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	61, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	62, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	63, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	64, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	65, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	44, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	45, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	42, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	43, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	48, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 40: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	2,  // 41: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
-	3,  // 42: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
-	5,  // 43: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	9,  // 44: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	11, // 45: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	17, // 46: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	18, // 47: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	20, // 48: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	37, // 49: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	38, // 50: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	39, // 51: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	40, // 52: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	23, // 53: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
-	24, // 54: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	35, // 55: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	25, // 56: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
-	27, // 57: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	29, // 58: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
-	32, // 59: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 60: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 61: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
-	4,  // 62: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
-	6,  // 63: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	10, // 64: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	16, // 65: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	19, // 66: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	19, // 67: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	21, // 68: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	41, // 69: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	41, // 70: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	41, // 71: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	41, // 72: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	41, // 73: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	41, // 74: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	36, // 75: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	26, // 76: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	28, // 77: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	30, // 78: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
-	34, // 79: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	60, // [60:80] is the sub-list for method output_type
-	40, // [40:60] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	53, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
+	54, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
+	55, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
+	56, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
+	57, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
+	58, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
+	59, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	60, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	61, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	62, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	35, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	33, // 29: wheelwork.v1.AskRequest.apply_changes:type_name -> wheelwork.v1.ChangeSetShare
+	63, // 30: wheelwork.v1.ChangeSetShare.changes:type_name -> wheelwork.v1.Change
+	64, // 31: wheelwork.v1.ChangeSetShare.attribution:type_name -> wheelwork.v1.Attribution
+	50, // 32: wheelwork.v1.ChangeSetCheck.results:type_name -> wheelwork.v1.ChangeSetCheck.Result
+	65, // 33: wheelwork.v1.ChangeSetCheck.problems:type_name -> wheelwork.v1.Refusal.Problem
+	66, // 34: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	67, // 35: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	68, // 36: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	69, // 37: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	34, // 38: wheelwork.v1.AskResponse.check:type_name -> wheelwork.v1.ChangeSetCheck
+	70, // 39: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	71, // 40: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	46, // 41: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	47, // 42: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	44, // 43: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	45, // 44: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	51, // 45: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 46: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	2,  // 47: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
+	3,  // 48: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
+	5,  // 49: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	9,  // 50: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	11, // 51: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	17, // 52: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	18, // 53: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	20, // 54: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	39, // 55: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	40, // 56: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	41, // 57: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	42, // 58: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	23, // 59: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	24, // 60: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	37, // 61: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	25, // 62: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	27, // 63: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	29, // 64: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
+	32, // 65: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 66: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 67: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
+	4,  // 68: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
+	6,  // 69: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	10, // 70: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	16, // 71: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	19, // 72: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	19, // 73: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	21, // 74: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	43, // 75: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	43, // 76: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 77: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 78: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	43, // 79: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	43, // 80: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	38, // 81: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	26, // 82: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	28, // 83: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	30, // 84: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
+	36, // 85: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	66, // [66:86] is the sub-list for method output_type
+	46, // [46:66] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -3821,6 +4082,7 @@ func file_v1_cluster_proto_init() {
 		return
 	}
 	file_v1_app_proto_init()
+	file_v1_changeset_proto_init()
 	file_v1_guest_proto_init()
 	file_v1_job_proto_init()
 	file_v1_journal_proto_init()
@@ -3828,6 +4090,7 @@ func file_v1_cluster_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_produce_proto_init()
 	file_v1_resource_proto_init()
+	file_v1_revision_proto_init()
 	file_v1_cluster_proto_msgTypes[32].OneofWrappers = []any{
 		(*AskRequest_Get)(nil),
 		(*AskRequest_Put)(nil),
@@ -3835,6 +4098,8 @@ func file_v1_cluster_proto_init() {
 		(*AskRequest_Enqueue)(nil),
 		(*AskRequest_Run)(nil),
 		(*AskRequest_Call)(nil),
+		(*AskRequest_CheckChanges)(nil),
+		(*AskRequest_ApplyChanges)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3842,7 +4107,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -30,6 +30,7 @@ const (
 	SlotItem_KIND_RUN         SlotItem_Kind = 3 // a RunRow of a live run
 	SlotItem_KIND_KEYS        SlotItem_Kind = 4 // a KeyRow, oldest first
 	SlotItem_KIND_ROW         SlotItem_Kind = 5 // a small row of a live run, by its key without the app
+	SlotItem_KIND_SET         SlotItem_Kind = 6 // a ChangeSetShared
 )
 
 // Enum value maps for SlotItem_Kind.
@@ -41,6 +42,7 @@ var (
 		3: "KIND_RUN",
 		4: "KIND_KEYS",
 		5: "KIND_ROW",
+		6: "KIND_SET",
 	}
 	SlotItem_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -49,6 +51,7 @@ var (
 		"KIND_RUN":         3,
 		"KIND_KEYS":        4,
 		"KIND_ROW":         5,
+		"KIND_SET":         6,
 	}
 )
 
@@ -76,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -123,6 +126,7 @@ type Record struct {
 	//	*Record_AppDelete
 	//	*Record_ChangeSetPart
 	//	*Record_ChangeSetStep
+	//	*Record_ChangeSetShared
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -480,6 +484,15 @@ func (x *Record) GetChangeSetStep() *ChangeSetStep {
 	return nil
 }
 
+func (x *Record) GetChangeSetShared() *ChangeSetShared {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_ChangeSetShared); ok {
+			return x.ChangeSetShared
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -634,6 +647,10 @@ type Record_ChangeSetStep struct {
 	ChangeSetStep *ChangeSetStep `protobuf:"bytes,76,opt,name=change_set_step,json=changeSetStep,proto3,oneof"`
 }
 
+type Record_ChangeSetShared struct {
+	ChangeSetShared *ChangeSetShared `protobuf:"bytes,77,opt,name=change_set_shared,json=changeSetShared,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -701,6 +718,8 @@ func (*Record_AppDelete) isRecord_Kind() {}
 func (*Record_ChangeSetPart) isRecord_Kind() {}
 
 func (*Record_ChangeSetStep) isRecord_Kind() {}
+
+func (*Record_ChangeSetShared) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -877,12 +896,13 @@ func (x *ChangeSetPart) GetSet() *ChangeSetRow {
 	return nil
 }
 
-// ChangeSetRow is the state of a change set that is being applied.
+// ChangeSetRow is the state of the change set that is being applied, or was applied last.
 type ChangeSetRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Changes       int64                  `protobuf:"varint,1,opt,name=changes,proto3" json:"changes,omitempty"`
 	Applied       int64                  `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"` // number of the changes that were applied, the first of the set
 	Attribution   *Attribution           `protobuf:"bytes,3,opt,name=attribution,proto3" json:"attribution,omitempty"`
+	Number        uint64                 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // one higher than that of the last set of the app that was stored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -938,6 +958,13 @@ func (x *ChangeSetRow) GetAttribution() *Attribution {
 	return nil
 }
 
+func (x *ChangeSetRow) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // ChangeSetPartRow is a stored part of a change set.
 type ChangeSetPartRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -984,7 +1011,7 @@ func (x *ChangeSetPartRow) GetChanges() []byte {
 }
 
 // ChangeSetStep records how many changes of the set in progress were applied. It is in one
-// batch with their records. With all of them, the set is removed.
+// batch with their records. With all of them, the parts are removed.
 type ChangeSetStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Applied       int64                  `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
@@ -1029,6 +1056,60 @@ func (x *ChangeSetStep) GetApplied() int64 {
 	return 0
 }
 
+// ChangeSetShared records, in a slot of another partition than the primary one, that the changes
+// of the slot before a position of a set were applied.
+type ChangeSetShared struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           uint64                 `protobuf:"varint,1,opt,name=set,proto3" json:"set,omitempty"`         // its number
+	Applied       int64                  `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"` // the position
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSetShared) Reset() {
+	*x = ChangeSetShared{}
+	mi := &file_v1_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSetShared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSetShared) ProtoMessage() {}
+
+func (x *ChangeSetShared) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSetShared.ProtoReflect.Descriptor instead.
+func (*ChangeSetShared) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ChangeSetShared) GetSet() uint64 {
+	if x != nil {
+		return x.Set
+	}
+	return 0
+}
+
+func (x *ChangeSetShared) GetApplied() int64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
 type ModulePut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Module        *Module                `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
@@ -1038,7 +1119,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1131,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1144,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -1083,7 +1164,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1176,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1189,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -1128,7 +1209,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1221,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1234,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -1184,7 +1265,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1277,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1290,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Pin) GetAlias() string {
@@ -1258,7 +1339,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1351,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1364,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -1310,7 +1391,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1403,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1416,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -1363,7 +1444,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1456,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1469,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Passed) GetJob() string {
@@ -1458,7 +1539,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1551,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1564,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -1507,7 +1588,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1600,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1613,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -1589,7 +1670,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1682,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1695,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -1695,7 +1776,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1788,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1801,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeRow) GetName() string {
@@ -1825,7 +1906,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1918,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1931,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Met) GetJob() string {
@@ -1876,7 +1957,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1969,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1982,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -1920,7 +2001,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2013,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2026,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -1964,7 +2045,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2057,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2070,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -2010,7 +2091,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2103,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2116,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 // ValuePut is a value after a change.
@@ -2050,7 +2131,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2143,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2156,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -2109,7 +2190,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2202,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2215,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -2161,7 +2242,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2254,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2267,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -2205,7 +2286,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2298,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2311,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -2249,7 +2330,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2342,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2355,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -2296,7 +2377,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2389,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2402,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -2358,7 +2439,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2451,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2464,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -2430,7 +2511,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2523,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2536,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -2505,7 +2586,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2598,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2611,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -2570,7 +2651,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2663,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2676,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -2650,7 +2731,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2743,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2756,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -2698,7 +2779,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2791,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2804,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -2764,7 +2845,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2857,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2870,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -2813,7 +2894,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2906,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2919,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2886,7 +2967,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +2979,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +2992,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -2947,7 +3028,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3040,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3053,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -3093,7 +3174,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3186,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3199,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Started) GetHost() string {
@@ -3152,7 +3233,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3245,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3258,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -3198,7 +3279,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3291,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3304,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -3260,7 +3341,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3353,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3366,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Adopted) GetHost() string {
@@ -3372,7 +3453,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3465,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3478,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -3783,7 +3864,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3876,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3889,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -3883,7 +3964,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3895,7 +3976,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3908,7 +3989,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -3984,7 +4065,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4077,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4090,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -4082,7 +4163,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4094,7 +4175,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4107,7 +4188,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -4202,7 +4283,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4214,7 +4295,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4227,7 +4308,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -4270,7 +4351,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4363,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4376,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -4330,7 +4411,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4423,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4436,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -4375,7 +4456,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4468,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4481,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4422,7 +4503,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +4515,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +4528,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4483,7 +4564,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4576,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4589,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -4542,7 +4623,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4554,7 +4635,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4567,7 +4648,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -4590,7 +4671,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4602,7 +4683,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4615,7 +4696,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4642,7 +4723,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4735,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4748,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4691,7 +4772,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4703,7 +4784,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4716,7 +4797,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4759,7 +4840,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4852,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4865,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4820,7 +4901,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4832,7 +4913,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4845,7 +4926,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4861,13 +4942,14 @@ type PlaceRow struct {
 	State         int32                  `protobuf:"varint,1,opt,name=state,proto3" json:"state,omitempty"` // 0 here, 1 leaving, 2 left, 3 coming
 	Move          uint64                 `protobuf:"varint,2,opt,name=move,proto3" json:"move,omitempty"`
 	Unit          string                 `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"` // the receiving partition
+	Set           *ChangeSetShared       `protobuf:"bytes,4,opt,name=set,proto3" json:"set,omitempty"`   // the last change set that reached the slot here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4879,7 +4961,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4892,7 +4974,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -4916,6 +4998,13 @@ func (x *PlaceRow) GetUnit() string {
 	return ""
 }
 
+func (x *PlaceRow) GetSet() *ChangeSetShared {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
 // HomeRow names the primary partition of an app.
 type HomeRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4926,7 +5015,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +5027,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5040,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -4972,7 +5061,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4984,7 +5073,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4997,7 +5086,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -5035,7 +5124,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5047,7 +5136,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5060,7 +5149,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -5118,7 +5207,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5219,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5232,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -5191,7 +5280,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5203,7 +5292,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5216,7 +5305,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -5243,7 +5332,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5255,7 +5344,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5268,7 +5357,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -5306,7 +5395,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5318,7 +5407,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5331,7 +5420,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -5436,7 +5525,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5448,7 +5537,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5461,7 +5550,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -5499,7 +5588,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5511,7 +5600,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5524,7 +5613,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -5559,7 +5648,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa5\x10\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xf2\x10\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -5602,7 +5691,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x12E\n" +
 	"\x0fchange_set_part\x18K \x01(\v2\x1b.wheelwork.v1.ChangeSetPartH\x00R\rchangeSetPart\x12E\n" +
-	"\x0fchange_set_step\x18L \x01(\v2\x1b.wheelwork.v1.ChangeSetStepH\x00R\rchangeSetStep\x12;\n" +
+	"\x0fchange_set_step\x18L \x01(\v2\x1b.wheelwork.v1.ChangeSetStepH\x00R\rchangeSetStep\x12K\n" +
+	"\x11change_set_shared\x18M \x01(\v2\x1d.wheelwork.v1.ChangeSetSharedH\x00R\x0fchangeSetShared\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -5616,15 +5706,19 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"W\n" +
 	"\rChangeSetPart\x12\x18\n" +
 	"\achanges\x18\x01 \x01(\fR\achanges\x12,\n" +
-	"\x03set\x18\x02 \x01(\v2\x1a.wheelwork.v1.ChangeSetRowR\x03set\"\x7f\n" +
+	"\x03set\x18\x02 \x01(\v2\x1a.wheelwork.v1.ChangeSetRowR\x03set\"\x97\x01\n" +
 	"\fChangeSetRow\x12\x18\n" +
 	"\achanges\x18\x01 \x01(\x03R\achanges\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x03R\aapplied\x12;\n" +
-	"\vattribution\x18\x03 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\",\n" +
+	"\vattribution\x18\x03 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x04R\x06number\",\n" +
 	"\x10ChangeSetPartRow\x12\x18\n" +
 	"\achanges\x18\x01 \x01(\fR\achanges\")\n" +
 	"\rChangeSetStep\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x03R\aapplied\"9\n" +
+	"\aapplied\x18\x01 \x01(\x03R\aapplied\"=\n" +
+	"\x0fChangeSetShared\x12\x10\n" +
+	"\x03set\x18\x01 \x01(\x04R\x03set\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\"9\n" +
 	"\tModulePut\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
 	"\bAliasPut\x12)\n" +
@@ -5985,11 +6079,11 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04move\x18\x01 \x01(\x04R\x04move\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\bR\x05first\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12,\n" +
-	"\x05items\x18\x04 \x03(\v2\x16.wheelwork.v1.SlotItemR\x05items\"\xcc\x01\n" +
+	"\x05items\x18\x04 \x03(\v2\x16.wheelwork.v1.SlotItemR\x05items\"\xda\x01\n" +
 	"\bSlotItem\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.wheelwork.v1.SlotItem.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"e\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"s\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_JOB\x10\x01\x12\x0e\n" +
@@ -5997,13 +6091,15 @@ const file_v1_journal_proto_rawDesc = "" +
 	"KIND_STATS\x10\x02\x12\f\n" +
 	"\bKIND_RUN\x10\x03\x12\r\n" +
 	"\tKIND_KEYS\x10\x04\x12\f\n" +
-	"\bKIND_ROW\x10\x05\"\x1e\n" +
+	"\bKIND_ROW\x10\x05\x12\f\n" +
+	"\bKIND_SET\x10\x06\"\x1e\n" +
 	"\bAppHomed\x12\x12\n" +
-	"\x04unit\x18\x01 \x01(\tR\x04unit\"H\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\"y\n" +
 	"\bPlaceRow\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x12\n" +
 	"\x04move\x18\x02 \x01(\x04R\x04move\x12\x12\n" +
-	"\x04unit\x18\x03 \x01(\tR\x04unit\"\x1d\n" +
+	"\x04unit\x18\x03 \x01(\tR\x04unit\x12/\n" +
+	"\x03set\x18\x04 \x01(\v2\x1d.wheelwork.v1.ChangeSetSharedR\x03set\"\x1d\n" +
 	"\aHomeRow\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unitB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
@@ -6020,7 +6116,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -6030,165 +6126,168 @@ var file_v1_journal_proto_goTypes = []any{
 	(*ChangeSetRow)(nil),      // 5: wheelwork.v1.ChangeSetRow
 	(*ChangeSetPartRow)(nil),  // 6: wheelwork.v1.ChangeSetPartRow
 	(*ChangeSetStep)(nil),     // 7: wheelwork.v1.ChangeSetStep
-	(*ModulePut)(nil),         // 8: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 9: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 10: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 11: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 12: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 13: wheelwork.v1.Armed
-	(*Passed)(nil),            // 14: wheelwork.v1.Passed
-	(*Ended)(nil),             // 15: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 16: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 17: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 18: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 19: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 20: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 21: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 22: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 23: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 24: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 25: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 26: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 27: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 28: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 29: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 30: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 31: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 32: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 33: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 34: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 35: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 36: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 37: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 38: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 39: wheelwork.v1.Accepted
-	(*Started)(nil),           // 40: wheelwork.v1.Started
-	(*Finished)(nil),          // 41: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 42: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 43: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 44: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 45: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 46: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 47: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 48: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 49: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 50: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 51: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 52: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 53: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 54: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 55: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 56: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 57: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 58: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 59: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 60: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 61: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 62: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 63: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 64: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 65: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 66: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 67: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 68: wheelwork.v1.Finished.End
-	nil,                       // 69: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 70: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 71: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 72: wheelwork.v1.Attribution
-	(*Job)(nil),               // 73: wheelwork.v1.Job
-	(*Module)(nil),            // 74: wheelwork.v1.Module
-	(*Alias)(nil),             // 75: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 76: wheelwork.v1.Calendar
-	(*App)(nil),               // 77: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 78: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 79: wheelwork.v1.Outcome
-	(*Command)(nil),           // 80: wheelwork.v1.Command
-	(*LogLine)(nil),           // 81: wheelwork.v1.LogLine
+	(*ChangeSetShared)(nil),   // 8: wheelwork.v1.ChangeSetShared
+	(*ModulePut)(nil),         // 9: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 10: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 11: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 12: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 13: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 14: wheelwork.v1.Armed
+	(*Passed)(nil),            // 15: wheelwork.v1.Passed
+	(*Ended)(nil),             // 16: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 17: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 18: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 19: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 20: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 21: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 22: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 23: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 24: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 25: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 26: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 27: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 28: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 29: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 30: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 31: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 32: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 33: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 34: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 35: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 36: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 37: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 38: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 39: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 40: wheelwork.v1.Accepted
+	(*Started)(nil),           // 41: wheelwork.v1.Started
+	(*Finished)(nil),          // 42: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 43: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 44: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 45: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 46: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 47: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 48: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 49: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 50: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 51: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 52: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 53: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 54: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 55: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 56: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 57: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 58: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 59: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 60: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 61: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 62: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 63: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 64: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 65: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 66: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 67: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 68: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 69: wheelwork.v1.Finished.End
+	nil,                       // 70: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 71: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 72: wheelwork.v1.KeyRow.Key
+	(*Attribution)(nil),       // 73: wheelwork.v1.Attribution
+	(*Job)(nil),               // 74: wheelwork.v1.Job
+	(*Module)(nil),            // 75: wheelwork.v1.Module
+	(*Alias)(nil),             // 76: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 77: wheelwork.v1.Calendar
+	(*App)(nil),               // 78: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 79: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 80: wheelwork.v1.Outcome
+	(*Command)(nil),           // 81: wheelwork.v1.Command
+	(*LogLine)(nil),           // 82: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	8,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	13, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	39, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	40, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	41, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	42, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	43, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	14, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	15, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	16, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	19, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	20, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	22, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	17, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	21, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	24, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	25, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	26, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	27, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	28, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	29, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	30, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	33, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	9,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	10, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	56, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	57, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	58, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	60, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	23, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	9,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	14, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	40, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	41, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	42, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	43, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	44, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	15, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	16, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	17, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	20, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	21, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	23, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	18, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	22, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	25, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	26, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	27, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	28, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	29, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	30, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	31, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	34, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	10, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	11, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	57, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	58, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	59, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	61, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	24, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
-	72, // 34: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	39, // 35: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	73, // 36: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	11, // 37: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,  // 38: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	72, // 39: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	74, // 40: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	75, // 41: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	63, // 42: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	64, // 43: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	65, // 44: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	18, // 45: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	18, // 46: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	76, // 47: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	77, // 48: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	35, // 49: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	37, // 50: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	78, // 51: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	31, // 52: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	32, // 53: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	31, // 54: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	34, // 55: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	66, // 56: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	11, // 57: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	18, // 58: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	67, // 59: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	68, // 60: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	67, // 61: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	46, // 62: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	18, // 63: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	45, // 64: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	11, // 65: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	69, // 66: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	79, // 67: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	50, // 68: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	80, // 69: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	70, // 70: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	44, // 71: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	71, // 72: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	81, // 73: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	59, // 74: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 75: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	11, // 76: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	79, // 77: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	78, // [78:78] is the sub-list for method output_type
-	78, // [78:78] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
+	73, // 35: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	40, // 36: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	74, // 37: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	12, // 38: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,  // 39: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	73, // 40: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	75, // 41: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	76, // 42: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	64, // 43: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	65, // 44: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	66, // 45: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	19, // 46: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	19, // 47: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	77, // 48: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	78, // 49: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	36, // 50: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	38, // 51: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	79, // 52: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	32, // 53: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	33, // 54: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	32, // 55: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	35, // 56: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	67, // 57: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	12, // 58: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	19, // 59: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	68, // 60: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	69, // 61: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	68, // 62: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	47, // 63: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	19, // 64: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	46, // 65: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	12, // 66: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	70, // 67: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	80, // 68: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	51, // 69: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	81, // 70: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	71, // 71: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	45, // 72: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	72, // 73: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	82, // 74: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	60, // 75: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 76: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 77: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	12, // 78: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	80, // 79: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -6238,6 +6337,7 @@ func file_v1_journal_proto_init() {
 		(*Record_AppDelete)(nil),
 		(*Record_ChangeSetPart)(nil),
 		(*Record_ChangeSetStep)(nil),
+		(*Record_ChangeSetShared)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6245,7 +6345,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   71,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -64,6 +64,14 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 			return nil, status.Error(codes.InvalidArgument, "the request for a run has no run id")
 		}
 		resp.Run, err = services.Sched.Find(ctx, req.App, job.RunID(q.Run))
+	case *apiv1.AskRequest_CheckChanges:
+		set := &apiv1.ApplyChangeSetRequest{}
+		if err := proto.Unmarshal(q.CheckChanges, set); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		resp.Check, err = services.Sched.CheckChanges(ctx, set)
+	case *apiv1.AskRequest_ApplyChanges:
+		err = services.Sched.ApplyChanges(ctx, req.App, q.ApplyChanges)
 	case *apiv1.AskRequest_Call:
 		resp.Answer, err = askedCall(ctx, services, q.Call)
 	default:
@@ -213,6 +221,50 @@ func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 		})
 	})
 	return resp.GetEnqueue(), err
+}
+
+// CheckChanges implements [sched.Remote].
+func (x *remote) CheckChanges(ctx context.Context, app string, set *apiv1.ApplyChangeSetRequest) (*apiv1.ChangeSetCheck, error) {
+	b, err := proto.Marshal(set)
+	if err != nil {
+		return nil, err
+	}
+	all := &apiv1.ChangeSetCheck{}
+	err = x.whileOwned(ctx, func(ctx context.Context) error {
+		for _, partition := range x.r.View.InvolvedPartitions(app) {
+			if partition == x.partition {
+				continue
+			}
+			resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_CheckChanges{CheckChanges: b}})
+			if err != nil {
+				return err
+			}
+			all.Results = append(all.Results, resp.Check.GetResults()...)
+			all.Problems = append(all.Problems, resp.Check.GetProblems()...)
+			all.ProblemsInAll += resp.Check.GetProblemsInAll()
+		}
+		return nil
+	})
+	return all, err
+}
+
+// ApplyChanges implements [sched.Remote].
+func (x *remote) ApplyChanges(ctx context.Context, app string, share *apiv1.ChangeSetShare) error {
+	return x.whileOwned(ctx, func(ctx context.Context) error {
+		return x.r.Repeat(ctx, moved, func(ctx context.Context) error {
+			partition, ok := x.r.View.PartitionOfSlot(app, uint8(share.Slot))
+			if !ok {
+				partition = x.r.View.Fallback()
+			}
+			_, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: partition, App: app, What: &apiv1.AskRequest_ApplyChanges{ApplyChanges: share}})
+			return err
+		})
+	})
+}
+
+// CopyState implements [sched.Remote].
+func (x *remote) CopyState(ctx context.Context, app string) error {
+	return x.whileOwned(ctx, func(ctx context.Context) error { return x.r.copied(ctx, app) })
 }
 
 // partitionOfLog returns the partition that has the log of a run: that of its job, or the one

@@ -23,6 +23,7 @@ type Remote interface {
 	// Enqueue enqueues a job in the partition that has it, for a run of the app from. The
 	// caller has checked that the module of the run may enqueue it.
 	Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error)
+	core.Others
 }
 
 // elsewhere returns a run that another partition has; nil: no partition has it.
@@ -41,6 +42,22 @@ func (s *Services) ended(ctx context.Context, app string, id job.RunID) (bool, e
 	}
 	m, err := s.elsewhere(ctx, app, id)
 	return m != nil && job.State(m.State).Terminal(), err
+}
+
+// CheckChanges checks a change set as far as it concerns this partition, for the primary
+// partition of its app.
+func (s *Services) CheckChanges(ctx context.Context, req *apiv1.ApplyChangeSetRequest) (*apiv1.ChangeSetCheck, error) {
+	set, err := core.NewChangeSet(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return core.AskDurable(ctx, s.loop, func(l *core.Loop, answer func(*apiv1.ChangeSetCheck, error)) { l.ChangeSets.CheckShare(set, answer) })
+}
+
+// ApplyChanges applies changes of a set that the primary partition of the app has stored.
+func (s *Services) ApplyChanges(ctx context.Context, app string, share *apiv1.ChangeSetShare) error {
+	_, err := core.AskDurable(ctx, s.loop, func(l *core.Loop, answer func(struct{}, error)) { l.ChangeSets.ApplyShare(app, share, answer) })
+	return err
 }
 
 // Find returns a run that this partition has, live or in its history; nil: it has none.

@@ -55,6 +55,8 @@ type ChangeSet struct {
 	refused problems
 	records int // number of records that a calendar of the set makes for jobs that name it
 
+	sharing *sharing                                   // nil: the app is in this partition alone
+	number  uint64                                     // of a stored set of the app
 	stored  bool                                       // the set is in the journal
 	applied int                                        // number of items that were applied
 	hold    *hold                                      // nil: a dry run
@@ -72,14 +74,22 @@ type changeItem struct {
 
 // problems are the reasons for which a set is refused.
 type problems struct {
-	first []*apiv1.Refusal_Problem
+	first []*apiv1.Refusal_Problem // those of the first changes in the request, sorted
 	n     int
 }
 
 func (p *problems) add(index int, err error) {
-	if p.n++; len(p.first) < shownProblems {
-		st := status.Convert(err)
-		p.first = append(p.first, &apiv1.Refusal_Problem{Index: int32(index), Code: int32(st.Code()), Error: st.Message()})
+	p.n++
+	st := status.Convert(err)
+	at, _ := slices.BinarySearchFunc(p.first, int32(index), func(x *apiv1.Refusal_Problem, index int32) int { return cmp.Compare(x.Index, index) })
+	p.first = slices.Insert(p.first, at, &apiv1.Refusal_Problem{Index: int32(index), Code: int32(st.Code()), Error: st.Message()})
+	p.first = p.first[:min(len(p.first), shownProblems)]
+}
+
+// addOnce is add, unless the change has a problem already.
+func (p *problems) addOnce(index int, err error) {
+	if !slices.ContainsFunc(p.first, func(x *apiv1.Refusal_Problem) bool { return x.Index == int32(index) }) {
+		p.add(index, err)
 	}
 }
 
@@ -88,7 +98,6 @@ func (p *problems) err() error {
 	if p.n == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.first, func(a, b *apiv1.Refusal_Problem) int { return int(a.Index - b.Index) })
 	text := fmt.Sprintf("the change set was not applied: change %d: %s", p.first[0].Index, p.first[0].Error)
 	if p.n > 1 {
 		text += fmt.Sprintf(" (and %d more)", p.n-1)
@@ -131,7 +140,12 @@ func NewChangeSet(ctx context.Context, req *apiv1.ApplyChangeSetRequest) (*Chang
 	if err := set.refused.err(); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(set.items, func(a, b changeItem) int { return rank(a.change) - rank(b.change) })
+	slices.SortStableFunc(set.items, func(a, b changeItem) int {
+		if r := rank(a.change) - rank(b.change); r != 0 || kindOf(a.change) != job.KindJob {
+			return r
+		}
+		return int(job.SlotOf(nameOf(a.change))) - int(job.SlotOf(nameOf(b.change))) // those of a slot together: another partition may have it
+	})
 	return set, set.encode()
 }
 
@@ -309,13 +323,13 @@ func (it *changeItem) join(t *Together) {
 // Unavailable the set may be applied.
 func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetResponse, error)) {
 	set.by, set.answer = cs.l.commits.by, answer
-	a := cs.l.State.apps[set.app]
+	a := cs.l.State.app(set.app)
 	refuse := func() error {
 		switch {
 		case !set.createApp && set.with.settings == nil && set.app != naming.DefaultApp && cs.l.AppMessage(set.app) == nil:
 			return status.Errorf(codes.NotFound, "there is no app %q: create it with --create-app (create_app in the API), or with a document of kind App", set.app)
-		case a != nil && a.split():
-			return status.Errorf(codes.FailedPrecondition, "app %s is split over several partitions of the cluster, and a change set needs it in one: apply the documents one by one with --partial, or bring the app together with `wheelwork cluster merge %s`", set.app, set.app)
+		case a.primary() != "" || a.split() && cs.l.cfg.Others == nil:
+			return status.Errorf(codes.Unavailable, "this partition is not the primary one of app %s: try again in a moment", set.app)
 		case set.dryRun:
 			return nil
 		case cs.l.commits.failure == nil && cs.l.cfg.Journal.Room()-int64(cs.l.commits.stage.bytes)-3*set.bytes < growthRoom: // the set, its changes and their revisions
@@ -335,6 +349,10 @@ func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetRes
 	}
 	if !set.dryRun {
 		set.hold = cs.l.Holds.take(set.app)
+	}
+	if a.split() {
+		set.sharing = &sharing{}
+		cs.ask(set)
 	}
 	cs.check(set)
 }
@@ -357,16 +375,22 @@ func (cs *ChangeSets) check(set *ChangeSet) {
 			return
 		}
 		it := &set.items[set.checked]
+		if set.checked++; !cs.concerns(set, it) {
+			continue
+		}
 		result, err := cs.checkItem(set, it)
 		if err != nil {
 			set.refused.add(it.index, err)
 		}
 		it.same = result == "unchanged"
 		set.results[it.index] = &apiv1.ChangeResult{Result: result}
-		set.checked++
 	}
 	if set.refused.n == 0 && !cs.findCircles(set) {
 		cs.later(func() { cs.check(set) })
+		return
+	}
+	if set.sharing != nil && set.sharing.asked {
+		set.sharing.waits = true
 		return
 	}
 	if err := set.refused.err(); err != nil || set.dryRun {
@@ -504,7 +528,7 @@ func changeOf[D interface {
 
 // apply applies a set that was checked.
 func (cs *ChangeSets) apply(set *ChangeSet) {
-	if len(set.items) > stepChanges || set.records > fewJobs {
+	if len(set.items) > stepChanges || set.records > fewJobs || set.sharing != nil {
 		cs.store(set)
 	}
 	cs.step(set)
@@ -513,10 +537,11 @@ func (cs *ChangeSets) apply(set *ChangeSet) {
 // store writes the set to the journal, in one batch: from then on it is applied.
 func (cs *ChangeSets) store(set *ChangeSet) {
 	s := cs.l.State.app(set.app).slots[job.ModuleSlot]
+	set.number = s.ChangeSetNumber() + 1
 	for i, part := range set.parts {
 		p := &apiv1.ChangeSetPart{Changes: part}
 		if i == len(set.parts)-1 {
-			p.Set = &apiv1.ChangeSetRow{Changes: int64(len(set.items)), Attribution: set.by}
+			p.Set = &apiv1.ChangeSetRow{Changes: int64(len(set.items)), Attribution: set.by, Number: set.number}
 		}
 		cs.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_ChangeSetPart{ChangeSetPart: p}})
 	}
@@ -542,11 +567,35 @@ func (cs *ChangeSets) step(set *ChangeSet) {
 		if set.stored && (n == stepChanges || cs.l.commits.stage.bytes >= stageBytes) {
 			break
 		}
-		if it := &set.items[set.applied]; !it.same {
+		it := &set.items[set.applied]
+		if !cs.concerns(set, it) {
+			if n == 0 {
+				cs.send(set)
+				return
+			}
+			break
+		}
+		if !it.same && !cs.reached(set, it) {
 			cs.applyItem(set, it)
 		}
 		set.applied++
 	}
+	cs.progress(set)
+}
+
+// reached reports whether the next change was applied in another partition, from which its
+// slot has come since.
+func (cs *ChangeSets) reached(set *ChangeSet, it *changeItem) bool {
+	if set.sharing == nil || kindOf(it.change) != job.KindJob {
+		return false
+	}
+	applied, _ := cs.slotOf(set, it).ReachedBy(set.number)
+	return int64(set.applied) < applied
+}
+
+// progress records how many changes of a stored set were applied, and continues in the next turn
+// if more are left.
+func (cs *ChangeSets) progress(set *ChangeSet) {
 	if set.stored {
 		s := cs.l.State.app(set.app).slots[job.ModuleSlot]
 		cs.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_ChangeSetStep{ChangeSetStep: &apiv1.ChangeSetStep{Applied: int64(set.applied)}}})
@@ -642,7 +691,10 @@ func (cs *ChangeSets) resume() {
 		if stored == nil {
 			continue
 		}
-		set := &ChangeSet{app: name, by: stored.Row.Attribution, stored: true, applied: int(stored.Row.Applied)}
+		set := &ChangeSet{app: name, by: stored.Row.Attribution, number: stored.Row.Number, stored: true, applied: int(stored.Row.Applied)}
+		if cs.l.State.apps[name].split() {
+			set.sharing = &sharing{}
+		}
 		changes, err := stored.Changes()
 		for i, c := range changes {
 			it := changeItem{index: i, change: c}

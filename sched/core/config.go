@@ -1,12 +1,14 @@
 package core
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/sched/projection"
@@ -26,6 +28,7 @@ type Config struct {
 
 	// Cluster says that the partition is one of several.
 	Cluster bool
+	Others  Others // the other partitions; nil: there are none
 	// Gathered reports whether a broadcast of an app need not wait for further hosts to
 	// connect; have is the number of hosts of the app that are connected. It must not
 	// block. nil: every host is connected to every partition.
@@ -53,6 +56,18 @@ type Journal interface {
 type History interface {
 	// Run returns the encoded row of a run; ok is false if there is none.
 	Run(app string, id [16]byte) (row []byte, ok bool, err error)
+}
+
+// Others is what the loop needs of the other partitions of an app. Implementations are safe
+// for concurrent use.
+type Others interface {
+	// CheckChanges lets the other partitions check a set as far as it concerns them.
+	CheckChanges(ctx context.Context, app string, set *apiv1.ApplyChangeSetRequest) (*apiv1.ChangeSetCheck, error)
+	// ApplyChanges applies changes in the partition that has their slot. It returns when they
+	// are durable.
+	ApplyChanges(ctx context.Context, app string, share *apiv1.ChangeSetShare) error
+	// CopyState returns when the other partitions have a copy of the shared state of the app.
+	CopyState(ctx context.Context, app string) error
 }
 
 // ended reports whether the history has a run.

@@ -48,7 +48,7 @@ and of --app. Settings of apps are never deleted. The command asks before it del
 unless --yes is given.
 
 With --partial each document is a change of its own: those that are refused do not keep
-the others from being applied. An app that is split over a cluster needs it.
+the others from being applied.
 
 --dry-run checks the documents at the server and shows what would change, field by field,
 as "diff -f" does.

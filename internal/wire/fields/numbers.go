@@ -41,6 +41,7 @@ const (
 	RecordAppDelete       = 74
 	RecordChangeSetPart   = 75
 	RecordChangeSetStep   = 76
+	RecordChangeSetShared = 77
 )
 
 // The fields of apiv1.Accepted.
