@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,5 +384,65 @@ func TestChangeSetHolds(t *testing.T) {
 		if got, err := c.applySet(large(3000, "set")...); err != nil || strings.Count(got, "updated") != 2 || strings.Contains(got, "created") {
 			t.Errorf("%.200s, %v", got, err)
 		}
+	})
+}
+
+// filling is a journal whose disk is full after a number of appends.
+type filling struct {
+	journal.Journal
+	left atomic.Int64
+}
+
+func (f *filling) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	if len(recs) > 0 {
+		f.left.Add(-1)
+	}
+	return f.Journal.Append(recs, done)
+}
+
+func (f *filling) Room() int64 {
+	if f.left.Load() <= 0 {
+		return 0
+	}
+	return f.Journal.Room()
+}
+
+// TestChangeSetWaitsForRoom checks that a stored set waits while the disk is full, and that a
+// set is refused for which there is no room.
+func TestChangeSetWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := &filling{}
+		w.wrap = func(inner journal.Journal) journal.Journal {
+			f.Journal = inner
+			return f
+		}
+		f.left.Store(1 << 40)
+		w.start()
+		c := w.client()
+		defer func() { c.close(); w.close() }()
+		c.pushVersions("1")
+		f.left.Store(3) // the set, and two of its steps
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.applySet(large(700, "one")...)
+			done <- err
+		}()
+		time.Sleep(5 * time.Second)
+		if list, err := c.jobs.ListJobs(t.Context(), &apiv1.ListJobsRequest{PageSize: 1000}); err != nil || len(list.Jobs) == 0 || len(list.Jobs) == 700 || len(done) > 0 {
+			t.Errorf("with a full disk there are %d jobs, %v, and the call has ended: %t", len(list.GetJobs()), err, len(done) > 0)
+		}
+		f.left.Store(1 << 40)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if list, err := c.jobs.ListJobs(t.Context(), &apiv1.ListJobsRequest{PageSize: 1000}); err != nil || len(list.Jobs) != 700 {
+			t.Errorf("%d jobs, %v", len(list.GetJobs()), err)
+		}
+		f.left.Store(0)
+		if _, err := c.applySet(large(700, "two")...); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("without room: %v", err)
+		}
+		f.left.Store(1 << 40)
 	})
 }

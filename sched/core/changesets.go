@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -558,7 +559,7 @@ func (cs *ChangeSets) step(set *ChangeSet) {
 		return
 	}
 	if set.stored && cs.l.commits.cramped() {
-		cs.l.timing.after(armWindow, &changeSetTimer{set})
+		cs.again(set)
 		return
 	}
 	cs.l.commits.by = set.by
@@ -607,12 +608,14 @@ func (cs *ChangeSets) progress(set *ChangeSet) {
 	cs.end(set, nil)
 }
 
-// changeSetTimer continues a set that waits for room in the journal.
-type changeSetTimer struct{ set *ChangeSet }
+// waitAgain is the time after which a set tries again what is not possible now.
+const waitAgain = 200 * time.Millisecond
 
-func (x *changeSetTimer) fire(l *Loop) { l.ChangeSets.step(x.set) }
-
-func (x *changeSetTimer) holds(l *Loop, _ int64) bool { return l.Holds.of[x.set.app] == x.set.hold }
+// again continues with a stored set after waitAgain. It uses no timer of the loop: these follow
+// the wall clock, which may be set back.
+func (cs *ChangeSets) again(set *ChangeSet) {
+	time.AfterFunc(waitAgain, func() { cs.later(func() { cs.step(set) }) })
+}
 
 // applyItem records a change that was checked.
 func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
@@ -680,6 +683,7 @@ func (cs *ChangeSets) end(set *ChangeSet, err error) {
 		cs.l.commits.onDurable(func(err error) { set.answer(resp, err) })
 	}
 	if set.hold != nil {
+		cs.l.commits.by = byServer // the calls that waited are not a part of the set
 		cs.l.Holds.drain(set.hold)
 	}
 }

@@ -24,10 +24,6 @@ type sharing struct {
 	copied bool // the other partitions have the calendars and aliases of the set
 }
 
-// sendAgain is the time, in ms, after which a set is sent again to a partition that could not
-// apply it.
-const sendAgain = 200
-
 // concerns reports whether this partition has the object of a change. The primary partition has
 // all objects but the jobs in slots that are elsewhere.
 func (cs *ChangeSets) concerns(set *ChangeSet, it *changeItem) bool {
@@ -160,7 +156,7 @@ func (cs *ChangeSets) send(set *ChangeSet) {
 		cs.outside(func(ctx context.Context) error { return cs.l.cfg.Others.CopyState(ctx, set.app) }, func(err error) {
 			if set.sharing.copied = err == nil; err != nil {
 				cs.l.cfg.Logger.Warn("a change set waits until the other partitions of its app have a copy of the shared state", "app", set.app, "error", err)
-				cs.l.timing.after(sendAgain, &changeSetTimer{set})
+				cs.again(set)
 				return
 			}
 			cs.step(set)
@@ -184,7 +180,7 @@ func (cs *ChangeSets) send(set *ChangeSet) {
 		switch {
 		case err == nil:
 		case slices.Contains([]codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Canceled}, code):
-			cs.l.timing.after(sendAgain, &changeSetTimer{set})
+			cs.again(set)
 			return
 		case code == codes.Aborted: // another owner of this partition continues with the set
 			cs.end(set, err)
