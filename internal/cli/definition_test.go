@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/document"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
@@ -237,6 +238,24 @@ func TestDiffOfDocuments(t *testing.T) {
 	}
 	if data := call(t, ready, exitDiffers, "diff", "-f", changed, "-o", "jsonl"); !strings.Contains(data, `{"field":"schedule.cron","old":"30 2 * * *","new":"0 3 * * *"}`) || !strings.Contains(data, `"schedule":{"old":{"words":"`) {
 		t.Errorf("as JSON: %s", data)
+	}
+	// A calendar moves the times of the jobs that name it, also of those without a document.
+	named := "name: named\nhandler: {module: greet@1}\nschedule: {daily: {from: '12:00'}, exclude: [new]}\n"
+	call(t, ready, exitOK, "job", "apply", "-f", write("named.yaml", named))
+	day := time.Now().UTC().AddDate(0, 0, 2).Format(time.DateOnly)
+	moving := write("moving.yaml", "kind: Calendar\nname: new\ndates: ["+day+"]\n")
+	for _, files := range [][]string{{"-f", moving}, {"-f", moving, "-f", filepath.Join(dir, "named.yaml")}} {
+		data := call(t, ready, exitDiffers, append([]string{"diff", "-o", "jsonl"}, files...)...)
+		if strings.Count(data, "\n") != 1 || !strings.Contains(data, `"moves":[{"job":"named","old":["`) || !strings.Contains(data, day+"T12:00:00Z") || !strings.Contains(data, `"moves_in_all":1`) {
+			t.Errorf("%v: %s", files, data)
+		}
+	}
+	if table := call(t, ready, exitDiffers, "diff", "-f", moving); !strings.Contains(table, "moves job named") {
+		t.Errorf("the table:\n%s", table)
+	}
+	both := write("both.yaml", "kind: Calendar\nname: new\ndates: ["+day+"]\n---\n"+strings.Replace(named, "12:00", "13:00", 1))
+	if data := call(t, ready, exitDiffers, "diff", "-o", "jsonl", "-f", both); strings.Contains(data, "moves") || !strings.Contains(data, "T13:00:00Z") {
+		t.Errorf("a job that is moved by its own schedule: %s", data)
 	}
 	call(t, ready, exitFail, "diff", "-f", write("wrong.yaml", "name: a\nnosuch: 1\n"))
 	call(t, ready, exitFail, "diff", "-f", filepath.Join(dir, "missing.yaml"))

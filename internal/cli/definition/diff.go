@@ -156,7 +156,21 @@ type difference struct {
 	Changes []sdk.Change `json:"changes"`
 	// Schedule has the old and the new schedule of a job, if it changes.
 	Schedule *scheduleChange `json:"schedule,omitempty"`
+	// Moves has the jobs whose next times change with a calendar, and not by their own
+	// schedules: the first maxMoves of MovesInAll.
+	Moves      []move `json:"moves,omitempty"`
+	MovesInAll int    `json:"moves_in_all,omitempty"`
 }
+
+// move is a job whose next times change with a calendar.
+type move struct {
+	Job string   `json:"job"`
+	Old []string `json:"old"` // the next planned times, as in scheduleText
+	New []string `json:"new"`
+}
+
+// maxMoves bounds the jobs of a difference.
+const maxMoves = 20
 
 type scheduleChange struct {
 	Old scheduleText `json:"old"`
@@ -201,24 +215,33 @@ func (c *commands) printDifferences(all []difference) error {
 			}
 		}
 		if s := x.Schedule; s != nil && !slices.Equal(s.Old.Next, s.New.Next) {
-			for i := range max(len(s.Old.Next), len(s.New.Next)) {
-				at := func(times []string) string {
-					if i < len(times) {
-						return times[i]
-					}
-					return ""
-				}
-				field := "  next times"
-				if i > 0 {
-					field = ""
-				}
-				rows = append(rows, changeRow(field, at(s.Old.Next), at(s.New.Next)))
-			}
+			rows = append(rows, timeRows("  next times", s.Old.Next, s.New.Next)...)
+		}
+		for _, m := range x.Moves {
+			rows = append(rows, timeRows("moves job "+m.Job, m.Old, m.New)...)
+		}
+		if more := x.MovesInAll - len(x.Moves); more > 0 {
+			rows = append(rows, []output.Cell{{}, {}, {Text: "moves " + command.Count(more, "more job")}, {}, {}})
 		}
 	}
 	return c.PrintAll([]string{"document", "change", "field", "server", "file"}, output.Each(rows, func(row []output.Cell) output.Record {
 		return output.Record{Row: func() []output.Cell { return row }}
 	}))
+}
+
+// timeRows shows old and new times beside each other.
+func timeRows(field string, old, next []string) (rows [][]output.Cell) {
+	at := func(times []string, i int) string {
+		if i < len(times) {
+			return times[i]
+		}
+		return ""
+	}
+	for i := range max(len(old), len(next)) {
+		rows = append(rows, changeRow(field, at(old, i), at(next, i)))
+		field = ""
+	}
+	return rows
 }
 
 func changeRow(field, old, next string) []output.Cell {
@@ -238,6 +261,8 @@ type comparison struct {
 	next   []*document.Document
 	of     map[group]map[string]*document.Document // what the server has, as far as it was read
 	plans  map[string]map[string]*schedule.Calendar
+	jobsOf map[string][]*sdk.Job // by app, as far as they were read
+	byName map[[3]string]*document.Document
 }
 
 // few is the number of documents of a kind up to which each is read by its name. More of them
@@ -293,6 +318,9 @@ func (x *comparison) compare(ctx context.Context, d *document.Document) (*differ
 	case old == nil:
 		return diff, nil
 	}
+	if _, ok := next.Spec.(*sdk.Calendar); ok && diff.Result == sdk.Updated {
+		return diff, x.findMoves(ctx, diff)
+	}
 	if job, ok := next.Spec.(*sdk.Job); ok && slices.ContainsFunc(diff.Changes, func(c sdk.Change) bool { return strings.HasPrefix(c.Field, "schedule") }) {
 		calendars, err := x.calendars(ctx, d.App, old.Spec.(*sdk.Job), job)
 		if err != nil {
@@ -301,6 +329,92 @@ func (x *comparison) compare(ctx context.Context, d *document.Document) (*differ
 		diff.Schedule = &scheduleChange{x.describe(old.Spec.(*sdk.Job), calendars), x.describe(job, calendars)}
 	}
 	return diff, nil
+}
+
+// findMoves adds the jobs to the difference of a calendar whose next times it changes: jobs of
+// the server that name it and whose schedules the documents do not change.
+func (x *comparison) findMoves(ctx context.Context, diff *difference) error {
+	jobs, err := x.jobs(ctx, diff.App)
+	if err != nil {
+		return err
+	}
+	var before, after map[string]*schedule.Calendar
+	for _, job := range jobs {
+		s := job.GetSchedule()
+		if !slices.Contains(s.GetInclude(), diff.Name) && !slices.Contains(s.GetExclude(), diff.Name) {
+			continue
+		}
+		if d := x.document("Job", diff.App, job.GetName()); d != nil && !proto.Equal(d.Spec.(*sdk.Job).GetSchedule(), s) {
+			continue // the difference of the job has its times
+		}
+		if before == nil {
+			list, err := x.client.Calendars(ctx, diff.App)
+			if err != nil {
+				return err
+			}
+			before, after = compiled(list...), compiled(append(list, x.calendarsOf(diff.App)...)...)
+		}
+		m := move{job.GetName(), x.describe(job, before).Next, x.describe(job, after).Next}
+		if slices.Equal(m.Old, m.New) {
+			continue
+		}
+		if diff.MovesInAll++; len(diff.Moves) < maxMoves {
+			diff.Moves = append(diff.Moves, m)
+		}
+	}
+	return nil
+}
+
+// jobs returns all jobs of an app. They are read once.
+func (x *comparison) jobs(ctx context.Context, app string) ([]*sdk.Job, error) {
+	if x.jobsOf == nil {
+		x.jobsOf = map[string][]*sdk.Job{}
+	}
+	if list, known := x.jobsOf[app]; known {
+		return list, nil
+	}
+	var list []*sdk.Job
+	for job, err := range x.client.Jobs(ctx, sdk.JobQuery{App: app, NoInput: true}) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, job)
+	}
+	x.jobsOf[app] = list
+	return list, nil
+}
+
+// document returns a document by its kind and name; nil: there is none.
+func (x *comparison) document(kind, app, name string) *document.Document {
+	if x.byName == nil {
+		x.byName = make(map[[3]string]*document.Document, len(x.next))
+		for _, d := range x.next {
+			x.byName[[3]string{d.Kind.Name, d.App, d.Name}] = d
+		}
+	}
+	return x.byName[[3]string{kind, app, name}]
+}
+
+// calendarsOf returns the calendars of an app among the documents.
+func (x *comparison) calendarsOf(app string) (list []*sdk.Calendar) {
+	for _, d := range x.next {
+		if calendar, ok := d.Spec.(*sdk.Calendar); ok && d.App == app {
+			list = append(list, calendar)
+		}
+	}
+	return list
+}
+
+// compiled compiles calendars by name; a later one replaces an earlier one of its name.
+// Calendars that the server would refuse are left out.
+func compiled(list ...*sdk.Calendar) map[string]*schedule.Calendar {
+	all := make(map[string]*schedule.Calendar, len(list))
+	for _, calendar := range list {
+		if one, err := schedule.CompileCalendar(proto.CloneOf(calendar)); err == nil {
+			all[calendar.GetName()] = one
+		}
+	}
+	return all
 }
 
 // asStored returns a document as the server would store it: a calendar with its dates sorted.
@@ -329,22 +443,11 @@ func (x *comparison) calendars(ctx context.Context, app string, jobs ...*sdk.Job
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range x.next {
-		if calendar, ok := d.Spec.(*sdk.Calendar); ok && d.App == app {
-			list = append(list, calendar)
-		}
-	}
-	compiled := make(map[string]*schedule.Calendar, len(list))
-	for _, calendar := range list {
-		if one, err := schedule.CompileCalendar(proto.CloneOf(calendar)); err == nil {
-			compiled[calendar.GetName()] = one
-		}
-	}
 	if x.plans == nil {
 		x.plans = map[string]map[string]*schedule.Calendar{}
 	}
-	x.plans[app] = compiled
-	return compiled, nil
+	x.plans[app] = compiled(append(list, x.calendarsOf(app)...)...)
+	return x.plans[app], nil
 }
 
 // shown is the number of planned times in a difference.
