@@ -151,10 +151,12 @@ schedule: {cron: '0 0 1 1 *', exclude: [holidays]}
 	if out := call(t, ready, exitDiffers, "diff", "-f", less, "--owner", "team", "--prune", "-o", "jsonl"); strings.Count(out, `"result":"deleted"`) != 4 || strings.Contains(out, "fine") {
 		t.Errorf("what prune would delete: %s", out)
 	}
-	if _, note := said(t, ready, "", exitFail, "apply", "-f", less, "--owner", "team", "--prune"); !strings.Contains(note, "Delete 4 definitions of app made: calendar holidays, grant greet, alias greet@prod, job last? Type yes") {
+	if _, note := said(t, ready, "", exitFail, "apply", "-f", less, "--owner", "team", "--prune"); !strings.Contains(note, "Delete 4 definitions of app made (calendar holidays, grant greet, alias greet@prod, job last)? Type yes") {
 		t.Errorf("the question: %s", note)
 	}
-	call(t, ready, exitFail, "apply", "-f", less, "--owner", "other")
+	if _, note := said(t, ready, "", exitFail, "apply", "-f", less, "--owner", "other"); !strings.Contains(note, "less.yaml:3:10: job first has the label") {
+		t.Errorf("another owner: %s", note)
+	}
 	if out, note := said(t, ready, "yes\n", exitOK, "apply", "-f", less, "--owner", "team", "--prune"); strings.Count(out, " deleted") != 4 || !strings.Contains(note, "app made: 1 updated, 4 deleted") {
 		t.Errorf("prune: %s%s", out, note)
 	}
@@ -166,15 +168,32 @@ schedule: {cron: '0 0 1 1 *', exclude: [holidays]}
 		t.Errorf("partial prune: %s", out)
 	}
 
+	// A grant that is changed by hand still belongs to its owner. Without any document all that an
+	// owner has goes.
+	call(t, ready, exitOK, "apply", "-f", team, "--owner", "team")
+	call(t, ready, exitOK, "module", "grant", "greet", "--secret", "other")
+	nothing := t.TempDir()
+	call(t, ready, exitFail, "apply", "-f", nothing, "--owner", "team", "--prune", "--yes")
+	if out := call(t, ready, exitDiffers, "diff", "-f", nothing, "--owner", "team", "--prune", "--app", "made", "-o", "jsonl"); strings.Count(out, `"result":"deleted"`) != 5 {
+		t.Errorf("without a document: %s", out)
+	}
+	for _, want := range []string{"app made: 5 deleted\n", "app made: nothing to change\n"} {
+		if _, note := said(t, ready, "", exitOK, "apply", "-f", nothing, "--owner", "team", "--prune", "--app", "made", "--yes"); note != want {
+			t.Errorf("without a document: %s", note)
+		}
+	}
+
 	// Apps.
 	elsewhere := write("elsewhere.yaml", "kind: Calendar\napp: new\nname: c\ndays: [sat]\n")
 	if _, note := said(t, ready, "", exitFail, "apply", "-f", elsewhere); !strings.Contains(note, "--create-app") {
 		t.Errorf("an app that is not there: %s", note)
 	}
-	if _, note := said(t, ready, "", exitFail, "apply", "-f", less, "-f", elsewhere); !strings.Contains(note, "the documents of app made are applied") {
+	if _, note := said(t, ready, "", exitFail, "apply", "-f", less, "-f", elsewhere); !strings.Contains(note, "the documents of app made are applied, those of app new are not") {
 		t.Errorf("the second of two apps: %s", note)
 	}
-	call(t, ready, exitOK, "apply", "-f", elsewhere, "--create-app")
+	if out := call(t, ready, exitOK, "apply", "-f", elsewhere, "-f", write("again.yaml", "name: again\nhandler: {module: greet@1}\n"), "--create-app"); !strings.Contains(out, "calendar new/c ") || !strings.Contains(out, "job made/again ") {
+		t.Errorf("two apps:\n%s", out)
+	}
 	call(t, ready, exitOK, "apply", "-f", write("settings.yaml", "kind: App\nname: third\nweight: 2\n---\nkind: Calendar\napp: third\nname: c\ndays: [sat]\n"))
 	if out := call(t, ready, exitOK, "app", "list"); !strings.Contains(out, "new") || !strings.Contains(out, "third") {
 		t.Errorf("the apps:\n%s", out)

@@ -97,11 +97,14 @@ func (a *applying) run(ctx context.Context, client *sdk.Client, cmd *cobra.Comma
 		}
 		return a.showDifferences(ctx, client, plans)
 	}
+	var gone []string
 	for _, p := range plans {
-		if len(p.gone) == 0 || a.yes {
-			continue
+		if len(p.gone) > 0 {
+			gone = append(gone, fmt.Sprintf("%s of app %s (%s)", command.Count(len(p.gone), "definition"), p.app, namesOf(p.gone)))
 		}
-		if err := command.Confirm(cmd, fmt.Sprintf("Delete %s of app %s: %s", command.Count(len(p.gone), "definition"), p.app, namesOf(p.gone))); err != nil {
+	}
+	if len(gone) > 0 && !a.yes {
+		if err := command.Confirm(cmd, "Delete "+strings.Join(gone, " and ")); err != nil {
 			return err
 		}
 	}
@@ -113,8 +116,8 @@ func (a *applying) run(ctx context.Context, client *sdk.Client, cmd *cobra.Comma
 			apply = a.each
 		}
 		err := a.follow(p, apply(ctx, client, p), &done)
-		if err != nil && i > 0 && !a.partial {
-			err = fmt.Errorf("%w\nthe documents of %s are applied", err, appsOf(plans[:i]))
+		if err != nil && len(plans) > 1 && !a.partial {
+			err = fmt.Errorf("%w\n%s", err, progressText(plans, i))
 		}
 		if failed = cmp.Or(failed, err); err != nil && (!a.partial || fatal(err)) {
 			break
@@ -130,13 +133,14 @@ func (a *applying) print(done []change) error {
 			return nil
 		}
 	}
+	several := slices.ContainsFunc(done, func(x change) bool { return x.App != done[0].App })
 	columns := []string{"document", "result"}
 	if a.partial {
 		columns = append(columns, "why")
 	}
 	return a.PrintAll(columns, output.Each(done, func(x change) output.Record {
 		return output.Object(x, func() []output.Cell {
-			row := []output.Cell{{Text: strings.ToLower(x.Kind) + " " + x.Name}, {Text: string(x.Result)}, {Text: x.Error}}
+			row := []output.Cell{{Text: titleOf(x.Kind, x.App, x.Name, several)}, {Text: string(x.Result)}, {Text: x.Error}}
 			if x.err != nil {
 				row[1].Tint = output.Red
 			}
@@ -191,7 +195,7 @@ func (a *applying) follow(p plan, changes iter.Seq2[change, error], done *[]chan
 			parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
 		}
 	}
-	a.Note("app %s: %s", p.app, strings.Join(parts, ", "))
+	a.Note("app %s: %s", p.app, cmp.Or(strings.Join(parts, ", "), "nothing to change"))
 	switch {
 	case last != nil && fatal(last):
 		return last // the remaining documents would fail in the same way
@@ -203,6 +207,9 @@ func (a *applying) follow(p plan, changes iter.Seq2[change, error], done *[]chan
 
 // check lets the server check a plan.
 func (a *applying) check(ctx context.Context, client *sdk.Client, p plan) error {
+	if p.len() == 0 {
+		return nil
+	}
 	set := p.changeSet(a.createApp)
 	set.DryRun = true
 	_, err := client.ApplyChangeSet(ctx, set)
@@ -215,11 +222,17 @@ func (a *applying) whole(ctx context.Context, client *sdk.Client, p plan) iter.S
 		if p.len() == 0 {
 			return
 		}
-		a.Status(fmt.Sprintf("applying %s to app %s …", command.Count(p.len(), "change"), p.app))
+		if !a.partial {
+			a.Status(fmt.Sprintf("applying %s to app %s …", command.Count(p.len(), "change"), p.app))
+			defer a.ClearStatus()
+		}
 		results, err := client.ApplyChangeSet(ctx, p.changeSet(a.createApp))
-		a.ClearStatus()
 		if err != nil {
 			yield(change{}, p.refusal(err))
+			return
+		}
+		if len(results) != p.len() {
+			yield(change{}, fmt.Errorf("the server has %d results for %d changes: it is of another version", len(results), p.len()))
 			return
 		}
 		for i, result := range results {
@@ -244,12 +257,11 @@ func (a *applying) each(ctx context.Context, client *sdk.Client, p plan) iter.Se
 			var calls sync.WaitGroup
 			for i, one := range group {
 				calls.Go(func() {
-					done, err := client.ApplyChangeSet(ctx, one.changeSet(a.createApp))
-					var result sdk.Result
-					if err == nil {
-						result = done[0]
+					for x, err := range a.whole(ctx, client, one) {
+						if results[i] = x; err != nil {
+							results[i] = changeOf(one.at(0), "", err)
+						}
 					}
-					results[i] = changeOf(one.at(0), result, one.refusal(err))
 				})
 			}
 			calls.Wait()
@@ -291,6 +303,16 @@ func namesOf(documents []*document.Document) string {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
+}
+
+// progressText says which apps were changed before plan i failed, and which were not tried.
+func progressText(plans []plan, i int) string {
+	var parts []string
+	if i > 0 {
+		parts = append(parts, "the documents of "+appsOf(plans[:i])+" are applied")
+	}
+	parts = append(parts, "those of "+appsOf(plans[i:])+" are not")
+	return strings.Join(parts, ", ")
 }
 
 func appsOf(plans []plan) string {

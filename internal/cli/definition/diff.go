@@ -127,8 +127,9 @@ func (c *commands) diffRevisions(cmd *cobra.Command, args []string, revs []int64
 }
 
 // documents reads the documents of files. Each belongs to the app that it names, or to that of
-// the command line, and must not contradict the flag --app.
-func (c *commands) documents(cmd *cobra.Command, files []string) ([]*document.Document, error) {
+// the command line, and must not contradict the flag --app. No document at all is an error,
+// unless none is allowed.
+func (c *commands) documents(cmd *cobra.Command, files []string, none bool) ([]*document.Document, error) {
 	all, err := document.ReadFiles(cmd.InOrStdin(), files, document.Options{})
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (c *commands) documents(cmd *cobra.Command, files []string) ([]*document.Do
 			return nil, document.Problem{At: d.At, Text: fmt.Sprintf("%s belongs to app %s, but --app says %s: change one of them", d, d.App, c.App)}
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && !none {
 		return nil, command.Fail("failed", "%s: there is no document in it", strings.Join(files, ", "))
 	}
 	return all, document.CheckUnique(all)
@@ -205,8 +206,9 @@ func (c *commands) printDifferences(all []difference) error {
 		return c.PrintAll(nil, output.Each(all, func(x difference) output.Record { return output.Object(x, nil) }))
 	}
 	var rows [][]output.Cell
+	several := slices.ContainsFunc(all, func(x difference) bool { return x.App != all[0].App })
 	for _, x := range all {
-		what := strings.ToLower(x.Kind) + " " + x.Name
+		what := titleOf(x.Kind, x.App, x.Name, several)
 		rows = append(rows, []output.Cell{{Text: what}, {Text: string(x.Result)}, {}, {}, {}})
 		for _, change := range x.Changes {
 			rows = append(rows, changeRow(change.Field, change.Old, change.New))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,14 +35,14 @@ func (s *scope) read(cmd *cobra.Command, c *commands) ([]*document.Document, err
 	if s.prune && s.owner == "" {
 		return nil, command.Usage(cmd, "--prune needs --owner, which says whose definitions may be deleted")
 	}
-	documents, err := c.documents(cmd, s.files)
+	documents, err := c.documents(cmd, s.files, s.prune && cmd.Flags().Changed("app")) // without a document all of the owner's definitions go
 	if err != nil || s.owner == "" {
 		return documents, err
 	}
 	var problems document.Problems
 	for _, d := range documents {
 		if other, labelled := d.Labels[ownerLabel]; labelled && other != s.owner {
-			problems = append(problems, document.Problem{At: d.At, Text: fmt.Sprintf("%s has the label %s: %s, but --owner says %s: change one of them", d, ownerLabel, other, s.owner)})
+			problems = append(problems, document.Problem{At: d.FieldAt("labels." + ownerLabel), Text: fmt.Sprintf("%s has the label %s: %s, but --owner says %s: change one of them", d, ownerLabel, other, s.owner)})
 			continue
 		}
 		d.SetLabel(ownerLabel, s.owner)
@@ -50,6 +51,14 @@ func (s *scope) read(cmd *cobra.Command, c *commands) ([]*document.Document, err
 		return nil, problems
 	}
 	return documents, nil
+}
+
+// titleOf names a definition in a table, with its app if the table has several.
+func titleOf(kind, app, name string, several bool) string {
+	if several {
+		name = app + "/" + name
+	}
+	return strings.ToLower(kind) + " " + name
 }
 
 // plan is what documents change in one app.

@@ -76,7 +76,7 @@ to the named servers.`,
 				addGrants(g, now.GetVersions()[i].GetRequested())
 			}
 			addGrants(g, more)
-			kept, err := client.PutGrants(ctx, &sdk.ModuleGrants{App: c.App, Module: args[0], Grants: g})
+			kept, err := client.PutGrants(ctx, &sdk.ModuleGrants{App: c.App, Module: args[0], Grants: g, Labels: now.GetLabels()})
 			if err != nil {
 				return err
 			}
