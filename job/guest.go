@@ -16,8 +16,8 @@ import (
 )
 
 // This file has the state that a slot holds for handlers, values, secrets, grants and
-// checkpoints, and the change set of the app. Each is a small row of its own in the store, so that a new checkpoint does
-// not rewrite the row of its run.
+// checkpoints, and the change set of the app. Each is a small row of its own in the store, so
+// that a new checkpoint does not rewrite the row of its run.
 
 // guests is the state that a slot holds for handlers. A map is nil until it has an entry,
 // because most slots have none.

@@ -578,3 +578,83 @@ func (r *Run) MapLimits() (parts, depth int32) {
 	f := r.shape.Fanout
 	return cmp.Or(f.GetMaxParts(), maxMapped), cmp.Or(f.GetMaxDepth(), defaultMapDepth)
 }
+
+// fan divides a due run into parts. The parent runs until its last part has ended.
+func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
+	r := s.Runs.Get(runID(f.Run))
+	if r == nil || r.HasParts() || (r.State != Queued && r.State != Armed) || f.Parts <= 0 {
+		return fx
+	}
+	s.move(r, Running)
+	if r.Fan != nil && r.Fan.Map != nil {
+		return s.goOn(r, f.Window, atMs, fx)
+	}
+	numbers := f.Only
+	var before Fan // of a retried run
+	if r.Fan != nil {
+		before = *r.Fan
+	}
+	if before.Parts > 0 { // a part does the same share again, even if the job has changed
+		f.Parts = before.Parts
+	}
+	if r.Policy.Map {
+		f.Parts, numbers = 1, nil
+	}
+	if len(numbers) == 0 {
+		numbers = make([]int32, f.Parts)
+		for i := range numbers {
+			numbers[i] = int32(i)
+		}
+	}
+	r.StartedMs = atMs
+	r.Fan = &Fan{Parts: f.Parts, Made: int32(len(numbers)), Succeeded: f.Parts - int32(len(numbers))}
+	if r.Policy.Map {
+		r.Fan.Map = &Mapping{Released: 1, window: max(f.Window, 1)}
+	}
+	fx = append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
+	for i, n := range numbers {
+		part := &Fan{Part: n}
+		switch {
+		case before.Parts > 0 && i < len(before.OnlyHosts):
+			part.Pinned = before.OnlyHosts[i]
+		case before.Parts == 0 && int(n) < len(f.Hosts):
+			part.Pinned = f.Hosts[n]
+		}
+		fx = s.addPart(r, part, r.Input, r.HasInput, atMs, fx)
+	}
+	return fx
+}
+
+// endPart counts a part that has ended, and ends the parent with its last part.
+func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
+	r := s.Runs.Get(part.Fan.Parent)
+	if r == nil {
+		return fx
+	}
+	r.Fan.leave(part)
+	if part.State == Succeeded {
+		r.Fan.Succeeded++
+	} else {
+		r.Fan.Failed++
+		if r.Error == "" {
+			r.Error, r.Code = fmt.Sprintf("part %d is %s: %s", part.Fan.Part, part.State, part.Error), part.Code
+		}
+	}
+	over := len(r.Fan.parts) == 0
+	failed := r.Fan.Failed > 0
+	if r.Fan.Map != nil {
+		fx, over = s.partEnded(r, part, atMs, fx)
+		failed = failed || r.Policy.Reduce && !r.Fan.Map.Reduced
+	}
+	if !over {
+		return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
+	}
+	to := Succeeded
+	switch {
+	case failed && r.CancelRequested:
+		to = Stopped
+	case failed:
+		to = Failed
+	}
+	return s.end(r, to, jobNextMs, atMs, fx)
+}

@@ -10,7 +10,8 @@ import (
 )
 
 // Retention is how long finished runs stay after their end, and lines of runs after they
-// were stored, and how many bytes of revisions stay. 0 in a [Config]: for ever. 0 of an app: as the Config says.
+// were stored, and how many bytes of revisions stay. 0 in a [Config]: for ever. 0 of an
+// app: as the Config says.
 //
 // The values are visible limits: readers do not find older runs, except up to 255 that
 // are in one block with a younger one. Disk space becomes free later, in whole segments,
@@ -18,7 +19,8 @@ import (
 type Retention struct {
 	Runs, Logs time.Duration
 	// RevisionBytes, of an app, is the limit for the revisions of its definitions on disk;
-	// 0: Config.RevisionBytes. A new limit counts with the next commit or snapshot.
+	// 0: Config.RevisionBytes. A new limit counts with the next commit, snapshot or
+	// read of revisions.
 	RevisionBytes int64
 	// SinceMs, of an app, is the time, in Unix ms, before which no run, revision or
 	// line is shown: the app was deleted then. 0: none.

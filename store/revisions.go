@@ -77,9 +77,10 @@ func (s *Store) openRevisions(length int64, allowShort bool) (err error) {
 // revision. next is the cursor of the next page, "" if there is none.
 //
 // Readers find the newest 100 revisions of an object, and of those of its app the newest
-// up to [Config.RevisionBytes] or the limit of the app. An object that has revision 1 again is a new object with
-// the name of an older one, whose revisions are not returned. If revisions were lost, the
-// older ones are not returned either: without the lost ones they lead to no content.
+// up to the limit of the app, or [Config.RevisionBytes]. An object that has revision 1 again is
+// a new object with the name of an older one, whose revisions are not returned. If revisions
+// were lost, the older ones are not returned either: without the lost ones they lead to no
+// content.
 func (s *Store) Revisions(app, kind, name, cursor string, limit int) (revs []StoredRevision, next string, err error) {
 	revs, next, err = s.revisionsOf(object{app, kind, name}, cursor, limit)
 	if err != nil {

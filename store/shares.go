@@ -16,10 +16,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// shares counts the bytes of revisions that each app shows in each segment. An app shows
-// at most limit bytes: when a commit exceeds that, the app's oldest segments are hidden
-// from its readers, see enforce. A segment in which no app shows anything can be removed. It is safe for
-// concurrent use.
+// shares counts the bytes of revisions that each app shows in each segment. An app shows at
+// most its limit: when a commit exceeds that, the app's oldest segments are hidden from its
+// readers. A segment in which no app shows anything can be removed. It is safe for concurrent
+// use.
 //
 // A row of the view holds the shares in a sealed segment. It is written with the first
 // commit behind the segment and deleted after the segment was removed. Open reads the

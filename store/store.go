@@ -32,8 +32,8 @@ type Config struct {
 	// that is opened to look at it removes nothing.
 	Retain Retention
 	// RevisionBytes is the size, in bytes on disk, of the revisions that an app shows, unless
-	// it has a limit of its own: at least LeastRevisionBytes, default 256 MiB. Older revisions are hidden, and removed in whole
-	// segments when no app shows one in a segment.
+	// it has a limit of its own: at least LeastRevisionBytes, default 256 MiB. Older revisions
+	// are hidden, and removed in whole segments when no app shows one in a segment.
 	RevisionBytes int64
 	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
 	// [ErrFull]. The default is the space that badger might write in the background,

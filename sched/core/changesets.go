@@ -20,8 +20,9 @@ import (
 )
 
 // This file applies change sets (ADR 48). A set is checked, in several turns if it is large.
-// A small set is then applied in one batch of the journal. A large one is stored first, and
-// applied in steps, each of them one batch with the number of the changes that are applied.
+// A small set is then applied in one batch of the journal. A large one, or one of a split app, is
+// stored first, and applied in steps, each of them one batch with the number of the changes that
+// are applied.
 
 const (
 	// MaxChanges bounds the changes of a set.
@@ -608,7 +609,7 @@ func (cs *ChangeSets) progress(set *ChangeSet) {
 	cs.end(set, nil)
 }
 
-// waitAgain is the time after which a set tries again what is not possible now.
+// waitAgain is the pause before a set tries again that cannot continue.
 const waitAgain = 200 * time.Millisecond
 
 // again continues with a stored set after waitAgain. It uses no timer of the loop: these follow
@@ -703,7 +704,9 @@ func (cs *ChangeSets) resume() {
 		for i, c := range changes {
 			it := changeItem{index: i, change: c}
 			if c.GetCalendar() != nil {
-				_, it.calendar, err = CalendarDefinition(c.GetCalendar())
+				var invalid error
+				_, it.calendar, invalid = CalendarDefinition(c.GetCalendar())
+				err = cmp.Or(err, invalid)
 			}
 			set.items = append(set.items, it)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -153,4 +154,11 @@ func (s *Server) Deadline(ctx context.Context, otherwise time.Duration) (context
 		return context.WithTimeout(ctx, timeout)
 	}
 	return context.WithCancel(ctx)
+}
+
+// Fatal reports whether an error concerns a whole command on many objects rather than one of
+// them: the other objects would fail in the same way.
+func Fatal(err error) bool {
+	return err != nil && (errors.Is(err, sdk.ErrUnauthenticated) || errors.Is(err, sdk.ErrUnavailable) ||
+		errors.Is(err, sdk.ErrDenied) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

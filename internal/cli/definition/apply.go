@@ -15,6 +15,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/document"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -119,14 +120,14 @@ func (a *applying) run(ctx context.Context, client *sdk.Client, cmd *cobra.Comma
 		if err != nil && len(plans) > 1 && !a.partial {
 			err = fmt.Errorf("%w\n%s", err, progressText(plans, i))
 		}
-		if failed = cmp.Or(failed, err); err != nil && (!a.partial || fatal(err)) {
+		if failed = cmp.Or(failed, err); err != nil && (!a.partial || connect.Fatal(err)) {
 			break
 		}
 	}
 	return cmp.Or(a.print(done), failed)
 }
 
-// print prints the outcomes. The table has only what has changed or was refused.
+// print prints the outcomes. The table omits unchanged documents.
 func (a *applying) print(done []change) error {
 	if a.Format == output.Table {
 		if done = slices.DeleteFunc(done, func(x change) bool { return x.Result == sdk.Unchanged }); len(done) == 0 {
@@ -197,7 +198,7 @@ func (a *applying) follow(p plan, changes iter.Seq2[change, error], done *[]chan
 	}
 	a.Note("app %s: %s", p.app, cmp.Or(strings.Join(parts, ", "), "nothing to change"))
 	switch {
-	case last != nil && fatal(last):
+	case last != nil && connect.Fatal(last):
 		return last // the remaining documents would fail in the same way
 	case refused > 0:
 		return command.Fail("refused", "%d of %s refused: the list says why", refused, command.Count(p.len(), "document"))
@@ -266,7 +267,7 @@ func (a *applying) each(ctx context.Context, client *sdk.Client, p plan) iter.Se
 			}
 			calls.Wait()
 			for _, x := range results {
-				if !yield(x, nil) || fatal(x.err) {
+				if !yield(x, nil) || connect.Fatal(x.err) {
 					return false
 				}
 			}
@@ -283,12 +284,6 @@ func (a *applying) each(ctx context.Context, client *sdk.Client, p plan) iter.Se
 		}
 		flush()
 	}
-}
-
-// fatal reports whether an error concerns the whole command rather than one document.
-func fatal(err error) bool {
-	return err != nil && (errors.Is(err, sdk.ErrUnauthenticated) || errors.Is(err, sdk.ErrUnavailable) ||
-		errors.Is(err, sdk.ErrDenied) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // shownNames bounds the names in a question.
@@ -390,7 +385,7 @@ func (p plan) steps() []step {
 			named[name] = true
 		}
 	}
-	for job := range sdk.InOrder(values(jobs), nil) {
+	for job := range sdk.InOrder(output.Values(jobs), nil) {
 		steps = append(steps, step{plan{app: p.app, documents: []*document.Document{of[job]}}, named[job.GetName()] || len(sdk.References(job)) > 0})
 	}
 	return append(steps, p.deletions()...)
@@ -410,20 +405,9 @@ func (p plan) deletions() []step {
 			steps = append(steps, step{plan{app: p.app, gone: []*document.Document{d}}, true})
 		}
 	}
-	for job := range sdk.InOrder(values(jobs), nil) {
+	for job := range sdk.InOrder(output.Values(jobs), nil) {
 		steps = append(steps, step{plan{app: p.app, gone: []*document.Document{of["Job "+job.GetName()]}}, true})
 	}
 	slices.Reverse(steps)
 	return steps
-}
-
-// values converts a list to an iterator without errors.
-func values(jobs []*sdk.Job) iter.Seq2[*sdk.Job, error] {
-	return func(yield func(*sdk.Job, error) bool) {
-		for _, job := range jobs {
-			if !yield(job, nil) {
-				return
-			}
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -166,7 +167,7 @@ func applyJobs(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun 
 	if dryRun {
 		return func(yield func(result) bool) {
 			done := map[jobName]bool{}
-			for job := range sdk.InOrder(values(jobs), nil) {
+			for job := range sdk.InOrder(output.Values(jobs), nil) {
 				var together []string
 				for _, name := range sdk.References(job) {
 					if done[jobName{job.GetApp(), name}] {
@@ -188,7 +189,7 @@ func applyJobs(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun 
 		// million jobs.
 		const window = 4096
 		a := applying{client: client, last: make(map[jobName]*sdk.Pending, min(len(jobs), window))}
-		next, stop := iter.Pull2(sdk.InOrder(values(jobs), func(names []string) { a.circles = append(a.circles, names) }))
+		next, stop := iter.Pull2(sdk.InOrder(output.Values(jobs), func(names []string) { a.circles = append(a.circles, names) }))
 		defer stop()
 		batch := make([]sentJob, 0, min(len(jobs), window))
 		for job, _, more := next(); more; {
@@ -201,17 +202,6 @@ func applyJobs(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun 
 				}
 			}
 			clear(a.last)
-		}
-	}
-}
-
-// values converts a list to an iterator without errors.
-func values(jobs []*sdk.Job) iter.Seq2[*sdk.Job, error] {
-	return func(yield func(*sdk.Job, error) bool) {
-		for _, job := range jobs {
-			if !yield(job, nil) {
-				return
-			}
 		}
 	}
 }

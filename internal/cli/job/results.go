@@ -1,14 +1,13 @@
 package job
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
 	"strings"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -48,7 +47,7 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 				tint = output.Red
 				refused = append(refused, r.err)
 			}
-			if fatal(r.err) {
+			if connect.Fatal(r.err) {
 				return
 			}
 			if r.err != nil && total == 1 && c.Format == output.Table {
@@ -79,7 +78,7 @@ func (c *commands) printResults(total int, results iter.Seq[result]) error {
 		return err
 	case total == 1 && len(refused) == 1:
 		return refused[0]
-	case len(refused) > 0 && fatal(refused[len(refused)-1]):
+	case len(refused) > 0 && connect.Fatal(refused[len(refused)-1]):
 		return refused[len(refused)-1] // the remaining jobs would fail in the same way
 	case len(refused) > 0:
 		return command.Fail("refused", "%d of %s refused: the list says why", len(refused), command.Count(total, "job"))
@@ -105,10 +104,4 @@ func valueText(s string) string {
 		return quoted
 	}
 	return s
-}
-
-// fatal reports whether an error concerns the whole command rather than one job.
-func fatal(err error) bool {
-	return err != nil && (errors.Is(err, sdk.ErrUnauthenticated) || errors.Is(err, sdk.ErrUnavailable) ||
-		errors.Is(err, sdk.ErrDenied) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

@@ -70,6 +70,17 @@ func Each[T any](list []T, convert func(T) Record) iter.Seq2[Record, error] {
 	}
 }
 
+// Values converts a list that is complete to an iterator without errors.
+func Values[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, element := range list {
+			if !yield(element, nil) {
+				return
+			}
+		}
+	}
+}
+
 // PrintOne writes a single record; its table has one line for each column.
 func (p *Printer) PrintOne(columns []string, r Record) error {
 	w := bufio.NewWriter(p.Out)
