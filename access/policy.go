@@ -1,0 +1,140 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// This file says which principal may do what in which app. It is pure: it knows no request and
+// no storage.
+
+// roles are the roles of people and programs by name, with their permissions. The table of
+// docs/access.md is made from it.
+var roles = rolesOf()
+
+// The roles of people and programs.
+const (
+	RoleViewer     = "viewer"     // reads jobs and runs, without inputs, outputs and logs
+	RoleOperator   = "operator"   // also triggers, cancels, retries and pauses, and reads payloads and logs
+	RoleDeveloper  = "developer"  // also changes jobs and calendars, and uploads modules
+	RoleMaintainer = "maintainer" // also grants, aliases, secrets and settings, and the access to its apps
+	RoleAdmin      = "admin"      // everything
+	RoleAuditor    = "auditor"    // reads what a viewer reads, and the audit log
+	RoleDeployer   = "deployer"   // a program that applies documents and uploads modules
+	RoleProducer   = "producer"   // a program that creates, changes, deletes and triggers jobs
+	RoleScraper    = "scraper"    // a program that reads metrics
+)
+
+func rolesOf() map[string][]string {
+	viewer := []string{"jobs.read", "runs.read", "modules.read", "revisions.read", "cluster.read", "queues.read", "secrets.read"}
+	operator := append(slices.Clone(viewer), "payload.read", "logs.read", "kv.read", "jobs.trigger", "jobs.operate", "queues.operate")
+	developer := append(slices.Clone(operator), "jobs.write", "definitions.write", "modules.write", "kv.write")
+	maintainer := append(slices.Clone(developer), "aliases.write", "grants.write", "secrets.write", "apps.write", "access.read", "access.write", "audit.read")
+	return map[string][]string{
+		RoleViewer:     viewer,
+		RoleOperator:   operator,
+		RoleDeveloper:  developer,
+		RoleMaintainer: maintainer,
+		RoleAdmin:      append(slices.Clone(maintainer), "cluster.operate", "cluster.backup", "metrics.read"),
+		RoleAuditor:    append(slices.Clone(viewer), "access.read", "audit.read"),
+		RoleDeployer:   append(slices.Clone(viewer), "jobs.write", "definitions.write", "modules.write"),
+		RoleProducer:   {"jobs.read", "runs.read", "jobs.write", "jobs.trigger"},
+		RoleScraper:    {"metrics.read"},
+	}
+}
+
+// RoleNames returns the names of the roles of people and programs, sorted.
+func RoleNames() []string {
+	var names []string
+	for name := range roles {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Scope says for which apps a binding holds. Exactly one field is set.
+type Scope struct {
+	Cluster bool   // every app, and what belongs to no app
+	App     string // one app
+	Prefix  string // every app whose name begins with it
+}
+
+// Covers reports whether the scope has an app. "" is what belongs to no app.
+func (s Scope) Covers(app string) bool {
+	switch {
+	case s.Cluster:
+		return true
+	case app == "":
+		return false
+	case s.App != "":
+		return s.App == app
+	}
+	return s.Prefix != "" && strings.HasPrefix(app, s.Prefix)
+}
+
+// Has reports whether every app of another scope is in this one.
+func (s Scope) Has(other Scope) bool {
+	switch {
+	case s.Cluster:
+		return true
+	case other.Cluster:
+		return false
+	case other.App != "":
+		return s.Covers(other.App)
+	}
+	return other.Prefix != "" && s.Prefix != "" && strings.HasPrefix(other.Prefix, s.Prefix)
+}
+
+// String returns the scope as in the output of commands.
+func (s Scope) String() string {
+	switch {
+	case s.Cluster:
+		return "cluster"
+	case s.App != "":
+		return "app " + s.App
+	}
+	return "apps " + s.Prefix + "*"
+}
+
+// Binding gives a principal a role in a scope.
+type Binding struct {
+	Role    string
+	Scope   Scope
+	Expires time.Time // zero: never
+}
+
+// May reports whether the binding gives a permission in an app now.
+func (b Binding) May(permission, app string, now time.Time) bool {
+	return b.holds(now) && b.Scope.Covers(app) && slices.Contains(roles[b.Role], permission)
+}
+
+func (b Binding) holds(now time.Time) bool { return b.Expires.IsZero() || now.Before(b.Expires) }
+
+// Bindings are those of one principal.
+type Bindings []Binding
+
+// May reports whether a binding gives a permission in an app now. An app of "" is what belongs
+// to no app.
+func (all Bindings) May(permission, app string, now time.Time) bool {
+	return slices.ContainsFunc(all, func(b Binding) bool { return b.May(permission, app, now) })
+}
+
+// Apps reports whether lists may show an app: a binding gives the permission there. It is May as
+// a filter.
+func (all Bindings) Apps(permission string, now time.Time) func(app string) bool {
+	return func(app string) bool { return all.May(permission, app, now) }
+}
+
+// MayGive reports whether the principal may give another one a binding: it may change the access
+// to the whole scope, and has each permission of the role in all of it. The new binding must
+// not outlast the one by which it is given.
+func (all Bindings) MayGive(b Binding, now time.Time) bool {
+	given, known := roles[b.Role]
+	return known && slices.ContainsFunc(all, func(own Binding) bool {
+		lasts := own.Expires.IsZero() || !b.Expires.IsZero() && !b.Expires.After(own.Expires)
+		return own.holds(now) && lasts && own.Scope.Has(b.Scope) && slices.Contains(roles[own.Role], "access.write") &&
+			!slices.ContainsFunc(given, func(permission string) bool { return !slices.Contains(roles[own.Role], permission) })
+	})
+}
