@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -17,12 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/descriptorpb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -117,18 +113,9 @@ func New() *Guard {
 		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflect,
 	}}
 	g.known.Store(&keys{})
-	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
-		for i := range f.Services().Len() {
-			s := f.Services().Get(i)
-			for k := range s.Methods().Len() {
-				m := s.Methods().Get(k)
-				opts, _ := m.Options().(*descriptorpb.MethodOptions)
-				p, _ := proto.GetExtension(opts, apiv1.E_Permission).(string)
-				g.methods[fmt.Sprintf("/%s/%s", s.FullName(), m.Name())] = p
-			}
-		}
-		return true
-	})
+	for name, m := range methods.All() {
+		g.methods[name] = m.Permission
+	}
 	return g
 }
 

@@ -15,8 +15,16 @@ func TestScopes(t *testing.T) {
 		app   string
 		want  bool
 	}{
-		{cluster, "shop", true}, {cluster, "", true}, {shop, "shop", true}, {shop, "shop-1", false}, {shop, "", false},
-		{prefix, "shop-1", true}, {prefix, "shop", false}, {prefix, "", false}, {empty, "shop", false}, {empty, "", false},
+		{cluster, "shop", true},
+		{cluster, "", true},
+		{shop, "shop", true},
+		{shop, "shop-1", false},
+		{shop, "", false},
+		{prefix, "shop-1", true},
+		{prefix, "shop", false},
+		{prefix, "", false},
+		{empty, "shop", false},
+		{empty, "", false},
 	} {
 		if got := tt.scope.Covers(tt.app); got != tt.want {
 			t.Errorf("%v covers %q: %t", tt.scope, tt.app, got)
@@ -26,9 +34,21 @@ func TestScopes(t *testing.T) {
 		scope, other Scope
 		want         bool
 	}{
-		{cluster, shop, true}, {cluster, cluster, true}, {cluster, prefix, true}, {shop, shop, true}, {shop, cluster, false}, {shop, Scope{App: "bank"}, false},
-		{shop, prefix, false}, {prefix, Scope{App: "shop-1"}, true}, {prefix, shop, false}, {prefix, Scope{Prefix: "shop-eu-"}, true}, {prefix, Scope{Prefix: "sh"}, false},
-		{prefix, cluster, false}, {prefix, empty, false}, {empty, empty, false}, {empty, shop, false},
+		{cluster, shop, true},
+		{cluster, cluster, true},
+		{cluster, prefix, true},
+		{shop, shop, true},
+		{shop, cluster, false},
+		{shop, Scope{App: "bank"}, false},
+		{shop, prefix, false},
+		{prefix, Scope{App: "shop-1"}, true},
+		{prefix, shop, false},
+		{prefix, Scope{Prefix: "shop-eu-"}, true},
+		{prefix, Scope{Prefix: "sh"}, false},
+		{prefix, cluster, false},
+		{prefix, empty, false},
+		{empty, empty, false},
+		{empty, shop, false},
 	} {
 		if got := tt.scope.Has(tt.other); got != tt.want {
 			t.Errorf("%v has %v: %t", tt.scope, tt.other, got)
@@ -49,10 +69,16 @@ func TestBindings(t *testing.T) {
 		at              time.Time
 		want            bool
 	}{
-		{"jobs.read", "shop-2", now, true}, {"jobs.read", "bank", now, false}, {"jobs.read", "", now, false},
-		{"payload.read", "shop-2", now, false}, {"payload.read", "shop-1", now, true}, {"jobs.operate", "shop-1", now, true},
-		{"jobs.operate", "shop-1", now.Add(time.Hour), false}, {"jobs.read", "shop-1", now.Add(time.Hour), true},
-		{"jobs.write", "shop-1", now, false}, {"", "shop-1", now, false},
+		{"jobs.read", "shop-2", now, true},
+		{"jobs.read", "bank", now, false},
+		{"jobs.read", "", now, false},
+		{"payload.read", "shop-2", now, false},
+		{"payload.read", "shop-1", now, true},
+		{"jobs.operate", "shop-1", now, true},
+		{"jobs.operate", "shop-1", now.Add(time.Hour), false},
+		{"jobs.read", "shop-1", now.Add(time.Hour), true},
+		{"jobs.write", "shop-1", now, false},
+		{"", "shop-1", now, false},
 	} {
 		if got := all.May(tt.permission, tt.app, tt.at); got != tt.want {
 			t.Errorf("%q in %q at %v: %t", tt.permission, tt.app, tt.at, got)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -26,7 +27,7 @@ func (r *Router) unite(ctx context.Context, app, method string, req proto.Messag
 	if len(r.View.PartitionsOfApp(app)) == 0 {
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
-	switch ruleOf(method).merge {
+	switch methods.Of(method).Merge {
 	case apiv1.Merge_MERGE_COUNTS:
 		return r.uniteCounts(ctx, app, method, req)
 	case apiv1.Merge_MERGE_NAMES:

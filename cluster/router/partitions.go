@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -85,7 +86,7 @@ func AnswerAsked(ctx context.Context, services *Services, req *apiv1.AskRequest)
 
 // askedCall answers, for one partition, a call whose answer is merged from several.
 func askedCall(ctx context.Context, services *Services, q *apiv1.AskedCall) ([]byte, error) {
-	if ruleOf(q.GetMethod()).route != apiv1.Route_ROUTE_MERGED {
+	if methods.Of(q.GetMethod()).Route != apiv1.Route_ROUTE_MERGED {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not merged from partitions", q.GetMethod())
 	}
 	service, name := pathOf(q.Method)

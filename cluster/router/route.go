@@ -2,77 +2,10 @@ package router
 
 import (
 	"strings"
-	"sync"
-
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
-
-// rule is what the definition of a method says about the partition that answers it: see
-// api/v1/options.proto (ADR 41).
-type rule struct {
-	route apiv1.Route
-	merge apiv1.Merge
-	app   []protoreflect.FieldDescriptor // the path of the request's field that names the app; nil: none does
-}
-
-// rules returns the rules of all methods, by "/package.Service/Method". A path that is
-// wrong is reported by the test of the options.
-var rules = sync.OnceValue(func() map[string]rule {
-	all := map[string]rule{}
-	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
-		for i := range f.Services().Len() {
-			methods := f.Services().Get(i).Methods()
-			for k := range methods.Len() {
-				m := methods.Get(k)
-				all["/"+string(m.Parent().FullName())+"/"+string(m.Name())] = readRule(m)
-			}
-		}
-		return true
-	})
-	return all
-})
-
-func readRule(m protoreflect.MethodDescriptor) rule {
-	r := rule{}
-	r.route, _ = proto.GetExtension(m.Options(), apiv1.E_Route).(apiv1.Route)
-	r.merge, _ = proto.GetExtension(m.Options(), apiv1.E_Merge).(apiv1.Merge)
-	path, _ := proto.GetExtension(m.Options(), apiv1.E_AppField).(string)
-	if path == "-" || path == "commands" {
-		return r
-	}
-	at := m.Input()
-	for name := range strings.SplitSeq(path, ".") {
-		if at == nil {
-			return r
-		}
-		f := at.Fields().ByName(protoreflect.Name(name))
-		if f == nil {
-			return r
-		}
-		r.app, at = append(r.app, f), f.Message()
-	}
-	return r
-}
-
-// ruleOf returns the rule of a method. A method without a rule is refused.
-func ruleOf(method string) rule { return rules()[method] }
-
-// appOf returns the app that a request names; "": it names none.
-func (r rule) appOf(req proto.Message) string {
-	if len(r.app) == 0 {
-		return ""
-	}
-	m := req.ProtoReflect()
-	for _, f := range r.app[:len(r.app)-1] {
-		m = m.Get(f).Message()
-	}
-	return m.Get(r.app[len(r.app)-1]).String()
-}
 
 // slotOf returns the slot that a request is about, according to its routing. An invalid
 // name or id is left to the service, which refuses it.

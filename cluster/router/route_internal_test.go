@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -42,7 +43,7 @@ func TestOptionsOfMethods(t *testing.T) {
 	for _, d := range routed() {
 		partitioned[d.ServiceName] = true
 	}
-	for method, rule := range rules() {
+	for method, rule := range methods.All() {
 		service, name := pathOf(method)
 		kind, err := requestOf(service, name)
 		if err != nil {
@@ -52,20 +53,19 @@ func TestOptionsOfMethods(t *testing.T) {
 		fill(request, 3)
 		req := request.Interface()
 		m := methodOf(t, service, name)
-		path, _ := proto.GetExtension(m.Options(), apiv1.E_AppField).(string)
-		switch path {
-		case "":
-			t.Errorf("%s has no option app_field", method)
-		case "-", "commands":
-			if len(rule.app) > 0 {
-				t.Errorf("%s has the app_field %q and an app", method, path)
+		switch rule.Apps {
+		case methods.Unknown:
+			t.Errorf("%s has no option app_field, or one that is not a field of its request", method)
+		case methods.None, methods.Each:
+			if got := rule.App(req); got != "" {
+				t.Errorf("%s names the app %q in a field", method, got)
 			}
 		default:
-			if got := rule.appOf(req); len(rule.app) != strings.Count(path, ".")+1 || got != "x" {
-				t.Errorf("%s: its app_field %q is not one of its request: %q", method, path, got)
+			if got := rule.App(req); got != "x" {
+				t.Errorf("%s: the app of a filled request is %q", method, got)
 			}
 		}
-		switch rule.route {
+		switch rule.Route {
 		case apiv1.Route_ROUTE_UNSPECIFIED:
 			t.Errorf("%s has no option route", method)
 		case apiv1.Route_ROUTE_JOB:
@@ -87,10 +87,10 @@ func TestOptionsOfMethods(t *testing.T) {
 				t.Errorf("%s is routed to partitions, which do not have its service", method)
 			}
 		}
-		if merged := rule.route == apiv1.Route_ROUTE_MERGED; merged != (rule.merge != apiv1.Merge_MERGE_UNSPECIFIED) {
-			t.Errorf("%s: the route is %v, and merge is %v", method, rule.route, rule.merge)
+		if merged := rule.Route == apiv1.Route_ROUTE_MERGED; merged != (rule.Merge != apiv1.Merge_MERGE_UNSPECIFIED) {
+			t.Errorf("%s: the route is %v, and merge is %v", method, rule.Route, rule.Merge)
 		}
-		if _, ok := slotOf(rule.route, req); ok && rule.route != apiv1.Route_ROUTE_JOB && rule.route != apiv1.Route_ROUTE_RUN && rule.route != apiv1.Route_ROUTE_CALLER {
+		if _, ok := slotOf(rule.Route, req); ok && rule.Route != apiv1.Route_ROUTE_JOB && rule.Route != apiv1.Route_ROUTE_RUN && rule.Route != apiv1.Route_ROUTE_CALLER {
 			t.Errorf("%s is not routed by a slot, and has one", method)
 		}
 		checkMerge(t, method, m, rule)
@@ -98,9 +98,9 @@ func TestOptionsOfMethods(t *testing.T) {
 }
 
 // checkMerge checks that the answers of a method have what their merging needs.
-func checkMerge(t *testing.T, method string, m protoreflect.MethodDescriptor, rule rule) {
+func checkMerge(t *testing.T, method string, m protoreflect.MethodDescriptor, rule methods.Method) {
 	t.Helper()
-	switch rule.merge {
+	switch rule.Merge {
 	case apiv1.Merge_MERGE_COUNTS:
 		fields := m.Output().Fields()
 		for i := range fields.Len() {
@@ -301,11 +301,11 @@ func TestMergedPagesAreBounded(t *testing.T) {
 }
 
 func BenchmarkAppOf(b *testing.B) {
-	rule := ruleOf("/wheelwork.v1.Jobs/ApplyJob")
+	rule := methods.Of("/wheelwork.v1.Jobs/ApplyJob")
 	req := &apiv1.ApplyJobRequest{Job: &apiv1.Job{App: "orders"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if rule.appOf(req) != "orders" {
+		if rule.App(req) != "orders" {
 			b.Fatal("another app")
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/modules/transfer"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -139,11 +140,11 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 
 // route calls the partitions that a request is about.
 func (r *Router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
-	by := ruleOf(method).route
+	by := methods.Of(method).Route
 	if by == apiv1.Route_ROUTE_UNSPECIFIED {
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which partition of the cluster answers %s", method)
 	}
-	app := cmp.Or(ruleOf(method).appOf(req), "default")
+	app := cmp.Or(methods.Of(method).App(req), "default")
 	if by == apiv1.Route_ROUTE_MERGED && r.View.IsSplit(app) {
 		return r.unite(ctx, app, method, req)
 	}
@@ -210,8 +211,8 @@ func answer(ctx context.Context, r *Services, service string, m grpc.MethodDesc,
 
 // partitionFor returns the partition of a request, and the app that decided it.
 func (r *Router) partitionFor(ctx context.Context, method string, req proto.Message) (partition, app string, err error) {
-	rule := ruleOf(method)
-	app = rule.appOf(req)
+	rule := methods.Of(method)
+	app = rule.App(req)
 	if up, ok := req.(*apiv1.WorkUp); ok {
 		if named := metadata.ValueFromIncomingContext(ctx, PartitionHeader); len(named) == 1 && named[0] != "" {
 			if r.Partitions[named[0]] == nil {
@@ -227,9 +228,9 @@ func (r *Router) partitionFor(ctx context.Context, method string, req proto.Mess
 	if partition, err = r.PartitionOf(ctx, app, r.Writes(method)); err != nil {
 		return "", app, err
 	}
-	if slot, ok := slotOf(rule.route, req); ok {
+	if slot, ok := slotOf(rule.Route, req); ok {
 		partition, err = r.partitionOfSlot(app, slot, partition)
-	} else if rule.route == apiv1.Route_ROUTE_ANY && r.View.IsSplit(app) {
+	} else if rule.Route == apiv1.Route_ROUTE_ANY && r.View.IsSplit(app) {
 		for _, other := range r.View.PartitionsOfApp(app) {
 			if u := r.Partitions[other]; u != nil && u.Serving() != nil { // this server can answer, without another one
 				return other, app, nil
@@ -329,7 +330,7 @@ func (r *Router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		case *apiv1.FetchModuleRequest:
 			return r.fetchModule(q, stream)
 		}
-		by := ruleOf(method).route
+		by := methods.Of(method).Route
 		if by == apiv1.Route_ROUTE_UNSPECIFIED {
 			return status.Errorf(codes.Unimplemented, "this server does not know which partition of the cluster answers %s", method)
 		}
