@@ -3,26 +3,22 @@ package access
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
-	"errors"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
-	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// Role is the set of permissions that a token gives.
+// Role is the set of permissions of a token in a file of the server.
 type Role struct {
 	Name        string
 	permissions []string
@@ -31,10 +27,10 @@ type Role struct {
 var (
 	// Admin is the role of people and their programs. It cannot act as a host or as a
 	// server.
-	Admin = Role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write", "definitions.write", "revisions.read", reflect}}
+	Admin = Role{RoleAdmin, roles[RoleAdmin]}
 	// Host is the role of hosts: they execute the handlers of all apps, and cannot
 	// act as a server.
-	Host = Role{"host", []string{"work", "execute", "jobs.read", "cluster.read", reflect}}
+	Host = Role{"host", []string{"work", Execute, "jobs.read", "cluster.read", "metrics.read"}}
 	// Member is the role of all processes of an installation without a separate token for
 	// servers, whose token is accepted on one machine only. It is also the role of a
 	// process in calls to itself.
@@ -45,7 +41,7 @@ var (
 	Server = Role{"server", append(slices.Clone(Member.permissions), "state", act)}
 	// Worker is the role of programs that execute runs with functions of their own. They
 	// get no modules, and nothing that modules are granted.
-	Worker = Role{"worker", []string{"work", reflect}}
+	Worker = Role{"worker", []string{"work"}}
 )
 
 // Execute is the permission of hosts that run whatever apps define: modules, with the
@@ -53,291 +49,286 @@ var (
 // receive the tasks of every app.
 const Execute = "execute"
 
-// reflect is the permission to read the definition of the API by gRPC reflection. Every
-// role has it.
-const reflect = "reflection.read"
+// self is the permission that every principal has: to learn who it is, and to read the definition
+// of the API by gRPC reflection.
+const self = "self"
 
 // act is the permission to make calls for a principal that another server has
 // authenticated, see [ActingHeader].
 const act = "act"
 
-// ActingHeader names the role of the original caller in a call that a server passes on.
-// Only a server may send it: see [Guard.acting].
-const ActingHeader = "wheelwork-acting"
-
 func (r Role) may(permission string) bool { return slices.Contains(r.permissions, permission) }
 
+// Public is the permission of methods that need no token.
 const Public = "public"
 
-// Guard decides which caller may call which method. The default is deny: a method without
-// a permission is refused for every caller. It is safe for concurrent use; a check takes no
-// lock.
+// Guard decides which principal may call which method for which app. The default is deny: a
+// method without a permission is refused for every caller. It is safe for concurrent use; a
+// check takes no lock.
+//
+// It knows two kinds of tokens: those of files, which [Guard.Replace] and [Guard.Allow] set, and
+// those that the server has issued, which [Guard.Issue] sets.
 type Guard struct {
-	known  atomic.Pointer[keys] // replaced as a whole, and never changed
-	change sync.Mutex           // orders the replacements of known
-	// methods maps "/package.Service/Method" to its permission.
-	methods map[string]string
+	known   atomic.Pointer[keys] // replaced as a whole, and never changed
+	waiting atomic.Bool          // the issued tokens are not known yet
+	change  sync.Mutex           // orders the replacements of known; guards files and issued
+	files   []Token
+	issued  []Credential
+	// methods has the methods of the API, and others of gRPC, by "/package.Service/Method".
+	methods map[string]methods.Method
 }
 
-// Token is a token that a guard accepts. One without a text is ignored.
+// Token is a token in a file of the server. One without a text is ignored.
 type Token struct {
 	Text string
 	Role Role
 }
 
-// keys are the accepted tokens by their digest.
+// Credential is a token that the server has issued, and whose caller it proves.
+type Credential struct {
+	Digest  [sha256.Size]byte // of the token's text
+	Until   time.Time         // when it ends; zero: never
+	Of      *Principal
+	Invalid string // why the token is refused; "": it is accepted
+}
+
+// keys are the known tokens by their digest. The text of a token is random, so the time of a look-up
+// tells nothing about the digests of others.
 type keys map[[sha256.Size]byte]*key
 
-// key is an accepted token. Its context ends when the token is no longer accepted with this
-// role.
+// key is a known token. Its context ends when the token is no longer accepted with these
+// permissions.
 type key struct {
-	role     Role
+	Credential
 	accepted context.Context
 	refuse   context.CancelFunc
 }
 
-func newKey(r Role) *key {
+func newKey(c Credential) *key {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &key{r, ctx, cancel}
+	return &key{c, ctx, cancel}
 }
 
-// errRemoved is the end of a stream whose caller has lost its token.
-var errRemoved = status.Error(codes.Unauthenticated, "the token of this stream is not accepted since the server has reloaded its tokens: send the new one")
+// same reports whether two credentials give the same permissions for the same time.
+func (c *Credential) same(other *Credential) bool {
+	a, b := c.Of, other.Of
+	return c.Until.Equal(other.Until) && c.Invalid == other.Invalid && a.Name == b.Name && a.Kind == b.Kind && a.Token == b.Token && a.Process.Name == b.Process.Name &&
+		slices.EqualFunc(a.Bindings, b.Bindings, func(x, y Binding) bool {
+			return x.Role == y.Role && x.Scope == y.Scope && x.Expires.Equal(y.Expires)
+		})
+}
 
+// ends returns the time of the first change of what the credential gives; zero: there is none.
+func (c *Credential) ends(now time.Time) time.Time {
+	first := c.Until
+	for _, b := range c.Of.Bindings {
+		if b.Expires.After(now) && (first.IsZero() || b.Expires.Before(first)) {
+			first = b.Expires
+		}
+	}
+	return first
+}
+
+// The ends of a stream whose caller has lost its token, or permissions.
+var (
+	errRemoved = status.Error(codes.Unauthenticated, "the token of this stream is no longer accepted, or its permissions have changed: connect again, if necessary with a new token")
+	errExpired = status.Error(codes.Unauthenticated, "the token of this stream, or one of its permissions, has expired: connect again, if necessary with a new token")
+)
+
+// New returns a guard that accepts no token.
 func New() *Guard {
-	g := &Guard{methods: map[string]string{
-		"/grpc.health.v1.Health/Check": Public,
-		"/grpc.health.v1.Health/Watch": Public,
+	g := &Guard{methods: map[string]methods.Method{
+		"/grpc.health.v1.Health/Check": {Permission: Public, Apps: methods.None},
+		"/grpc.health.v1.Health/Watch": {Permission: Public, Apps: methods.None},
 
-		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      reflect,
-		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflect,
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Permission: self, Apps: methods.None},
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Permission: self, Apps: methods.None},
 	}}
 	g.known.Store(&keys{})
-	for name, m := range methods.All() {
-		g.methods[name] = m.Permission
-	}
+	maps.Insert(g.methods, methods.All())
 	return g
 }
 
 // Permission returns the permission that a method needs; "": no caller may call it.
-func (g *Guard) Permission(method string) string { return g.methods[method] }
+func (g *Guard) Permission(method string) string { return g.methods[method].Permission }
 
 // Permissions returns all methods, as "/package.Service/Method", with their permissions.
-func (g *Guard) Permissions() iter.Seq2[string, string] { return maps.All(g.methods) }
+func (g *Guard) Permissions() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, m := range g.methods {
+			if !yield(name, m.Permission) {
+				return
+			}
+		}
+	}
+}
 
-// Allow accepts a token with a role, in addition to the others.
+// Writes reports whether a method may change the state of an app.
+func (g *Guard) Writes(method string) bool {
+	need := g.Permission(method)
+	return need != Public && need != self && need != "work" && !strings.HasSuffix(need, ".read")
+}
+
+// Allow accepts the token of a file, in addition to the others.
 func (g *Guard) Allow(token string, r Role) {
 	g.change.Lock()
 	defer g.change.Unlock()
-	next := maps.Clone(*g.known.Load())
-	next.add(Token{token, r}, nil)
-	g.swap(next)
+	g.files = append(slices.Clone(g.files), Token{token, r})
+	g.swap()
 }
 
-// Replace accepts these tokens and no others, from the next request on. Open streams of callers
-// whose token keeps its role continue. The others end, see [Guard.Bound].
+// Replace accepts these tokens of files and no others, from the next request on. Open streams of
+// callers whose token keeps its role continue. The others end, see [Guard.Bound].
 func (g *Guard) Replace(tokens ...Token) {
 	g.change.Lock()
 	defer g.change.Unlock()
-	next := keys{}
-	for _, t := range tokens {
-		next.add(t, *g.known.Load())
-	}
-	g.swap(next)
+	g.files = slices.Clone(tokens)
+	g.swap()
 }
 
-// add accepts a token. It takes over the key that the token has in old.
-func (k keys) add(t Token, old keys) {
-	if t.Text == "" {
-		return
-	}
-	sum := sha256.Sum256([]byte(t.Text))
-	if had := old[sum]; had != nil && had.role.Name == t.Role.Name {
-		k[sum] = had
-		return
-	}
-	k[sum] = newKey(t.Role)
+// Await makes the guard answer callers with an unknown token that the server has just started,
+// until it learns of the issued tokens.
+func (g *Guard) Await() { g.waiting.Store(true) }
+
+// Issue accepts these issued tokens and no others, like [Guard.Replace] those of files.
+func (g *Guard) Issue(all []Credential) {
+	g.change.Lock()
+	defer g.change.Unlock()
+	g.issued = all
+	g.swap()
+	g.waiting.Store(false)
 }
 
-// swap puts next in effect. The caller holds change.
-func (g *Guard) swap(next keys) {
-	for sum, old := range *g.known.Swap(&next) {
-		if next[sum] != old {
-			old.refuse()
+// swap puts the tokens in effect. The caller holds change.
+func (g *Guard) swap() {
+	old, next := *g.known.Load(), keys{}
+	add := func(c Credential) {
+		if had := old[c.Digest]; had != nil && had.same(&c) {
+			next[c.Digest] = had
+			return
+		}
+		next[c.Digest] = newKey(c)
+	}
+	for _, c := range g.issued {
+		add(c)
+	}
+	for _, t := range g.files {
+		if t.Text != "" {
+			add(Credential{Digest: Digest(t.Text), Of: builtIn(t.Role)})
+		}
+	}
+	g.known.Store(&next)
+	for digest, k := range old {
+		if next[digest] != k {
+			k.refuse()
 		}
 	}
 }
 
 // Bound returns a context for a stream: ctx, which also ends when the token in the Authorization
-// headers is no longer accepted with the role that it has now. A stream without a valid token
-// keeps ctx. The interceptor [Guard.Stream] tells the caller the reason.
+// headers is no longer accepted with the permissions that it has now. A stream without a valid
+// token keeps ctx. The interceptor [Guard.Stream] tells the caller the reason.
 func (g *Guard) Bound(ctx context.Context, authorization []string) context.Context {
 	if len(authorization) != 1 {
 		return ctx
 	}
 	token, _ := strings.CutPrefix(authorization[0], "Bearer ")
-	k := g.keyOf(token)
+	k := (*g.known.Load())[Digest(token)]
 	if k == nil {
 		return ctx
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(k.accepted, func() { end(errRemoved) })
+	if at := k.ends(time.Now()); !at.IsZero() {
+		timer := time.AfterFunc(time.Until(at), func() { end(errExpired) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
 	context.AfterFunc(ctx, func() { stop() })
 	return ctx
 }
 
-// Writes reports whether a method may change the state of an app.
-func (g *Guard) Writes(method string) bool {
-	need := g.methods[method]
-	return need != Public && need != "work" && !strings.HasSuffix(need, ".read")
+// Identify returns the principal of a token, or an error that says why the token is refused.
+func (g *Guard) Identify(token string) (*Principal, error) {
+	k := (*g.known.Load())[Digest(token)]
+	switch {
+	case k == nil && strings.HasPrefix(token, tokenPrefix):
+		if err := CheckToken(token); err != nil {
+			return nil, status.Errorf(codes.Unauthenticated, "the token was refused: %v", err)
+		}
+		if g.waiting.Load() {
+			return nil, status.Error(codes.Unavailable, "this server has just started, and does not know the tokens yet: try again in a moment")
+		}
+		return nil, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this installation, or it was revoked")
+	case k == nil:
+		return nil, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server")
+	case k.Invalid != "":
+		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: %s", k.Invalid)
+	case !k.Until.IsZero() && !time.Now().Before(k.Until):
+		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: it has expired at %s; rotate it, or make another one (wheelwork token)", k.Until.UTC().Format(time.RFC3339))
+	}
+	return k.Of, nil
 }
 
-func (g *Guard) Check(ctx context.Context, method string) error {
-	_, err := g.Caller(ctx, method)
-	return err
-}
-
-// Caller returns the role of the caller of a method, or an error if it may not call the
-// method.
-func (g *Guard) Caller(ctx context.Context, method string) (Role, error) {
-	need := g.methods[method]
+// Caller returns the principal that calls a method, by the token in the metadata of the call. It
+// is nil for a method that needs no token. What the caller may do is not checked.
+func (g *Guard) Caller(ctx context.Context, method string) (*Principal, error) {
+	need := g.Permission(method)
 	switch need {
 	case "":
-		return Role{}, status.Errorf(codes.PermissionDenied, "method %s is not open to anyone", method)
+		return nil, status.Errorf(codes.PermissionDenied, "method %s is not open to anyone", method)
 	case Public:
-		return Role{}, nil
+		return nil, nil
 	}
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) != 1 {
-		return Role{}, status.Error(codes.Unauthenticated, "a token is needed: "+rightToken(need))
+		return nil, status.Error(codes.Unauthenticated, "a token is needed: "+rightToken(need))
 	}
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
 	if !ok {
-		return Role{}, status.Error(codes.Unauthenticated, "the authorization is not a bearer token")
+		return nil, status.Error(codes.Unauthenticated, "the authorization is not a bearer token")
 	}
-	r, ok := g.RoleOf(token)
-	if !ok {
-		return Role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; "+rightToken(need))
-	}
-	r, err := g.acting(ctx, r)
+	p, err := g.Identify(token)
 	if err != nil {
-		return Role{}, err
-	}
-	if !r.may(need) {
-		return Role{}, status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: %s", r.Name, need, rightToken(need))
-	}
-	return r, nil
-}
-
-// rightToken tells a caller where the token for a permission is.
-func rightToken(need string) string {
-	switch need {
-	case "work":
-		return "a worker uses the one in the file host-token of the server's data directory, and a host the token of the installation's hosts (--token-file)"
-	case Execute:
-		return "a host uses the token of the installation's hosts (--token-file)"
-	case "serve", "state", act:
-		return "servers use the token of the installation's servers (--server-token-file)"
-	}
-	return "people and their programs use the one in the file token of the server's data directory"
-}
-
-// acting returns the role with which a call is made: the caller's own role or, if a
-// server passes the call on, the role that this server found for the original caller.
-func (g *Guard) acting(ctx context.Context, own Role) (Role, error) {
-	values := metadata.ValueFromIncomingContext(ctx, ActingHeader)
-	if len(values) == 0 {
-		return own, nil
-	}
-	if !own.may(act) {
-		return Role{}, status.Errorf(codes.PermissionDenied, "the token's role %s may not make calls for others: only servers do (%s)", own.Name, ActingHeader)
-	}
-	for _, r := range []Role{Admin, Host, Member, Server, Worker} {
-		if len(values) == 1 && r.Name == values[0] {
-			return r, nil
+		if status.Code(err) == codes.Unauthenticated && !strings.HasPrefix(token, tokenPrefix) {
+			return nil, status.Errorf(codes.Unauthenticated, "%s; %s", status.Convert(err).Message(), rightToken(need))
 		}
-	}
-	return Role{}, status.Errorf(codes.PermissionDenied, "a server passed on a call of the role %.40q, which this version does not know: bring both servers to the same version", values[0])
-}
-
-// RoleOf returns the role of a token.
-func (g *Guard) RoleOf(token string) (Role, bool) {
-	if k := g.keyOf(token); k != nil {
-		return k.role, true
-	}
-	return Role{}, false
-}
-
-// keyOf returns the key of a token; nil: it is not accepted. It compares the token with every
-// accepted one in constant time.
-func (g *Guard) keyOf(token string) (found *key) {
-	sum := sha256.Sum256([]byte(token))
-	for known, k := range *g.known.Load() {
-		if subtle.ConstantTimeCompare(known[:], sum[:]) == 1 {
-			found = k
-		}
-	}
-	return found
-}
-
-func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := g.Check(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
-	return next(ctx, req)
+	return acting(ctx, p)
 }
 
-func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	r, err := g.Caller(s.Context(), info.FullMethod)
-	if err != nil {
-		return err
-	}
-	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !r.may(Execute) {
-		s = nativeOnly{s, r}
-	}
-	err = next(srv, s)
-	if errors.Is(context.Cause(s.Context()), errRemoved) {
-		return errRemoved
-	}
+// Check returns an error if the caller of a method may not call it for any app. The tap of the
+// server calls it before a message is read.
+func (g *Guard) Check(ctx context.Context, method string) error {
+	_, err := g.admit(ctx, method)
 	return err
 }
 
-// nativeOnly is the stream of a worker that may execute only functions of its own. It
-// refuses a worker that claims to run anything else, so the server sends it nothing else.
-type nativeOnly struct {
-	grpc.ServerStream
-	Role Role
-}
-
-func (s nativeOnly) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		return err
+// admit returns the principal that calls a method, if it may call it for some app.
+func (g *Guard) admit(ctx context.Context, method string) (*Principal, error) {
+	p, err := g.Caller(ctx, method)
+	if p == nil || err != nil {
+		return nil, err
 	}
-	up, ok := m.(*apiv1.WorkUp)
-	if !ok {
-		return status.Errorf(codes.Internal, "a worker sent a %T", m)
-	}
-	claims := append(slices.Clone(up.GetHello().GetAbi()), up.GetAbilities().GetAbi()...)
-	if up.Hello != nil && len(up.Hello.Abi) == 0 {
-		claims = []string{"modules"} // a hello without an ABI claims modules
-	}
-	for _, abi := range claims {
-		if e, err := job.ParseExecutor(abi); err != nil || e.Kind != job.Native {
-			return status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: it is for workers that run functions of their own (native:NAME), and this host offers %.60s; a host joins with the token that the processes of the installation share (--token-file)", s.Role.Name, Execute, abi)
-		}
-	}
-	return nil
+	return p, mayBegin(p, method, g.methods[method])
 }
 
 // Admit returns an error if the body of a request to the API must not be read, because the
 // credential in its Authorization headers is not valid.
 func (g *Guard) Admit(ctx context.Context, authorization []string) error {
 	_, err := g.Caller(metadata.NewIncomingContext(ctx, metadata.MD{"authorization": authorization}), anyMethod)
-	if status.Code(err) == codes.PermissionDenied {
-		return nil // the credential is known; gRPC reports which permission is missing
-	}
 	return err
 }
 
 // anyMethod is some method that needs a credential.
 const anyMethod = "/wheelwork.v1.Jobs/ListJobs"
+
+// Allows returns an error if the caller with these Authorization headers lacks a permission for
+// what belongs to no app.
+func (g *Guard) Allows(ctx context.Context, authorization []string, permission string) error {
+	p, err := g.Caller(metadata.NewIncomingContext(ctx, metadata.MD{"authorization": authorization}), anyMethod)
+	if err != nil || p.May(permission, "") {
+		return err
+	}
+	return lacks(p, permission, "")
+}

@@ -1,9 +1,13 @@
 package access
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
 // This file says which principal may do what in which app. It is pure: it knows no request and
@@ -87,15 +91,36 @@ func (s Scope) Has(other Scope) bool {
 	return other.Prefix != "" && s.Prefix != "" && strings.HasPrefix(other.Prefix, s.Prefix)
 }
 
-// String returns the scope as in the output of commands.
+// The texts of scopes, see [ParseScope].
+const (
+	clusterScope = "cluster"
+	appScope     = "app:"
+	prefixScope  = "app-prefix:"
+)
+
+// String returns the text of the scope, which [ParseScope] reads.
 func (s Scope) String() string {
 	switch {
 	case s.Cluster:
-		return "cluster"
+		return clusterScope
 	case s.App != "":
-		return "app " + s.App
+		return appScope + s.App
 	}
-	return "apps " + s.Prefix + "*"
+	return prefixScope + s.Prefix
+}
+
+// ParseScope reads "cluster", "app:NAME" or "app-prefix:PREFIX".
+func ParseScope(text string) (Scope, error) {
+	if text == clusterScope {
+		return Scope{Cluster: true}, nil
+	}
+	if app, ok := strings.CutPrefix(text, appScope); ok {
+		return Scope{App: app}, naming.Check("the app of the scope", app)
+	}
+	if prefix, ok := strings.CutPrefix(text, prefixScope); ok {
+		return Scope{Prefix: prefix}, naming.Check("the prefix of the scope", prefix)
+	}
+	return Scope{}, fmt.Errorf("the scope is %.40q, want %s, %sNAME or %sPREFIX", text, clusterScope, appScope, prefixScope)
 }
 
 // Binding gives a principal a role in a scope.
@@ -121,20 +146,73 @@ func (all Bindings) May(permission, app string, now time.Time) bool {
 	return slices.ContainsFunc(all, func(b Binding) bool { return b.May(permission, app, now) })
 }
 
-// Apps reports whether lists may show an app: a binding gives the permission there. It is May as
-// a filter.
-func (all Bindings) Apps(permission string, now time.Time) func(app string) bool {
-	return func(app string) bool { return all.May(permission, app, now) }
+// MayAnywhere reports whether a binding gives a permission in any scope now.
+func (all Bindings) MayAnywhere(permission string, now time.Time) bool {
+	return slices.ContainsFunc(all, func(b Binding) bool { return b.holds(now) && slices.Contains(roles[b.Role], permission) })
+}
+
+// MaySee reports whether a binding gives a permission in a whole scope now.
+func (all Bindings) MaySee(permission string, in Scope, now time.Time) bool {
+	return slices.ContainsFunc(all, func(b Binding) bool {
+		return b.holds(now) && b.Scope.Has(in) && slices.Contains(roles[b.Role], permission)
+	})
 }
 
 // MayGive reports whether the principal may give another one a binding: it may change the access
 // to the whole scope, and has each permission of the role in all of it. The new binding must
 // not outlast the one by which it is given.
 func (all Bindings) MayGive(b Binding, now time.Time) bool {
-	given, known := roles[b.Role]
-	return known && slices.ContainsFunc(all, func(own Binding) bool {
+	return slices.ContainsFunc(all, func(own Binding) bool {
 		lasts := own.Expires.IsZero() || !b.Expires.IsZero() && !b.Expires.After(own.Expires)
-		return own.holds(now) && lasts && own.Scope.Has(b.Scope) && slices.Contains(roles[own.Role], "access.write") &&
-			!slices.ContainsFunc(given, func(permission string) bool { return !slices.Contains(roles[own.Role], permission) })
+		return lasts && own.above(b, now)
 	})
+}
+
+// upTo returns the expiry of a binding, or an earlier one until which the principal may give it.
+func (all Bindings) upTo(b Binding, now time.Time) time.Time {
+	var last time.Time
+	for _, own := range all {
+		if own.above(b, now) {
+			if own.Expires.IsZero() || !own.Expires.Before(b.Expires) {
+				return b.Expires
+			}
+			if own.Expires.After(last) {
+				last = own.Expires
+			}
+		}
+	}
+	if last.IsZero() {
+		return b.Expires // the principal may not give it at all
+	}
+	return last
+}
+
+// MayTake reports whether the principal may remove a binding of another one. Its expiry does
+// not matter.
+func (all Bindings) MayTake(b Binding, now time.Time) bool {
+	return slices.ContainsFunc(all, func(own Binding) bool { return own.above(b, now) })
+}
+
+// above reports whether own has the permission access.write in the whole scope of b, and each
+// permission of its role. A role that this version does not know has no permissions here and may
+// have some elsewhere: only what the cluster's administrator has is above it.
+func (own Binding) above(b Binding, now time.Time) bool {
+	given, known := roles[b.Role]
+	if !known {
+		return own.holds(now) && own.Role == RoleAdmin && own.Scope.Cluster
+	}
+	return own.holds(now) && own.Scope.Has(b.Scope) && slices.Contains(roles[own.Role], "access.write") &&
+		!slices.ContainsFunc(given, func(permission string) bool { return !slices.Contains(roles[own.Role], permission) })
+}
+
+// givers returns the roles that have a permission, the least first.
+func givers(permission string) []string {
+	var names []string
+	for name, has := range roles {
+		if slices.Contains(has, permission) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(roles[a])-len(roles[b]), cmp.Compare(a, b)) })
+	return names
 }

@@ -84,8 +84,11 @@ func TestBindings(t *testing.T) {
 			t.Errorf("%q in %q at %v: %t", tt.permission, tt.app, tt.at, got)
 		}
 	}
-	if shows := all.Apps("jobs.read", now); !shows("shop-9") || shows("bank") {
-		t.Error("the filter of lists")
+	if !all.MayAnywhere("jobs.operate", now) || all.MayAnywhere("jobs.operate", now.Add(time.Hour)) || all.MayAnywhere("jobs.write", now) {
+		t.Error("permissions in some app")
+	}
+	if !all.MaySee("jobs.read", Scope{App: "shop-3"}, now) || all.MaySee("jobs.read", Scope{Cluster: true}, now) || all.MaySee("jobs.read", Scope{Prefix: "shop"}, now) {
+		t.Error("permissions in a whole scope")
 	}
 }
 
@@ -117,6 +120,42 @@ func TestGiving(t *testing.T) {
 	} {
 		if got := tt.by.MayGive(tt.give, now); got != tt.want {
 			t.Errorf("%s: %t", tt.what, got)
+		}
+	}
+}
+
+// TestTaking checks that the expiry of a binding does not keep it from being removed, and that
+// only the administrator of the cluster removes a role that this version does not know.
+func TestTaking(t *testing.T) {
+	shop, cluster := Scope{App: "shop"}, Scope{Cluster: true}
+	maintainer, admin := Bindings{{Role: RoleMaintainer, Scope: shop, Expires: now.Add(time.Hour)}}, Bindings{{Role: RoleAdmin, Scope: cluster}}
+	for _, tt := range []struct {
+		by   Bindings
+		take Binding
+		want bool
+	}{
+		{maintainer, Binding{Role: RoleViewer, Scope: shop}, true},
+		{maintainer, Binding{Role: RoleAdmin, Scope: shop}, false},
+		{maintainer, Binding{Role: "of a newer version", Scope: shop}, false},
+		{Bindings{{Role: RoleAdmin, Scope: shop}}, Binding{Role: "of a newer version", Scope: shop}, false},
+		{admin, Binding{Role: "of a newer version", Scope: shop}, true},
+	} {
+		if got := tt.by.MayTake(tt.take, now); got != tt.want {
+			t.Errorf("%v takes %v: %t", tt.by, tt.take, got)
+		}
+	}
+}
+
+// TestScopeText reads the texts of scopes, and refuses others.
+func TestScopeText(t *testing.T) {
+	for _, s := range []Scope{{Cluster: true}, {App: "shop"}, {Prefix: "shop-"}} {
+		if got, err := ParseScope(s.String()); err != nil || got != s {
+			t.Errorf("%v: %v, %v", s, got, err)
+		}
+	}
+	for _, text := range []string{"", "app:", "app-prefix:", "app:*", "app-prefix:shop-*", "Cluster", "shop", "app:a/b", "app:a b"} {
+		if s, err := ParseScope(text); err == nil {
+			t.Errorf("%q was read as %v", text, s)
 		}
 	}
 }

@@ -373,8 +373,8 @@ func (r *View) HasReceived() bool {
 	return r.received[0]
 }
 
-// Fallback returns the partition that answers for apps without a partition: like all
-// others, it holds nothing of them.
+// Fallback returns the first partition. It has what belongs to no app, and answers for apps
+// without a partition: like all others, it holds nothing of them.
 func (r *View) Fallback() string { return r.Partitions[0] }
 
 // Assignment returns the owner of a partition. It names no server if there is none, or if

@@ -61,6 +61,7 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 		func() error {
 			return apiv1.RegisterModuleAccessHandlerClient(ctx, mux, apiv1.NewModuleAccessClient(conn))
 		},
+		func() error { return apiv1.RegisterAccessHandlerClient(ctx, mux, apiv1.NewAccessClient(conn)) },
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
 		func() error { return apiv1.RegisterMembershipHandlerClient(ctx, mux, apiv1.NewMembershipClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },

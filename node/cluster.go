@@ -148,7 +148,8 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 func (m *memberParts) openPartitions(ctx context.Context, d *datadir.Dir, cfg ServerConfig, conf sched.Config, tel *telemetry) error {
 	for i, name := range m.View.Partitions {
 		dir := d.Join
-		if i > 0 { // the first one is where a standalone server has its store
+		if i > 0 { // the first one is where a standalone server has its store, and has the access state
+			conf.Publish = nil
 			dir = func(parts ...string) string {
 				return d.Join(append([]string{datadir.PartitionsDir, name}, parts...)...)
 			}

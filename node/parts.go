@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/host"
@@ -111,7 +112,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 	}
 }
 
-func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens credential.Processes, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens credential.Processes, guard *access.Guard, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
@@ -169,13 +170,15 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	}
 	p.uploads = verifier.New(cfg.Verifier)
 	conf := sched.Config{
-		ID: p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		Publish: guard.Issue,
+		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
 			return nil, errOwnJournal
 		}
+		guard.Await()                  // the state is known when the first partition has been read
 		conf.Sync = mq.Always.String() // etcd syncs
 		if p.member, err = openMember(ctx, d, q, cfg, conf, tokens, tel, log); err != nil {
 			return nil, err

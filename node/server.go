@@ -245,10 +245,7 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 // must answer.
 func (s *serving) owned() []grpc.ServerOption {
 	m := s.parts.member
-	c := sched.Attributions{Role: func(ctx context.Context, method string) string {
-		r, _ := s.guard.Caller(ctx, method) // the guard has accepted the call
-		return r.Name
-	}}
+	c := sched.Attributions{}
 	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.Unary), grpc.ChainStreamInterceptor(c.Stream)}
 	if m == nil {
 		return opts
@@ -258,7 +255,7 @@ func (s *serving) owned() []grpc.ServerOption {
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens credential.Processes) (err error) {
-	if s.parts, err = openServer(ctx, s.data, cfg, tokens, s.tel, s.log); err != nil {
+	if s.parts, err = openServer(ctx, s.data, cfg, tokens, s.guard, s.tel, s.log); err != nil {
 		return err
 	}
 	s.add(s.parts)

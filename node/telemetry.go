@@ -25,9 +25,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -187,13 +188,18 @@ func (t *telemetry) scrape() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
 }
 
-// metrics serves /metrics to callers with a token that may read the cluster.
+// metrics serves /metrics to callers with the permission metrics.read.
 func (t *telemetry) metrics(g *access.Guard, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	scrape := t.scrape()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", strings.TrimSpace(r.Header.Get("Authorization"))))
-		if err := g.Check(ctx, "/wheelwork.v1.Cluster/ListHosts"); err != nil {
+		err := g.Allows(r.Context(), []string{strings.TrimSpace(r.Header.Get("Authorization"))}, "metrics.read")
+		switch status.Code(err) {
+		case codes.OK:
+		case codes.PermissionDenied:
+			http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
+			return
+		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return

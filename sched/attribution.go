@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
@@ -33,11 +34,8 @@ var defining = map[string]bool{
 }
 
 // Attributions are interceptors that give the calls of methods that change definitions their attribution:
-// the role of the caller, and what its headers say. role returns the role of the caller of a
-// method.
-type Attributions struct {
-	Role func(ctx context.Context, method string) string
-}
+// the caller, and what its headers say. The guard comes before them.
+type Attributions struct{}
 
 // Unary implements [grpc.UnaryServerInterceptor].
 func (c Attributions) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -72,7 +70,10 @@ func (c Attributions) with(ctx context.Context, method string) (context.Context,
 	if !defining[method] {
 		return ctx, nil
 	}
-	by := &apiv1.Attribution{Author: c.Role(ctx, method)}
+	by := &apiv1.Attribution{}
+	if p := access.Caller(ctx); p != nil {
+		by.Author = p.Author()
+	}
 	rollback := ""
 	for name, to := range map[string]*string{NoteHeader: &by.Note, CauseHeader: &by.Cause, RollbackHeader: &rollback} {
 		values := metadata.ValueFromIncomingContext(ctx, name)

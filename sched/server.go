@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/api"
@@ -54,6 +55,10 @@ type Config struct {
 	// connect; have is the number of hosts of the app that are connected. The loop calls
 	// it, so it must not block. nil: every host is connected to every partition.
 	Gathered func(app string, have int) bool
+
+	// Publish gives the guard the tokens that the server has issued, after each change. It must not
+	// block. nil: another partition of the cluster has the access state.
+	Publish func([]access.Credential)
 
 	// Ingress takes the commands of producers that do not wait until commands are applied;
 	// nil: there is no ingress.
@@ -111,7 +116,7 @@ func (c *Config) defaults() error {
 func (c *Config) core(v *projection.View) core.Config {
 	return core.Config{
 		ID: c.ID, Epoch: c.Epoch, Journal: c.Journal, View: v, History: c.Store, HasModule: c.Modules.Has,
-		Cluster: c.Remote != nil, Others: c.Remote, Gathered: c.Gathered,
+		Cluster: c.Remote != nil, Others: c.Remote, Gathered: c.Gathered, Publish: c.Publish,
 		Sync: c.Sync, MaxLive: c.MaxLive, HostLease: c.HostLease, Random: c.Random, Meter: c.Meter, Logger: c.Logger,
 	}
 }

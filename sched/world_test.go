@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
 	"github.com/wheelworkhq/wheelwork/host/services"
@@ -64,6 +65,8 @@ type world struct {
 	secretKey []byte
 	requests  *apiv1.Grants // what the manifest of each module asks for
 	badScript error         // why each script is refused; nil: it is accepted
+
+	guard func() *access.Guard // makes the guard of each server; nil: there is none
 }
 
 func newWorld(t *testing.T) *world {
@@ -233,6 +236,12 @@ func (w *world) start() {
 			return api.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
 	}
+	var opts []grpc.ServerOption
+	if w.guard != nil {
+		guard := w.guard()
+		cfg.Publish = guard.Issue
+		opts = append(opts, grpc.UnaryInterceptor(guard.Unary), grpc.StreamInterceptor(guard.Stream))
+	}
 	cfg.CheckScript = func(_ context.Context, upload *modules.Upload, interpreter []byte) error {
 		code, err := upload.Bytes()
 		if want := interpreterOf(code); err == nil && modules.Digest(interpreter) != want {
@@ -245,7 +254,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.srv = srv
-	g := grpc.NewServer()
+	g := grpc.NewServer(opts...)
 	srv.Register(g)
 	lis := memconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4708,15 +4708,15 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xef\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xfb\t\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12/\n" +
 	"\ahandler\x18\x04 \x01(\v2\x15.wheelwork.v1.HandlerR\ahandler\x122\n" +
-	"\bschedule\x18\x05 \x01(\v2\x16.wheelwork.v1.ScheduleR\bschedule\x12\x14\n" +
-	"\x05input\x18\x06 \x01(\tR\x05input\x12\x1f\n" +
-	"\vinput_bytes\x18\a \x01(\fR\n" +
+	"\bschedule\x18\x05 \x01(\v2\x16.wheelwork.v1.ScheduleR\bschedule\x12\x1a\n" +
+	"\x05input\x18\x06 \x01(\tB\x04\x88\xbc\x18\x02R\x05input\x12%\n" +
+	"\vinput_bytes\x18\a \x01(\fB\x04\x88\xbc\x18\x02R\n" +
 	"inputBytes\x12\x18\n" +
 	"\atimeout\x18\b \x01(\tR\atimeout\x12)\n" +
 	"\x05retry\x18\t \x01(\v2\x13.wheelwork.v1.RetryR\x05retry\x12\x1b\n" +
@@ -4752,12 +4752,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\a_paused\"?\n" +
 	"\x06Limits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
-	"\x04fuel\x18\x02 \x01(\x03R\x04fuel\"\xf9\x01\n" +
+	"\x04fuel\x18\x02 \x01(\x03R\x04fuel\"\x85\x02\n" +
 	"\aHandler\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04args\x18\x03 \x03(\tR\x04args\x120\n" +
-	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryR\x03env\x12*\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\x04args\x18\x03 \x03(\tB\x04\x88\xbc\x18\x02R\x04args\x126\n" +
+	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryB\x04\x88\xbc\x18\x02R\x03env\x12*\n" +
 	"\x04http\x18\n" +
 	" \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
 	"\acommand\x18\v \x01(\tR\acommand\x1a6\n" +
@@ -4821,13 +4821,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vpass_output\x18\x04 \x01(\bR\n" +
 	"passOutput\"4\n" +
 	"\bWorkflow\x12(\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x12.wheelwork.v1.NodeR\x05nodes\"\x88\x01\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x12.wheelwork.v1.NodeR\x05nodes\"\x8e\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05after\x18\x03 \x03(\tR\x05after\x12\x12\n" +
-	"\x04when\x18\x04 \x01(\tR\x04when\x12\x14\n" +
-	"\x05input\x18\x05 \x01(\tR\x05input\x12\x1a\n" +
+	"\x04when\x18\x04 \x01(\tR\x04when\x12\x1a\n" +
+	"\x05input\x18\x05 \x01(\tB\x04\x88\xbc\x18\x02R\x05input\x12\x1a\n" +
 	"\boptional\x18\x06 \x01(\bR\boptional\"\xfb\x01\n" +
 	"\tNodeState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
@@ -4853,7 +4853,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x8d\v\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xa5\v\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -4874,12 +4874,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04host\x18\f \x01(\tR\x04host\x12\x16\n" +
 	"\x06module\x18\r \x01(\tR\x06module\x12\x18\n" +
 	"\ahandler\x18\x0e \x01(\tR\ahandler\x12\x16\n" +
-	"\x06digest\x18\x0f \x01(\tR\x06digest\x12\x14\n" +
-	"\x05input\x18\x10 \x01(\tR\x05input\x12\x1f\n" +
-	"\vinput_bytes\x18\x11 \x01(\fR\n" +
-	"inputBytes\x12\x16\n" +
-	"\x06output\x18\x12 \x01(\tR\x06output\x12!\n" +
-	"\foutput_bytes\x18\x13 \x01(\fR\voutputBytes\x12\x14\n" +
+	"\x06digest\x18\x0f \x01(\tR\x06digest\x12\x1a\n" +
+	"\x05input\x18\x10 \x01(\tB\x04\x88\xbc\x18\x01R\x05input\x12%\n" +
+	"\vinput_bytes\x18\x11 \x01(\fB\x04\x88\xbc\x18\x01R\n" +
+	"inputBytes\x12\x1c\n" +
+	"\x06output\x18\x12 \x01(\tB\x04\x88\xbc\x18\x01R\x06output\x12'\n" +
+	"\foutput_bytes\x18\x13 \x01(\fB\x04\x88\xbc\x18\x01R\voutputBytes\x12\x14\n" +
 	"\x05error\x18\x14 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x15 \x01(\tR\x04code\x12\x14\n" +
 	"\x05trace\x18\x16 \x01(\tR\x05trace\x122\n" +
@@ -5147,17 +5147,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"G\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02&\"$/api/v1/apps/{app}/jobs/{name}:pause\x12\x88\x01\n" +
 	"\tResumeJob\x12\x1e.wheelwork.v1.ResumeJobRequest\x1a\x11.wheelwork.v1.Job\"H\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02'\"%/api/v1/apps/{app}/jobs/{name}:resume\x12\x8e\x01\n" +
 	"\n" +
-	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12\x89\x01\n" +
+	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.trigger\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12\x89\x01\n" +
 	"\bSkipNext\x12\x1d.wheelwork.v1.SkipNextRequest\x1a\x11.wheelwork.v1.Job\"K\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02*\"(/api/v1/apps/{app}/jobs/{name}:skip-next\x12\xa1\x01\n" +
 	"\vBackfillJob\x12 .wheelwork.v1.BackfillJobRequest\x1a!.wheelwork.v1.BackfillJobResponse\"M\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02,:\x01*\"'/api/v1/apps/{app}/jobs/{name}:backfill\x12\x91\x01\n" +
-	"\bBulkJobs\x12\x1d.wheelwork.v1.BulkJobsRequest\x1a\x1e.wheelwork.v1.BulkJobsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/jobs:bulk2\x8c\x05\n" +
-	"\tCalendars\x12\xb2\x01\n" +
-	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"i\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x03»\x18\fcalendar.app\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x8c\x01\n" +
+	"\bBulkJobs\x12\x1d.wheelwork.v1.BulkJobsRequest\x1a\x1e.wheelwork.v1.BulkJobsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/jobs:bulk2\x9a\x05\n" +
+	"\tCalendars\x12\xb9\x01\n" +
+	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"p\xaa\xbb\x18\x11definitions.write\xb0\xbb\x18\x03»\x18\fcalendar.app\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x8c\x01\n" +
 	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"C\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x96\x01\n" +
-	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa1\x01\n" +
-	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"D\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe1\t\n" +
+	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa8\x01\n" +
+	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"K\xaa\xbb\x18\x11definitions.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe1\t\n" +
 	"\x04Runs\x12v\n" +
 	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"<\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12\x86\x01\n" +
 	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\";\xaa\xbb\x18\truns.read\xb0\xbb\x18\a\xb8\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12\x86\x01\n" +

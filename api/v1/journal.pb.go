@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -127,6 +127,8 @@ type Record struct {
 	//	*Record_ChangeSetPart
 	//	*Record_ChangeSetStep
 	//	*Record_ChangeSetShared
+	//	*Record_AccessPut
+	//	*Record_AccessDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -493,6 +495,24 @@ func (x *Record) GetChangeSetShared() *ChangeSetShared {
 	return nil
 }
 
+func (x *Record) GetAccessPut() *AccessPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AccessPut); ok {
+			return x.AccessPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAccessDelete() *AccessDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AccessDelete); ok {
+			return x.AccessDelete
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -651,6 +671,14 @@ type Record_ChangeSetShared struct {
 	ChangeSetShared *ChangeSetShared `protobuf:"bytes,77,opt,name=change_set_shared,json=changeSetShared,proto3,oneof"`
 }
 
+type Record_AccessPut struct {
+	AccessPut *AccessPut `protobuf:"bytes,78,opt,name=access_put,json=accessPut,proto3,oneof"`
+}
+
+type Record_AccessDelete struct {
+	AccessDelete *AccessDelete `protobuf:"bytes,79,opt,name=access_delete,json=accessDelete,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -720,6 +748,10 @@ func (*Record_ChangeSetPart) isRecord_Kind() {}
 func (*Record_ChangeSetStep) isRecord_Kind() {}
 
 func (*Record_ChangeSetShared) isRecord_Kind() {}
+
+func (*Record_AccessPut) isRecord_Kind() {}
+
+func (*Record_AccessDelete) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -1110,6 +1142,396 @@ func (x *ChangeSetShared) GetApplied() int64 {
 	return 0
 }
 
+// AccessPut is a principal or a token after a change. It and AccessDelete are in the journal of
+// the first partition, in the slot of the app "", which has nothing else.
+type AccessPut struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*AccessPut_Principal
+	//	*AccessPut_Token
+	Kind          isAccessPut_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessPut) Reset() {
+	*x = AccessPut{}
+	mi := &file_v1_journal_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessPut) ProtoMessage() {}
+
+func (x *AccessPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessPut.ProtoReflect.Descriptor instead.
+func (*AccessPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AccessPut) GetKind() isAccessPut_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *AccessPut) GetPrincipal() *PrincipalRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Principal); ok {
+			return x.Principal
+		}
+	}
+	return nil
+}
+
+func (x *AccessPut) GetToken() *TokenRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Token); ok {
+			return x.Token
+		}
+	}
+	return nil
+}
+
+type isAccessPut_Kind interface {
+	isAccessPut_Kind()
+}
+
+type AccessPut_Principal struct {
+	Principal *PrincipalRow `protobuf:"bytes,1,opt,name=principal,proto3,oneof"`
+}
+
+type AccessPut_Token struct {
+	Token *TokenRow `protobuf:"bytes,2,opt,name=token,proto3,oneof"`
+}
+
+func (*AccessPut_Principal) isAccessPut_Kind() {}
+
+func (*AccessPut_Token) isAccessPut_Kind() {}
+
+type AccessDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal or token
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessDelete) Reset() {
+	*x = AccessDelete{}
+	mi := &file_v1_journal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessDelete) ProtoMessage() {}
+
+func (x *AccessDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessDelete.ProtoReflect.Descriptor instead.
+func (*AccessDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AccessDelete) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AccessDelete) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// PrincipalRow is a person or a program with its bindings.
+type PrincipalRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // user or service
+	Bindings      []*BindingRow          `protobuf:"bytes,3,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedBy     string                 `protobuf:"bytes,5,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrincipalRow) Reset() {
+	*x = PrincipalRow{}
+	mi := &file_v1_journal_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrincipalRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrincipalRow) ProtoMessage() {}
+
+func (x *PrincipalRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrincipalRow.ProtoReflect.Descriptor instead.
+func (*PrincipalRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PrincipalRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PrincipalRow) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PrincipalRow) GetBindings() []*BindingRow {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+func (x *PrincipalRow) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *PrincipalRow) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+type BindingRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Scope         string                 `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,4,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"` // 0: never
+	CreatedMs     int64                  `protobuf:"varint,5,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedBy     string                 `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindingRow) Reset() {
+	*x = BindingRow{}
+	mi := &file_v1_journal_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindingRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindingRow) ProtoMessage() {}
+
+func (x *BindingRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindingRow.ProtoReflect.Descriptor instead.
+func (*BindingRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BindingRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BindingRow) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *BindingRow) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *BindingRow) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *BindingRow) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *BindingRow) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+// TokenRow is a token without its text.
+type TokenRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Principal     string                 `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	Binding       *BindingRow            `protobuf:"bytes,3,opt,name=binding,proto3" json:"binding,omitempty"` // without an id
+	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`   // SHA-256 of the text
+	Former        []byte                 `protobuf:"bytes,5,opt,name=former,proto3" json:"former,omitempty"`   // of the text before the last rotation; empty: none is valid
+	FormerUntilMs int64                  `protobuf:"varint,6,opt,name=former_until_ms,json=formerUntilMs,proto3" json:"former_until_ms,omitempty"`
+	RotatedMs     int64                  `protobuf:"varint,7,opt,name=rotated_ms,json=rotatedMs,proto3" json:"rotated_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenRow) Reset() {
+	*x = TokenRow{}
+	mi := &file_v1_journal_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenRow) ProtoMessage() {}
+
+func (x *TokenRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenRow.ProtoReflect.Descriptor instead.
+func (*TokenRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TokenRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TokenRow) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *TokenRow) GetBinding() *BindingRow {
+	if x != nil {
+		return x.Binding
+	}
+	return nil
+}
+
+func (x *TokenRow) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *TokenRow) GetFormer() []byte {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
+func (x *TokenRow) GetFormerUntilMs() int64 {
+	if x != nil {
+		return x.FormerUntilMs
+	}
+	return 0
+}
+
+func (x *TokenRow) GetRotatedMs() int64 {
+	if x != nil {
+		return x.RotatedMs
+	}
+	return 0
+}
+
 type ModulePut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Module        *Module                `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
@@ -1119,7 +1541,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1553,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1566,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -1164,7 +1586,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1598,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1611,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -1209,7 +1631,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1643,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1656,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -1265,7 +1687,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1699,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1712,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pin) GetAlias() string {
@@ -1339,7 +1761,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1773,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1786,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -1391,7 +1813,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1825,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1838,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -1444,7 +1866,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1878,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1891,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Passed) GetJob() string {
@@ -1539,7 +1961,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1973,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1986,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -1588,7 +2010,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +2022,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +2035,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -1670,7 +2092,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +2104,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +2117,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -1776,7 +2198,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2210,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2223,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeRow) GetName() string {
@@ -1906,7 +2328,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2340,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2353,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Met) GetJob() string {
@@ -1957,7 +2379,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2391,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2404,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -2001,7 +2423,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2435,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2448,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -2045,7 +2467,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2479,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2492,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -2091,7 +2513,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2525,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2538,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 // ValuePut is a value after a change.
@@ -2131,7 +2553,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2565,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2578,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -2190,7 +2612,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2624,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2637,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -2242,7 +2664,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2676,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2689,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -2286,7 +2708,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2720,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2733,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -2330,7 +2752,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2764,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2777,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -2377,7 +2799,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2811,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2824,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -2439,7 +2861,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2873,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2886,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -2511,7 +2933,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2945,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2958,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -2586,7 +3008,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +3020,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +3033,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -2651,7 +3073,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3085,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +3098,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -2731,7 +3153,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +3165,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +3178,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -2779,7 +3201,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +3213,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +3226,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -2845,7 +3267,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3279,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3292,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -2894,7 +3316,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3328,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3341,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2967,7 +3389,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3401,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3414,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -3028,7 +3450,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3462,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3475,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -3174,7 +3596,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3608,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3621,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Started) GetHost() string {
@@ -3233,7 +3655,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3667,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3680,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -3279,7 +3701,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3713,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3726,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -3341,7 +3763,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3775,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3788,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Adopted) GetHost() string {
@@ -3453,7 +3875,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3887,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3900,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -3864,7 +4286,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +4298,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4311,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -3964,7 +4386,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4398,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4411,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -4065,7 +4487,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4499,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4512,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -4163,7 +4585,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4597,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4610,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -4283,7 +4705,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4717,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4730,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -4351,7 +4773,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4785,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4798,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -4411,7 +4833,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4423,7 +4845,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4436,7 +4858,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -4456,7 +4878,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4890,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4903,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4503,7 +4925,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4515,7 +4937,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4528,7 +4950,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4564,7 +4986,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4576,7 +4998,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4589,7 +5011,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -4623,7 +5045,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4635,7 +5057,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4648,7 +5070,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -4671,7 +5093,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4683,7 +5105,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4696,7 +5118,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4723,7 +5145,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +5157,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +5170,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4772,7 +5194,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4784,7 +5206,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4797,7 +5219,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4840,7 +5262,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4852,7 +5274,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4865,7 +5287,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4901,7 +5323,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4913,7 +5335,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4926,7 +5348,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4949,7 +5371,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5383,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5396,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -5015,7 +5437,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5027,7 +5449,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5040,7 +5462,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -5061,7 +5483,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5073,7 +5495,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5086,7 +5508,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -5124,7 +5546,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5136,7 +5558,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5149,7 +5571,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -5207,7 +5629,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5219,7 +5641,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5232,7 +5654,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -5280,7 +5702,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5292,7 +5714,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5305,7 +5727,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -5332,7 +5754,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5344,7 +5766,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5357,7 +5779,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -5395,7 +5817,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5407,7 +5829,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5420,7 +5842,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -5525,7 +5947,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5959,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5972,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -5588,7 +6010,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5600,7 +6022,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5613,7 +6035,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -5648,7 +6070,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xf2\x10\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xef\x11\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -5692,7 +6114,10 @@ const file_v1_journal_proto_rawDesc = "" +
 	"app_delete\x18J \x01(\v2\x17.wheelwork.v1.AppDeleteH\x00R\tappDelete\x12E\n" +
 	"\x0fchange_set_part\x18K \x01(\v2\x1b.wheelwork.v1.ChangeSetPartH\x00R\rchangeSetPart\x12E\n" +
 	"\x0fchange_set_step\x18L \x01(\v2\x1b.wheelwork.v1.ChangeSetStepH\x00R\rchangeSetStep\x12K\n" +
-	"\x11change_set_shared\x18M \x01(\v2\x1d.wheelwork.v1.ChangeSetSharedH\x00R\x0fchangeSetShared\x12;\n" +
+	"\x11change_set_shared\x18M \x01(\v2\x1d.wheelwork.v1.ChangeSetSharedH\x00R\x0fchangeSetShared\x128\n" +
+	"\n" +
+	"access_put\x18N \x01(\v2\x17.wheelwork.v1.AccessPutH\x00R\taccessPut\x12A\n" +
+	"\raccess_delete\x18O \x01(\v2\x1a.wheelwork.v1.AccessDeleteH\x00R\faccessDelete\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -5718,7 +6143,42 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aapplied\x18\x01 \x01(\x03R\aapplied\"=\n" +
 	"\x0fChangeSetShared\x12\x10\n" +
 	"\x03set\x18\x01 \x01(\x04R\x03set\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x03R\aapplied\"9\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\x7f\n" +
+	"\tAccessPut\x12:\n" +
+	"\tprincipal\x18\x01 \x01(\v2\x1a.wheelwork.v1.PrincipalRowH\x00R\tprincipal\x12.\n" +
+	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05tokenB\x06\n" +
+	"\x04kind\"2\n" +
+	"\fAccessDelete\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xaa\x01\n" +
+	"\fPrincipalRow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x124\n" +
+	"\bbindings\x18\x03 \x03(\v2\x18.wheelwork.v1.BindingRowR\bbindings\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x05 \x01(\tR\tcreatedBy\"\xa3\x01\n" +
+	"\n" +
+	"BindingRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x04 \x01(\x03R\texpiresMs\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x05 \x01(\x03R\tcreatedMs\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\xe3\x01\n" +
+	"\bTokenRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
+	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x122\n" +
+	"\abinding\x18\x03 \x01(\v2\x18.wheelwork.v1.BindingRowR\abinding\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06former\x18\x05 \x01(\fR\x06former\x12&\n" +
+	"\x0fformer_until_ms\x18\x06 \x01(\x03R\rformerUntilMs\x12\x1d\n" +
+	"\n" +
+	"rotated_ms\x18\a \x01(\x03R\trotatedMs\"9\n" +
 	"\tModulePut\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
 	"\bAliasPut\x12)\n" +
@@ -6116,7 +6576,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -6127,167 +6587,178 @@ var file_v1_journal_proto_goTypes = []any{
 	(*ChangeSetPartRow)(nil),  // 6: wheelwork.v1.ChangeSetPartRow
 	(*ChangeSetStep)(nil),     // 7: wheelwork.v1.ChangeSetStep
 	(*ChangeSetShared)(nil),   // 8: wheelwork.v1.ChangeSetShared
-	(*ModulePut)(nil),         // 9: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 10: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 11: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 12: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 13: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 14: wheelwork.v1.Armed
-	(*Passed)(nil),            // 15: wheelwork.v1.Passed
-	(*Ended)(nil),             // 16: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 17: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 18: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 19: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 20: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 21: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 22: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 23: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 24: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 25: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 26: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 27: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 28: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 29: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 30: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 31: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 32: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 33: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 34: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 35: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 36: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 37: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 38: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 39: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 40: wheelwork.v1.Accepted
-	(*Started)(nil),           // 41: wheelwork.v1.Started
-	(*Finished)(nil),          // 42: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 43: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 44: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 45: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 46: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 47: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 48: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 49: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 50: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 51: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 52: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 53: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 54: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 55: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 56: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 57: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 58: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 59: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 60: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 61: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 62: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 63: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 64: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 65: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 66: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 67: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 68: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 69: wheelwork.v1.Finished.End
-	nil,                       // 70: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 71: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 72: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 73: wheelwork.v1.Attribution
-	(*Job)(nil),               // 74: wheelwork.v1.Job
-	(*Module)(nil),            // 75: wheelwork.v1.Module
-	(*Alias)(nil),             // 76: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 77: wheelwork.v1.Calendar
-	(*App)(nil),               // 78: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 79: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 80: wheelwork.v1.Outcome
-	(*Command)(nil),           // 81: wheelwork.v1.Command
-	(*LogLine)(nil),           // 82: wheelwork.v1.LogLine
+	(*AccessPut)(nil),         // 9: wheelwork.v1.AccessPut
+	(*AccessDelete)(nil),      // 10: wheelwork.v1.AccessDelete
+	(*PrincipalRow)(nil),      // 11: wheelwork.v1.PrincipalRow
+	(*BindingRow)(nil),        // 12: wheelwork.v1.BindingRow
+	(*TokenRow)(nil),          // 13: wheelwork.v1.TokenRow
+	(*ModulePut)(nil),         // 14: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 15: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 16: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 17: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 18: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 19: wheelwork.v1.Armed
+	(*Passed)(nil),            // 20: wheelwork.v1.Passed
+	(*Ended)(nil),             // 21: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 22: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 23: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 24: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 25: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 26: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 27: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 28: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 29: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 30: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 31: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 32: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 33: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 34: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 35: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 36: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 37: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 38: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 39: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 40: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 41: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 42: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 43: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 44: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 45: wheelwork.v1.Accepted
+	(*Started)(nil),           // 46: wheelwork.v1.Started
+	(*Finished)(nil),          // 47: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 48: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 49: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 50: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 51: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 52: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 53: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 54: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 55: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 56: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 57: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 58: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 59: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 60: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 61: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 62: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 63: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 64: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 65: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 66: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 67: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 68: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 69: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 70: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 71: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 72: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 73: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 74: wheelwork.v1.Finished.End
+	nil,                       // 75: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 76: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 77: wheelwork.v1.KeyRow.Key
+	(*Attribution)(nil),       // 78: wheelwork.v1.Attribution
+	(*Job)(nil),               // 79: wheelwork.v1.Job
+	(*Module)(nil),            // 80: wheelwork.v1.Module
+	(*Alias)(nil),             // 81: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 82: wheelwork.v1.Calendar
+	(*App)(nil),               // 83: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 84: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 85: wheelwork.v1.Outcome
+	(*Command)(nil),           // 86: wheelwork.v1.Command
+	(*LogLine)(nil),           // 87: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	9,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	14, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	40, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	41, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	42, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	43, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	44, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	15, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	16, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	17, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	20, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	21, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	23, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	18, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	22, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	25, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	26, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	27, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	28, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	29, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	30, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	31, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	34, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	10, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	11, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	57, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	58, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	59, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	61, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	24, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	14, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	19, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	45, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	46, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	47, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	48, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	49, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	20, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	21, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	22, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	25, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	26, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	28, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	23, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	27, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	30, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	31, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	32, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	33, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	34, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	35, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	36, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	39, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	15, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	16, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	62, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	63, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	64, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	66, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	29, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
-	73, // 35: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	40, // 36: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	74, // 37: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	12, // 38: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,  // 39: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	73, // 40: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	75, // 41: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	76, // 42: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	64, // 43: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	65, // 44: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	66, // 45: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	19, // 46: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	19, // 47: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	77, // 48: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	78, // 49: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	36, // 50: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	38, // 51: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	79, // 52: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	32, // 53: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	33, // 54: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	32, // 55: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	35, // 56: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	67, // 57: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	12, // 58: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	19, // 59: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	68, // 60: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	69, // 61: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	68, // 62: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	47, // 63: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	19, // 64: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	46, // 65: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	12, // 66: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	70, // 67: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	80, // 68: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	51, // 69: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	81, // 70: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	71, // 71: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	45, // 72: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	72, // 73: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	82, // 74: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	60, // 75: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 76: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 77: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	12, // 78: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	80, // 79: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
+	10, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
+	78, // 37: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	45, // 38: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	79, // 39: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	17, // 40: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,  // 41: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	78, // 42: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	11, // 43: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	13, // 44: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	12, // 45: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	12, // 46: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	80, // 47: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	81, // 48: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	69, // 49: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	70, // 50: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	71, // 51: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	24, // 52: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	24, // 53: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	82, // 54: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	83, // 55: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	41, // 56: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	43, // 57: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	84, // 58: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	37, // 59: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	38, // 60: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	37, // 61: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	40, // 62: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	72, // 63: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	17, // 64: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	24, // 65: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	73, // 66: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	74, // 67: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	73, // 68: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	52, // 69: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	24, // 70: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	51, // 71: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	17, // 72: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	75, // 73: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	85, // 74: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	56, // 75: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	86, // 76: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	76, // 77: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	50, // 78: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	77, // 79: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	87, // 80: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	65, // 81: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 82: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 83: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	17, // 84: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	85, // 85: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -6338,6 +6809,12 @@ func file_v1_journal_proto_init() {
 		(*Record_ChangeSetPart)(nil),
 		(*Record_ChangeSetStep)(nil),
 		(*Record_ChangeSetShared)(nil),
+		(*Record_AccessPut)(nil),
+		(*Record_AccessDelete)(nil),
+	}
+	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
+		(*AccessPut_Principal)(nil),
+		(*AccessPut_Token)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6345,7 +6822,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   72,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

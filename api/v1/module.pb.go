@@ -2024,11 +2024,11 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x0eDownloadModule\x12#.wheelwork.v1.DownloadModuleRequest\x1a$.wheelwork.v1.DownloadModuleResponse\"\x1b\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app0\x01\x12\xa5\x01\n" +
 	"\n" +
 	"SignModule\x12\x1f.wheelwork.v1.SignModuleRequest\x1a\x14.wheelwork.v1.Module\"`\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02>:\x01*\"9/api/v1/apps/{app}/modules/{name}/versions/{version}:sign\x12\x99\x01\n" +
-	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"Y\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x95\x01\n" +
+	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"Y\xaa\xbb\x18\raliases.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x95\x01\n" +
 	"\bGetAlias\x12\x1d.wheelwork.v1.GetAliasRequest\x1a\x13.wheelwork.v1.Alias\"U\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x024\x122/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x91\x01\n" +
 	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"=\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\xaf\x01\n" +
 	"\fDeleteModule\x12!.wheelwork.v1.DeleteModuleRequest\x1a\".wheelwork.v1.DeleteModuleResponse\"X\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x026*4/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\xaa\x01\n" +
-	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"V\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\xa5\x01\n" +
+	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"V\xaa\xbb\x18\raliases.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\xa5\x01\n" +
 	"\n" +
 	"GetRollout\x12\x1f.wheelwork.v1.GetRolloutRequest\x1a\x15.wheelwork.v1.Rollout\"_\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02>\x12</api/v1/apps/{app}/modules/{name}/versions/{version}/rollout\x12\xa6\x01\n" +
 	"\x0eCollectModules\x12#.wheelwork.v1.CollectModulesRequest\x1a$.wheelwork.v1.CollectModulesResponse\"I\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02':\x01*\"\"/api/v1/apps/{app}/modules:collectB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"

@@ -39,6 +39,7 @@ const (
 	Route_ROUTE_COMMAND        Route = 9  // for each command the partition of its job
 	Route_ROUTE_DEFINITION     Route = 11 // the partition of the job if the request's kind is job, otherwise the primary partition
 	Route_ROUTE_STREAM         Route = 10 // the partition that the stream names in its metadata
+	Route_ROUTE_CLUSTER        Route = 12 // the first partition of the cluster, which has what belongs to no app
 )
 
 // Enum value maps for Route.
@@ -56,6 +57,7 @@ var (
 		9:  "ROUTE_COMMAND",
 		11: "ROUTE_DEFINITION",
 		10: "ROUTE_STREAM",
+		12: "ROUTE_CLUSTER",
 	}
 	Route_value = map[string]int32{
 		"ROUTE_UNSPECIFIED":    0,
@@ -70,6 +72,7 @@ var (
 		"ROUTE_COMMAND":        9,
 		"ROUTE_DEFINITION":     11,
 		"ROUTE_STREAM":         10,
+		"ROUTE_CLUSTER":        12,
 	}
 )
 
@@ -209,6 +212,56 @@ func (Combine) EnumDescriptor() ([]byte, []int) {
 	return file_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
+// Payload says which callers see a field. The others get the message without it.
+type Payload int32
+
+const (
+	Payload_PAYLOAD_NONE       Payload = 0 // every caller that may call the method
+	Payload_PAYLOAD_RUN        Payload = 1 // with the permission payload.read
+	Payload_PAYLOAD_DEFINITION Payload = 2 // with the permission payload.read or jobs.write: a caller that replaces a definition must see it
+)
+
+// Enum value maps for Payload.
+var (
+	Payload_name = map[int32]string{
+		0: "PAYLOAD_NONE",
+		1: "PAYLOAD_RUN",
+		2: "PAYLOAD_DEFINITION",
+	}
+	Payload_value = map[string]int32{
+		"PAYLOAD_NONE":       0,
+		"PAYLOAD_RUN":        1,
+		"PAYLOAD_DEFINITION": 2,
+	}
+)
+
+func (x Payload) Enum() *Payload {
+	p := new(Payload)
+	*p = x
+	return p
+}
+
+func (x Payload) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Payload) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_options_proto_enumTypes[3].Descriptor()
+}
+
+func (Payload) Type() protoreflect.EnumType {
+	return &file_v1_options_proto_enumTypes[3]
+}
+
+func (x Payload) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Payload.Descriptor instead.
+func (Payload) EnumDescriptor() ([]byte, []int) {
+	return file_v1_options_proto_rawDescGZIP(), []int{3}
+}
+
 // Bounds limit the values of a number. They are part of the description of HTTP/JSON; the
 // server checks them on its own.
 type Bounds struct {
@@ -312,6 +365,14 @@ var file_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "bytes,50112,opt,name=bounds",
 		Filename:      "v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Payload)(nil),
+		Field:         50113,
+		Name:          "wheelwork.v1.payload",
+		Tag:           "varint,50113,opt,name=payload,enum=wheelwork.v1.Payload",
+		Filename:      "v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.MethodOptions.
@@ -330,7 +391,8 @@ var (
 	// optional wheelwork.v1.Merge merge = 50103;
 	E_Merge = &file_v1_options_proto_extTypes[2]
 	// app_field is the path of the request's field that names the app, with dots. "-": the
-	// method is about a server, or the cluster. "commands": each command names its app.
+	// method is about a server, or the cluster. "commands": each command names its app. "*": the
+	// caller needs the permission in some app, and the answer has only what it may see.
 	//
 	// optional string app_field = 50104;
 	E_AppField = &file_v1_options_proto_extTypes[3]
@@ -347,6 +409,10 @@ var (
 	//
 	// optional wheelwork.v1.Bounds bounds = 50112;
 	E_Bounds = &file_v1_options_proto_extTypes[5]
+	// payload says which callers see the field.
+	//
+	// optional wheelwork.v1.Payload payload = 50113;
+	E_Payload = &file_v1_options_proto_extTypes[6]
 )
 
 var File_v1_options_proto protoreflect.FileDescriptor
@@ -356,7 +422,7 @@ const file_v1_options_proto_rawDesc = "" +
 	"\x10v1/options.proto\x12\fwheelwork.v1\x1a google/protobuf/descriptor.proto\",\n" +
 	"\x06Bounds\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x01R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x01R\x03max*\xe9\x01\n" +
+	"\x03max\x18\x02 \x01(\x01R\x03max*\xfc\x01\n" +
 	"\x05Route\x12\x15\n" +
 	"\x11ROUTE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fROUTE_SERVER\x10\x01\x12\x11\n" +
@@ -370,7 +436,8 @@ const file_v1_options_proto_rawDesc = "" +
 	"\rROUTE_COMMAND\x10\t\x12\x14\n" +
 	"\x10ROUTE_DEFINITION\x10\v\x12\x10\n" +
 	"\fROUTE_STREAM\x10\n" +
-	"*v\n" +
+	"\x12\x11\n" +
+	"\rROUTE_CLUSTER\x10\f*v\n" +
 	"\x05Merge\x12\x15\n" +
 	"\x11MERGE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMERGE_COUNTS\x10\x01\x12\x0f\n" +
@@ -381,7 +448,11 @@ const file_v1_options_proto_rawDesc = "" +
 	"\aCombine\x12\x11\n" +
 	"\rCOMBINE_FIRST\x10\x00\x12\x0f\n" +
 	"\vCOMBINE_SUM\x10\x01\x12\x0f\n" +
-	"\vCOMBINE_MAX\x10\x02:@\n" +
+	"\vCOMBINE_MAX\x10\x02*D\n" +
+	"\aPayload\x12\x10\n" +
+	"\fPAYLOAD_NONE\x10\x00\x12\x0f\n" +
+	"\vPAYLOAD_RUN\x10\x01\x12\x16\n" +
+	"\x12PAYLOAD_DEFINITION\x10\x02:@\n" +
 	"\n" +
 	"permission\x12\x1e.google.protobuf.MethodOptions\x18\xb5\x87\x03 \x01(\tR\n" +
 	"permission:K\n" +
@@ -389,7 +460,8 @@ const file_v1_options_proto_rawDesc = "" +
 	"\x05merge\x12\x1e.google.protobuf.MethodOptions\x18\xb7\x87\x03 \x01(\x0e2\x13.wheelwork.v1.MergeR\x05merge:=\n" +
 	"\tapp_field\x12\x1e.google.protobuf.MethodOptions\x18\xb8\x87\x03 \x01(\tR\bappField:P\n" +
 	"\acombine\x12\x1d.google.protobuf.FieldOptions\x18\xbf\x87\x03 \x01(\x0e2\x15.wheelwork.v1.CombineR\acombine:M\n" +
-	"\x06bounds\x12\x1d.google.protobuf.FieldOptions\x18\xc0\x87\x03 \x01(\v2\x14.wheelwork.v1.BoundsR\x06boundsB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x06bounds\x12\x1d.google.protobuf.FieldOptions\x18\xc0\x87\x03 \x01(\v2\x14.wheelwork.v1.BoundsR\x06bounds:P\n" +
+	"\apayload\x12\x1d.google.protobuf.FieldOptions\x18\xc1\x87\x03 \x01(\x0e2\x15.wheelwork.v1.PayloadR\apayloadB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_options_proto_rawDescOnce sync.Once
@@ -403,31 +475,34 @@ func file_v1_options_proto_rawDescGZIP() []byte {
 	return file_v1_options_proto_rawDescData
 }
 
-var file_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_v1_options_proto_goTypes = []any{
 	(Route)(0),                         // 0: wheelwork.v1.Route
 	(Merge)(0),                         // 1: wheelwork.v1.Merge
 	(Combine)(0),                       // 2: wheelwork.v1.Combine
-	(*Bounds)(nil),                     // 3: wheelwork.v1.Bounds
-	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
-	(*descriptorpb.FieldOptions)(nil),  // 5: google.protobuf.FieldOptions
+	(Payload)(0),                       // 3: wheelwork.v1.Payload
+	(*Bounds)(nil),                     // 4: wheelwork.v1.Bounds
+	(*descriptorpb.MethodOptions)(nil), // 5: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),  // 6: google.protobuf.FieldOptions
 }
 var file_v1_options_proto_depIdxs = []int32{
-	4,  // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
-	4,  // 1: wheelwork.v1.route:extendee -> google.protobuf.MethodOptions
-	4,  // 2: wheelwork.v1.merge:extendee -> google.protobuf.MethodOptions
-	4,  // 3: wheelwork.v1.app_field:extendee -> google.protobuf.MethodOptions
-	5,  // 4: wheelwork.v1.combine:extendee -> google.protobuf.FieldOptions
-	5,  // 5: wheelwork.v1.bounds:extendee -> google.protobuf.FieldOptions
-	0,  // 6: wheelwork.v1.route:type_name -> wheelwork.v1.Route
-	1,  // 7: wheelwork.v1.merge:type_name -> wheelwork.v1.Merge
-	2,  // 8: wheelwork.v1.combine:type_name -> wheelwork.v1.Combine
-	3,  // 9: wheelwork.v1.bounds:type_name -> wheelwork.v1.Bounds
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	6,  // [6:10] is the sub-list for extension type_name
-	0,  // [0:6] is the sub-list for extension extendee
+	5,  // 0: wheelwork.v1.permission:extendee -> google.protobuf.MethodOptions
+	5,  // 1: wheelwork.v1.route:extendee -> google.protobuf.MethodOptions
+	5,  // 2: wheelwork.v1.merge:extendee -> google.protobuf.MethodOptions
+	5,  // 3: wheelwork.v1.app_field:extendee -> google.protobuf.MethodOptions
+	6,  // 4: wheelwork.v1.combine:extendee -> google.protobuf.FieldOptions
+	6,  // 5: wheelwork.v1.bounds:extendee -> google.protobuf.FieldOptions
+	6,  // 6: wheelwork.v1.payload:extendee -> google.protobuf.FieldOptions
+	0,  // 7: wheelwork.v1.route:type_name -> wheelwork.v1.Route
+	1,  // 8: wheelwork.v1.merge:type_name -> wheelwork.v1.Merge
+	2,  // 9: wheelwork.v1.combine:type_name -> wheelwork.v1.Combine
+	4,  // 10: wheelwork.v1.bounds:type_name -> wheelwork.v1.Bounds
+	3,  // 11: wheelwork.v1.payload:type_name -> wheelwork.v1.Payload
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	7,  // [7:12] is the sub-list for extension type_name
+	0,  // [0:7] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
 }
 
@@ -441,9 +516,9 @@ func file_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_options_proto_rawDesc), len(file_v1_options_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   1,
-			NumExtensions: 6,
+			NumExtensions: 7,
 			NumServices:   0,
 		},
 		GoTypes:           file_v1_options_proto_goTypes,

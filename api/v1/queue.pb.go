@@ -1760,7 +1760,7 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\aunacked\x18\x05 \x01(\x03R\aunacked\x12\x1a\n" +
 	"\bretrying\x18\x06 \x01(\x03R\bretrying\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x03R\x04dead\x127\n" +
-	"\toldest_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt\"\x91\x02\n" +
+	"\toldest_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt\"\x9d\x02\n" +
 	"\aMessage\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x10\n" +
@@ -1768,9 +1768,9 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x04type\x18\x04 \x01(\rR\x04type\x12\x14\n" +
 	"\x05queue\x18\x05 \x01(\rR\x05queue\x12=\n" +
 	"\fpublished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\x121\n" +
-	"\x06due_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x12\n" +
-	"\x04body\x18\b \x01(\fR\x04body\x12\x12\n" +
-	"\x04text\x18\t \x01(\tR\x04text\"v\n" +
+	"\x06due_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x18\n" +
+	"\x04body\x18\b \x01(\fB\x04\x88\xbc\x18\x01R\x04body\x12\x18\n" +
+	"\x04text\x18\t \x01(\tB\x04\x88\xbc\x18\x01R\x04text\"v\n" +
 	"\x13PeekMessagesRequest\x12\x10\n" +
 	"\x03log\x18\x01 \x01(\tR\x03log\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x12\n" +
@@ -1799,7 +1799,7 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\x04R\x04last\x12\x12\n" +
 	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\x84\x04\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\x90\x04\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -1817,9 +1817,9 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x0efirst_error_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\ffirstErrorAt\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\f \x01(\tR\tlastError\x12>\n" +
-	"\rlast_error_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\x12\x12\n" +
-	"\x04body\x18\x0e \x01(\fR\x04body\x12\x12\n" +
-	"\x04text\x18\x0f \x01(\tR\x04text\"\xe2\x01\n" +
+	"\rlast_error_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\x12\x18\n" +
+	"\x04body\x18\x0e \x01(\fB\x04\x88\xbc\x18\x01R\x04body\x12\x18\n" +
+	"\x04text\x18\x0f \x01(\tB\x04\x88\xbc\x18\x01R\x04text\"\xe2\x01\n" +
 	"\x10DeadLetterFilter\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x10\n" +

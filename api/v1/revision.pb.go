@@ -26,7 +26,7 @@ const (
 // Attribution says who changed a definition, and why.
 type Attribution struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`      // the role of the caller's token; "server": the server itself
+	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`      // the name of the caller, or the role of a token in a file of the server; "server": the server itself
 	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`        // what made the change, as the client names it: "cli", "console", "sdk"; "queue": a command that was accepted earlier; "": unknown
 	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`          // for people; at most 500 bytes
 	Rollback      int64                  `protobuf:"varint,4,opt,name=rollback,proto3" json:"rollback,omitempty"` // the revision that the change brought back; 0: none

@@ -26,6 +26,9 @@ import (
 const (
 	// catchUpEvery is how far behind the owner a standby may be.
 	catchUpEvery = 2 * time.Second
+	// accessEvery is the same for the partition with the access state: a revoked token must be
+	// refused everywhere within two seconds.
+	accessEvery = time.Second
 	// standbyAgain is the pause after a request that etcd did not answer.
 	standbyAgain = time.Second
 	// checkpointEvery is how often a standby reports its position even if that has not

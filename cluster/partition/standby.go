@@ -18,7 +18,11 @@ import (
 // Follow implements [life.Effects]. It follows the journal until this server should take
 // the partition.
 func (r *Replica) Follow(ctx context.Context) (life.Event, error) {
-	tick := time.NewTicker(catchUpEvery)
+	every := catchUpEvery
+	if r.conf.Publish != nil {
+		every = accessEvery
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	f := standbyMemory{}
 	for ctx.Err() == nil {

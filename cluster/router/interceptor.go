@@ -5,7 +5,9 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/access"
@@ -14,7 +16,7 @@ import (
 )
 
 // Interceptor passes a call on to the server that has to answer it, and the answer back to
-// the caller. It sends this server's own token and the role that the caller proved here.
+// the caller. It sends this server's own token and the principal that the caller proved here.
 // It never sends the caller's token: an address from a nameserver or from etcd must not
 // learn it.
 type Interceptor struct {
@@ -46,14 +48,17 @@ func (i *Interceptor) to(err error) *apiv1.Assignment {
 	return nil
 }
 
-// outgoing returns the context of the call to the other server, with the caller's role,
+// outgoing returns the context of the call to the other server, with the caller, its
 // trace and attribution.
 func (i *Interceptor) outgoing(ctx context.Context, method string) (context.Context, error) {
-	r, err := i.Guard.Caller(ctx, method)
+	p := access.Caller(ctx)
+	if p == nil {
+		return nil, status.Errorf(codes.Internal, "the server answers %s itself, and was to pass it on", method)
+	}
+	md, err := p.Passed()
 	if err != nil {
 		return nil, err
 	}
-	md := metadata.Pairs(access.ActingHeader, r.Name)
 	for _, header := range []string{"traceparent", "tracestate", sched.NoteHeader, sched.CauseHeader, sched.RollbackHeader} {
 		md.Append(header, metadata.ValueFromIncomingContext(ctx, header)...)
 	}

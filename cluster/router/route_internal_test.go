@@ -56,7 +56,7 @@ func TestOptionsOfMethods(t *testing.T) {
 		switch rule.Apps {
 		case methods.Unknown:
 			t.Errorf("%s has no option app_field, or one that is not a field of its request", method)
-		case methods.None, methods.Each:
+		case methods.None, methods.Each, methods.Many:
 			if got := rule.App(req); got != "" {
 				t.Errorf("%s names the app %q in a field", method, got)
 			}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/internal/version"
@@ -44,7 +45,7 @@ func routed() []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{
 		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Revisions_ServiceDesc, &apiv1.ChangeSets_ServiceDesc, &apiv1.Runs_ServiceDesc,
 		&apiv1.Modules_ServiceDesc, &apiv1.Producer_ServiceDesc, &apiv1.Worker_ServiceDesc, &apiv1.Guest_ServiceDesc,
-		&apiv1.Values_ServiceDesc, &apiv1.Secrets_ServiceDesc, &apiv1.ModuleAccess_ServiceDesc, &apiv1.Cluster_ServiceDesc,
+		&apiv1.Values_ServiceDesc, &apiv1.Secrets_ServiceDesc, &apiv1.ModuleAccess_ServiceDesc, &apiv1.Cluster_ServiceDesc, &apiv1.Access_ServiceDesc,
 	}
 }
 
@@ -112,8 +113,11 @@ func (r *Router) unary(service string, m grpc.MethodDesc, request protoreflect.M
 }
 
 func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
-	if _, ok := req.(*apiv1.GetVersionRequest); ok {
+	switch req.(type) {
+	case *apiv1.GetVersionRequest:
 		return version.Message(), nil
+	case *apiv1.WhoAmIRequest:
+		return access.WhoAmI(ctx)
 	}
 	if err := r.untilHeard(ctx); err != nil {
 		return nil, err
@@ -212,6 +216,9 @@ func answer(ctx context.Context, r *Services, service string, m grpc.MethodDesc,
 // partitionFor returns the partition of a request, and the app that decided it.
 func (r *Router) partitionFor(ctx context.Context, method string, req proto.Message) (partition, app string, err error) {
 	rule := methods.Of(method)
+	if rule.Route == apiv1.Route_ROUTE_CLUSTER {
+		return r.View.Fallback(), "", nil
+	}
 	app = rule.App(req)
 	if up, ok := req.(*apiv1.WorkUp); ok {
 		if named := metadata.ValueFromIncomingContext(ctx, PartitionHeader); len(named) == 1 && named[0] != "" {
@@ -626,7 +633,7 @@ func (r *Router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*api
 	for _, p := range parts {
 		all.Apps = append(all.Apps, p.Apps...)
 	}
-	all.Apps = uniteApps(all.Apps)
+	all.Apps = access.SeenApps(ctx, uniteApps(all.Apps))
 	slices.SortFunc(all.Apps, func(a, b *apiv1.App) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
@@ -649,7 +656,7 @@ func (r *Router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*a
 			byID[h.Id] = h
 		}
 	}
-	all := &apiv1.ListHostsResponse{Hosts: slices.Collect(maps.Values(byID))}
+	all := &apiv1.ListHostsResponse{Hosts: access.SeenHosts(ctx, slices.Collect(maps.Values(byID)))}
 	slices.SortFunc(all.Hosts, func(a, b *apiv1.Host) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Id, b.Id))
 	})

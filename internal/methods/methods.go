@@ -34,6 +34,7 @@ const (
 	One                 // one field names it
 	None                // the method is about a server or the cluster
 	Each                // each command names its own
+	Many                // the method is about what the caller may see
 )
 
 // of has all methods of the API by "/package.Service/Method".
@@ -67,6 +68,9 @@ func read(d protoreflect.MethodDescriptor) (m Method) {
 	case "commands":
 		m.Apps = Each
 		return m
+	case "*":
+		m.Apps = Many
+		return m
 	}
 	at := d.Input()
 	var app []protoreflect.FieldDescriptor
@@ -91,7 +95,7 @@ func Of(name string) Method { return of()[name] }
 func All() iter.Seq2[string, Method] { return maps.All(of()) }
 
 // App returns the app that a request names; "": it names none, which means the default one
-// unless Apps is None.
+// if Apps is One.
 func (m Method) App(req proto.Message) string {
 	if len(m.app) == 0 {
 		return ""

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/sched/core"
@@ -22,6 +23,7 @@ func (a *appsAPI) ListApps(ctx context.Context, _ *apiv1.ListAppsRequest) (*apiv
 		for _, name := range l.AppNames() {
 			resp.Apps = append(resp.Apps, l.AppMessage(name))
 		}
+		resp.Apps = access.SeenApps(ctx, resp.Apps)
 		return resp, nil
 	})
 }

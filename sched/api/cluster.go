@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -27,7 +28,7 @@ func (a *clusterAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*api
 
 func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListHostsResponse, error) {
-		resp := &apiv1.ListHostsResponse{Hosts: l.HostMessages()}
+		resp := &apiv1.ListHostsResponse{Hosts: access.SeenHosts(ctx, l.HostMessages())}
 		slices.SortFunc(resp.Hosts, func(a, b *apiv1.Host) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Id, b.Id))
 		})

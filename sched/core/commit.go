@@ -98,6 +98,24 @@ func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	co.l.View.Revised(s.App, s.TakeRevisions())
 }
 
+// accessSlot is the slot of the records of the access state.
+var accessSlot = journal.Slot{}
+
+// isAccess reports whether a record is one of the access state.
+func isAccess(slot journal.Slot) bool { return slot.App == "" }
+
+// recordAccess adds a record of the access state to the batch of this turn.
+func (co *committer) recordAccess(rec *apiv1.Record) {
+	rec.AtMs = co.l.clock.nowMs
+	body, err := job.AppendRecord(co.buffer(), rec)
+	if err != nil {
+		co.fail(fmt.Errorf("encode record: %w", err))
+		return
+	}
+	co.stage.recs = append(co.stage.recs, journal.Record{Slot: accessSlot, Body: body})
+	co.stage.bytes += len(body)
+}
+
 // attribution returns the field of a record with the attribution of the current call. It is
 // encoded once for consecutive changes of one caller, because it would be a third of the time
 // in which a changed job is encoded.

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -33,6 +34,10 @@ type Config struct {
 	// connect; have is the number of hosts of the app that are connected. It must not
 	// block. nil: every host is connected to every partition.
 	Gathered func(app string, have int) bool
+
+	// Publish gives the guard the tokens that the server has issued, after each change. It must not
+	// block. nil: the partition does not have the access state.
+	Publish func([]access.Credential)
 
 	Sync      string        // what durable means for the journal: always, interval or os
 	MaxLive   int           // bound of the runs that have not ended

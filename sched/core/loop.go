@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -46,6 +47,7 @@ type Loop struct {
 
 	ChangeSets ChangeSets // sets of changes that are applied as a whole
 	Holds      Holds      // of apps to which a change set is applied
+	Access     Access     // principals and tokens
 }
 
 // clock is the time of a turn. All decisions of a turn see the same time.
@@ -196,6 +198,14 @@ type hold struct {
 	app     string
 	waiting []func(*Loop)
 	changes bool // a message of a producer waits that changes definitions
+}
+
+// Access has the principals and tokens of the installation. The first partition has them, in the
+// slot of an app without a name.
+type Access struct {
+	l         *Loop
+	State     *access.State
+	published bool // the guard has the state
 }
 
 // Waiters has the calls that wait for the end of a run.

@@ -51,6 +51,11 @@ func (t loadTarget) LoadCanary(app, ref string, counts *job.Tally) {
 	t.l.State.app(app).canaries[ref] = counts
 }
 
+// LoadAccess implements [projection.Target].
+func (t loadTarget) LoadAccess(kind, id string, value []byte) error {
+	return t.l.Access.State.Load(kind, id, value)
+}
+
 // BecomeOwner applies the rest of the journal, and makes the loop ready to run as the owner of
 // the partition.
 func (l *Loop) BecomeOwner() error {
@@ -58,6 +63,7 @@ func (l *Loop) BecomeOwner() error {
 		return err
 	}
 	l.resume()
+	l.Access.publish()
 	return nil
 }
 
@@ -68,6 +74,7 @@ func (l *Loop) CatchUp() error {
 	if err := l.replay(); err != nil {
 		return fmt.Errorf("catch up with the journal: %w", err)
 	}
+	l.Access.publish()
 	l.forget()
 	l.Stats.flushMetrics()
 	if l.commits.failure != nil {
@@ -94,9 +101,15 @@ func (l *Loop) replay() error {
 		if slot.Index >= job.Slots {
 			return fmt.Errorf("record %d is of slot %d, there are %d", seq, slot.Index, job.Slots)
 		}
-		s := l.State.app(slot.App).slots[slot.Index]
-		l.account(s.Apply(rec, nil))
-		l.View.Revised(slot.App, s.TakeRevisions())
+		if isAccess(slot) {
+			if err := l.Access.replay(rec); err != nil {
+				return fmt.Errorf("record %d: %w", seq, err)
+			}
+		} else {
+			s := l.State.app(slot.App).slots[slot.Index]
+			l.account(s.Apply(rec, nil))
+			l.View.Revised(slot.App, s.TakeRevisions())
+		}
 		l.commits.lastSeq = seq
 		n++
 		return nil

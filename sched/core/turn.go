@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -39,6 +40,7 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.Moves.l = l
 	l.ChangeSets.l = l
 	l.Holds = Holds{l: l, of: map[string]*hold{}}
+	l.Access = Access{l: l, State: access.NewState()}
 	l.Waiters = Waiters{l: l, awaited: map[job.RunID][]chan *apiv1.Run{}}
 	l.clock.set(l.cfg.Now())
 	l.timing.wheel, l.timing.sweepAt = newTimers(l.clock.nowMs), leastSweep

@@ -41,6 +41,8 @@ func (apps) LoadedJob(*job.Job) {}
 
 func (apps) LoadCanary(string, string, *job.Tally) {}
 
+func (apps) LoadAccess(string, string, []byte) error { return nil }
+
 func newView(s *store.Store) *View {
 	return New(Config{Store: s, BundleRuns: 10, StatsBatch: 1000})
 }

@@ -23,6 +23,8 @@ type Target interface {
 	LoadedJob(j *job.Job)
 	// LoadCanary sets the counts of a canary. ref is name@alias.
 	LoadCanary(app, ref string, t *job.Tally)
+	// LoadAccess loads a row of the access state.
+	LoadAccess(kind, id string, value []byte) error
 }
 
 // loading is one call of Load.

@@ -70,6 +70,9 @@ func (ld *loading) row(key string, value []byte) error {
 		ld.v.deferred.from, ld.v.deferred.groups[0].from = int64(from), int64(from)
 		return nil
 	}
+	if kind == accessKind {
+		return ld.to.LoadAccess(name, rest, value)
+	}
 	a := ld.app(name)
 	switch kind {
 	case "count":
@@ -105,6 +108,14 @@ func (ld *loading) row(key string, value []byte) error {
 		return nil
 	}
 	return ld.slotRow(a, kind, rest, key, value)
+}
+
+// accessKind begins the keys of the rows of the access state.
+const accessKind = "access"
+
+// AccessChanged adds a row of the access state to the next batch. Without one it is deleted.
+func (c *changes) AccessChanged(kind, id string, row proto.Message) {
+	c.mark(accessKind+"/"+kind+"/"+id, func() proto.Message { return row })
 }
 
 func aliasRow(app, ref string) string { return "alias/" + app + "/" + ref }

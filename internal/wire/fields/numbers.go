@@ -42,6 +42,8 @@ const (
 	RecordChangeSetPart   = 75
 	RecordChangeSetStep   = 76
 	RecordChangeSetShared = 77
+	RecordAccessPut       = 78
+	RecordAccessDelete    = 79
 )
 
 // The fields of apiv1.Accepted.

@@ -1,0 +1,143 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// Unary implements [grpc.UnaryServerInterceptor]. The call of next has the principal in its
+// context, see [Caller].
+func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	p, err := g.admit(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return next(ctx, req)
+	}
+	m := g.methods[info.FullMethod]
+	if err := may(p, info.FullMethod, m, req, true); err != nil {
+		return nil, err
+	}
+	resp, err := next(With(ctx, p), req)
+	if msg, ok := resp.(proto.Message); ok && err == nil {
+		return shown(p, appOf(m, req), msg), nil
+	}
+	return resp, err
+}
+
+// appOf returns the app of a request; "": it is about none.
+func appOf(m methods.Method, req any) string {
+	msg, ok := req.(proto.Message)
+	if m.Apps != methods.One || !ok {
+		return ""
+	}
+	if app := m.App(msg); app != "" {
+		return app
+	}
+	return defaultApp
+}
+
+// Stream implements [grpc.StreamServerInterceptor]. Each message that the server reads was
+// checked, and none is sent with what the caller may not see.
+func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	p, err := g.admit(s.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return settled(s, next(srv, s))
+	}
+	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !p.Process.may(Execute) {
+		s = nativeOnly{s, p}
+	}
+	return settled(s, next(srv, &guarded{ServerStream: s, ctx: With(s.Context(), p), p: p, name: info.FullMethod, method: g.methods[info.FullMethod]}))
+}
+
+// settled returns the error of a stream: the reason why the guard has ended it, or err.
+func settled(s grpc.ServerStream, err error) error {
+	for _, reason := range []error{errRemoved, errExpired} {
+		if errors.Is(context.Cause(s.Context()), reason) {
+			return reason
+		}
+	}
+	return err
+}
+
+// guarded is a stream whose messages are checked.
+type guarded struct {
+	grpc.ServerStream
+	ctx    context.Context
+	p      *Principal
+	name   string
+	method methods.Method
+	began  bool   // the first message was received
+	app    string // of the first message
+	refusals
+}
+
+// Context implements [grpc.ServerStream].
+func (s *guarded) Context() context.Context { return s.ctx }
+
+// RecvMsg implements [grpc.ServerStream].
+func (s *guarded) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if q, ok := m.(*apiv1.ProduceRequest); ok {
+		s.check(s.p, q)
+		return nil
+	}
+	first := !s.began
+	if first {
+		s.began, s.app = true, appOf(s.method, m)
+	}
+	return may(s.p, s.name, s.method, m, first)
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s *guarded) SendMsg(m any) error {
+	if resp, ok := m.(*apiv1.ProduceResponse); ok {
+		s.answer(resp)
+	} else if msg, ok := m.(proto.Message); ok {
+		m = shown(s.p, s.app, msg)
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// nativeOnly is the stream of a worker that may execute only functions of its own. It
+// refuses a worker that claims to run anything else, so the server sends it nothing else.
+type nativeOnly struct {
+	grpc.ServerStream
+	p *Principal
+}
+
+func (s nativeOnly) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	up, ok := m.(*apiv1.WorkUp)
+	if !ok {
+		return status.Errorf(codes.Internal, "a worker sent a %T", m)
+	}
+	claims := append(slices.Clone(up.GetHello().GetAbi()), up.GetAbilities().GetAbi()...)
+	if up.Hello != nil && len(up.Hello.Abi) == 0 {
+		claims = []string{"modules"} // a hello without an ABI claims modules
+	}
+	for _, abi := range claims {
+		if e, err := job.ParseExecutor(abi); err != nil || e.Kind != job.Native {
+			return status.Errorf(codes.PermissionDenied, "%s lacks the permission %s: it is for workers that run functions of their own (native:NAME), and this host offers %.60s; a host joins with the token that the processes of the installation share (--token-file)", s.p.title(), Execute, abi)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package access
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// The kinds of principals.
+const (
+	KindUser    = "user"    // a person
+	KindService = "service" // a program
+	KindHost    = "host"    // a process that executes runs
+	KindServer  = "server"  // a server, a nameserver, or a process with the token of all of them
+)
+
+// Principal is an authenticated caller. It does not change.
+type Principal struct {
+	Name     string
+	Kind     string
+	Token    string   // the id of its token; "": the token is in a file of the server
+	Bindings Bindings // of people and programs
+	// Process is the role of a process of the installation, which holds in all apps. The zero
+	// value is that of people and programs.
+	Process Role
+}
+
+// builtIn returns the principal of a token in a file of the server.
+func builtIn(r Role) *Principal {
+	switch r.Name {
+	case Admin.Name:
+		return &Principal{Name: "legacy-admin", Kind: KindUser, Bindings: Bindings{{Role: RoleAdmin, Scope: Scope{Cluster: true}}}}
+	case Host.Name, Worker.Name:
+		return &Principal{Name: "legacy-host", Kind: KindHost, Process: r}
+	}
+	return &Principal{Name: "legacy-server", Kind: KindServer, Process: r}
+}
+
+// May reports whether the principal has a permission in an app now. An app of "" is what belongs
+// to no app.
+func (p *Principal) May(permission, app string) bool {
+	return p.Process.may(permission) || p.Bindings.May(permission, app, time.Now())
+}
+
+// MayAnywhere reports whether the principal has a permission in some app now.
+func (p *Principal) MayAnywhere(permission string) bool {
+	return p.Process.may(permission) || p.Bindings.MayAnywhere(permission, time.Now())
+}
+
+// Role returns the name of the principal's role: that of a process, or that of the only role that a
+// person or a program has, and "" if it has several.
+func (p *Principal) Role() string {
+	name := p.Process.Name
+	for _, b := range p.Bindings {
+		if name != "" && name != b.Role {
+			return ""
+		}
+		name = b.Role
+	}
+	return name
+}
+
+// Author returns the name with which the principal signs changes: its own, or the role of a token
+// in a file of the server.
+func (p *Principal) Author() string {
+	if p.Token == "" {
+		return p.Role()
+	}
+	return p.Name
+}
+
+// Permissions returns the permissions that the principal has in some app now, sorted.
+func (p *Principal) Permissions() []string {
+	all := slices.Clone(p.Process.permissions)
+	for _, b := range p.Bindings {
+		if b.holds(time.Now()) {
+			all = append(all, roles[b.Role]...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Message returns the principal as the API shows it to itself.
+func (p *Principal) Message() *apiv1.Principal {
+	return &apiv1.Principal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings(), Permissions: p.Permissions()}
+}
+
+// bindings returns the bindings that hold now, as the API shows them. A process has its role in
+// the cluster.
+func (p *Principal) bindings() []*apiv1.Binding {
+	var all []*apiv1.Binding
+	if p.Process.Name != "" {
+		all = append(all, &apiv1.Binding{Role: p.Process.Name, Scope: clusterScope})
+	}
+	for _, b := range p.Bindings {
+		if b.holds(time.Now()) {
+			all = append(all, b.message())
+		}
+	}
+	return all
+}
+
+func (b Binding) message() *apiv1.Binding {
+	m := &apiv1.Binding{Role: b.Role, Scope: b.Scope.String()}
+	if !b.Expires.IsZero() {
+		m.ExpiresAt = timestamppb.New(b.Expires)
+	}
+	return m
+}
+
+type principalKey struct{}
+
+// With returns a context whose calls are made by a principal.
+func With(ctx context.Context, p *Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// Caller returns the principal that makes the call of a context; nil: the server itself.
+func Caller(ctx context.Context) *Principal {
+	p, _ := ctx.Value(principalKey{}).(*Principal)
+	return p
+}
+
+// WhoAmI returns the caller of a context as the API shows it.
+func WhoAmI(ctx context.Context) (*apiv1.Principal, error) {
+	p := Caller(ctx)
+	if p == nil {
+		return nil, status.Error(codes.Unauthenticated, "the call has no principal")
+	}
+	return p.Message(), nil
+}
+
+// Sees returns a filter for lists: whether the caller of a context has a permission in an app. The
+// server itself sees everything.
+func Sees(ctx context.Context, permission string) func(app string) bool {
+	p := Caller(ctx)
+	return func(app string) bool { return p == nil || p.May(permission, app) }
+}
