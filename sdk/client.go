@@ -89,6 +89,7 @@ type Client struct {
 	values     apiv1.ValuesClient
 	secrets    apiv1.SecretsClient
 	access     apiv1.ModuleAccessClient
+	principals apiv1.AccessClient
 	cluster    apiv1.ClusterClient
 	members    apiv1.MembershipClient
 	backups    apiv1.BackupsClient
@@ -121,7 +122,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		calendars: apiv1.NewCalendarsClient(servers),
 		values:    apiv1.NewValuesClient(servers),
 		secrets:   apiv1.NewSecretsClient(servers),
-		access:    apiv1.NewModuleAccessClient(servers),
+		access:    apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
 		revisions: apiv1.NewRevisionsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
 		modules: apiv1.NewModulesClient(servers),

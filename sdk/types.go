@@ -52,6 +52,10 @@ type (
 	ModuleGrants   = apiv1.ModuleGrants
 	GrantedVersion = apiv1.GrantedVersion
 
+	Principal = apiv1.Principal
+	Binding   = apiv1.Binding
+	Token     = apiv1.Token
+
 	// Explanation is the result of [Client.ExplainRun].
 	Explanation = apiv1.ExplainRunResponse
 	// HostVerdict is the part of an [Explanation] about one host.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wheelworkhq/wheelwork/internal/cli/access"
 	"github.com/wheelworkhq/wheelwork/internal/cli/app"
 	"github.com/wheelworkhq/wheelwork/internal/cli/backup"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cluster"
@@ -99,6 +100,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.AddCommand(setup.Commands(i.printer, i.server)...)
 	root.AddCommand(describe.Commands(i.printer)...)
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
+	root.AddCommand(access.Commands(i.printer, i.server)...)
 	root.AddCommand(
 		job.Command(i.printer, i.server),
 		run.Command(i.printer, i.server),
@@ -107,7 +109,6 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		cluster.Command(i.printer, i.server),
 		store.Command(i.printer),
 		cron.Command(i.printer),
-		tokenCommand(i.printer),
 		healthCommand(i.printer, i.server),
 		versionCommand(i.printer),
 		completionCommand(out),

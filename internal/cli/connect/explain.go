@@ -33,7 +33,7 @@ func (s *Server) Explain(err error) (code, message string) {
 		return "unauthenticated", "the token was refused by " + s.URL + ": pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(err.Error(), "first record does not look like a TLS handshake"):
 		return "unavailable", s.URL + " answers without TLS: name it with http:// in --url or WHEELWORK_URL"
-	case errors.Is(err, sdk.ErrDenied) && strings.Contains(err.Error(), " lacks the permission "):
+	case errors.Is(err, sdk.ErrDenied) && strings.Contains(err.Error(), "the token's role ") && strings.Contains(err.Error(), " lacks the permission "):
 		return "permission_denied", err.Error() + ": pass it with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(s.URL, ","):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"

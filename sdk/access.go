@@ -1,0 +1,82 @@
+package sdk
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Scopes of bindings and tokens, see [AppScope] and [PrefixScope].
+const ClusterScope = "cluster" // every app, and what belongs to no app
+
+// AppScope returns the scope of one app.
+func AppScope(app string) string { return "app:" + app }
+
+// PrefixScope returns the scope of all apps whose names begin with prefix.
+func PrefixScope(prefix string) string { return "app-prefix:" + prefix }
+
+// WhoAmI returns the caller as the server knows it.
+func (c *Client) WhoAmI(ctx context.Context) (*Principal, error) {
+	p, err := c.principals.WhoAmI(ctx, &apiv1.WhoAmIRequest{})
+	return p, c.callError(ctx, "whoami", err)
+}
+
+// CreateToken makes a token for a service account, and the account if it does not exist. The
+// answer has the text of the token; no later call returns it. ttl is how long the token is
+// valid, as "90d" or "12h"; "": 90 days; "never": it does not expire.
+func (c *Client) CreateToken(ctx context.Context, name, role, scope, ttl string) (*Token, error) {
+	t, err := c.principals.CreateToken(ctx, &apiv1.CreateTokenRequest{Name: name, Role: role, Scope: scope, Ttl: ttl})
+	return t, c.callError(ctx, "create a token for "+name, err)
+}
+
+// Tokens returns the tokens that the caller may see, without their texts. With an app only those
+// that hold in it.
+func (c *Client) Tokens(ctx context.Context, app string) ([]*Token, error) {
+	r, err := c.principals.ListTokens(ctx, &apiv1.ListTokensRequest{App: app})
+	return r.GetTokens(), c.callError(ctx, "list tokens", err)
+}
+
+// RotateToken gives a token a new text, which is in the answer. The former text stays valid for
+// keep, as "24h"; "": 24 hours. ttl is how long the new text is valid; "": as long as the
+// former one.
+func (c *Client) RotateToken(ctx context.Context, id, keep, ttl string) (*Token, error) {
+	t, err := c.principals.RotateToken(ctx, &apiv1.RotateTokenRequest{Id: id, Keep: keep, Ttl: ttl})
+	return t, c.callError(ctx, "rotate the token "+id, err)
+}
+
+// RevokeToken removes a token.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	_, err := c.principals.RevokeToken(ctx, &apiv1.RevokeTokenRequest{Id: id})
+	return c.callError(ctx, "revoke the token "+id, err)
+}
+
+// Principals returns the service accounts that the caller may see.
+func (c *Client) Principals(ctx context.Context) ([]*Principal, error) {
+	r, err := c.principals.ListPrincipals(ctx, &apiv1.ListPrincipalsRequest{})
+	return r.GetPrincipals(), c.callError(ctx, "list principals", err)
+}
+
+// AddBinding gives a principal a role in a scope until a time; the zero time: forever.
+func (c *Client) AddBinding(ctx context.Context, principal, role, scope string, expires time.Time) (*Binding, error) {
+	req := &apiv1.AddBindingRequest{Principal: principal, Role: role, Scope: scope}
+	if !expires.IsZero() {
+		req.ExpiresAt = timestamppb.New(expires)
+	}
+	b, err := c.principals.AddBinding(ctx, req)
+	return b, c.callError(ctx, "give "+principal+" a role", err)
+}
+
+// Bindings returns the bindings that the caller may see. With an app only those that hold in it.
+func (c *Client) Bindings(ctx context.Context, app string) ([]*Binding, error) {
+	r, err := c.principals.ListBindings(ctx, &apiv1.ListBindingsRequest{App: app})
+	return r.GetBindings(), c.callError(ctx, "list bindings", err)
+}
+
+// RemoveBinding removes a binding.
+func (c *Client) RemoveBinding(ctx context.Context, id string) error {
+	_, err := c.principals.RemoveBinding(ctx, &apiv1.RemoveBindingRequest{Id: id})
+	return c.callError(ctx, "remove the binding "+id, err)
+}
