@@ -193,16 +193,16 @@ func (all Bindings) MayTake(b Binding, now time.Time) bool {
 	return slices.ContainsFunc(all, func(own Binding) bool { return own.above(b, now) })
 }
 
-// above reports whether own has the permission access.write in the whole scope of b, and each
-// permission of its role. A role that this version does not know has no permissions here and may
+// above reports whether the binding gives the permission access.write in the whole scope of another
+// one, and each permission of its role. A role that this version does not know has no permissions here and may
 // have some elsewhere: only what the cluster's administrator has is above it.
-func (own Binding) above(b Binding, now time.Time) bool {
-	given, known := roles[b.Role]
+func (b Binding) above(other Binding, now time.Time) bool {
+	given, known := roles[other.Role]
 	if !known {
-		return own.holds(now) && own.Role == RoleAdmin && own.Scope.Cluster
+		return b.holds(now) && b.Role == RoleAdmin && b.Scope.Cluster
 	}
-	return own.holds(now) && own.Scope.Has(b.Scope) && slices.Contains(roles[own.Role], "access.write") &&
-		!slices.ContainsFunc(given, func(permission string) bool { return !slices.Contains(roles[own.Role], permission) })
+	return b.holds(now) && b.Scope.Has(other.Scope) && slices.Contains(roles[b.Role], "access.write") &&
+		!slices.ContainsFunc(given, func(permission string) bool { return !slices.Contains(roles[b.Role], permission) })
 }
 
 // givers returns the roles that have a permission, the least first.

@@ -9,8 +9,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Scopes of bindings and tokens, see [AppScope] and [PrefixScope].
-const ClusterScope = "cluster" // every app, and what belongs to no app
+// ClusterScope is the scope of every app, and of what belongs to no app.
+const ClusterScope = "cluster"
 
 // AppScope returns the scope of one app.
 func AppScope(app string) string { return "app:" + app }
