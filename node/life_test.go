@@ -261,10 +261,10 @@ func TestNewerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := filepath.Join(dir, "form")
-	if text, err := os.ReadFile(form); err != nil || string(text) != "4\n" {
+	if text, err := os.ReadFile(form); err != nil || string(text) != "5\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	for _, before := range []string{"1\n", "2\n", "3\n"} {
+	for _, before := range []string{"1\n", "2\n", "3\n", "4\n"} {
 		if err := os.WriteFile(form, []byte(before), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -272,11 +272,11 @@ func TestNewerDirectory(t *testing.T) {
 		if err := p.stop(); err != nil {
 			t.Fatal(err)
 		}
-		if text, err := os.ReadFile(form); err != nil || string(text) != "4\n" {
+		if text, err := os.ReadFile(form); err != nil || string(text) != "5\n" {
 			t.Fatalf("a directory of form %q has form %q, %v", before, text, err)
 		}
 	}
-	for text, want := range map[string]string{"5\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
+	for text, want := range map[string]string{"6\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
 		if err := os.WriteFile(form, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
