@@ -48,8 +48,8 @@ func (c *console) switchApp(v *visit) error {
 	return nil
 }
 
-// appNames returns the names of all apps, and whether an app is one of them. The default
-// app always is. When the API does not list apps, for example because the token may not,
+// appNames returns the names of the apps that the visitor sees, and whether the app of the visit is
+// one of them. The default app is, if the visitor has a role in it. When the API does not list apps, for example because the token may not,
 // every app counts as known, and the API decides.
 func (c *console) appNames(v *visit) (names []string, known bool) {
 	if v.r.Header.Get("HX-Request") != "" {
@@ -62,7 +62,7 @@ func (c *console) appNames(v *visit) (names []string, known bool) {
 		known = known || a.Name == v.app
 	}
 	names = names[:min(len(names), maxApps)]
-	if !slices.Contains(names, naming.DefaultApp) {
+	if !slices.Contains(names, naming.DefaultApp) && c.visitor(v).covers(naming.DefaultApp) {
 		names = append([]string{naming.DefaultApp}, names...)
 	}
 	if known && !slices.Contains(names, v.app) {
@@ -79,7 +79,7 @@ func unknownApp(app string) error {
 // frameOf returns the layout's data of a page.
 func (c *console) frameOf(v *visit, section string, data any) frame {
 	names, known := c.appNames(v)
-	return frame{App: v.app, Apps: names, unknown: !known, hosts: sync.OnceValue(func() map[string]string { return c.hostNames(v) }), Session: true, Section: section, Data: data}
+	return frame{App: v.app, Apps: names, unknown: !known, hosts: sync.OnceValue(func() map[string]string { return c.hostNames(v) }), Session: true, Visitor: c.visitor(v), Section: section, Data: data}
 }
 
 // showUnknown shows the failure page of an app that does not exist, in a frame of the

@@ -68,6 +68,7 @@ type console struct {
 	cluster   apiv1.ClusterClient
 	queues    apiv1.QueuesClient
 	apps      apiv1.AppsClient
+	access    apiv1.AccessClient
 	members   apiv1.MembershipClient
 	health    grpc_health_v1.HealthClient
 
@@ -143,6 +144,7 @@ func newConsole(cfg Config) (*console, error) {
 		cluster:   apiv1.NewClusterClient(cfg.Conn),
 		queues:    apiv1.NewQueuesClient(cfg.Conn),
 		apps:      apiv1.NewAppsClient(cfg.Conn),
+		access:    apiv1.NewAccessClient(cfg.Conn),
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedMembershipServer
 	apiv1.UnimplementedAppsServer
 	apiv1.UnimplementedRevisionsServer
+	apiv1.UnimplementedAccessServer
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -72,6 +74,7 @@ type fakeAPI struct {
 	followers           int    // open streams that follow a log
 	skipped, backfilled int    // number of skips, number of runs
 	denied              string // a permission that the good token lacks
+	scope               string // of the good token; "": the cluster
 	unreadable          int32  // damaged blocks of the history that each list of runs passes over
 }
 
@@ -203,6 +206,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterJobsServer(srv, f)
 	apiv1.RegisterAppsServer(srv, f)
 	apiv1.RegisterRevisionsServer(srv, f)
+	apiv1.RegisterAccessServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
@@ -625,6 +629,16 @@ func (f *fakeAPI) GetCluster(context.Context, *apiv1.GetClusterRequest) (*apiv1.
 
 func (f *fakeAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
 	return &apiv1.Version{Version: "v0.1.0-test"}, nil
+}
+
+func (f *fakeAPI) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.Principal, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := &apiv1.Principal{Principal: "ada", Kind: "user", Bindings: []*apiv1.Binding{{Role: "operator", Scope: cmp.Or(f.scope, "cluster")}}}
+	if f.denied != "jobs.read" {
+		p.Permissions = []string{"jobs.read"}
+	}
+	return p, nil
 }
 
 func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {

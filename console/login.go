@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
@@ -86,16 +86,16 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 		c.tooManyLogins(w, r, wait, view)
 		return
 	}
-	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: naming.DefaultApp})
+	who, err := c.access.WhoAmI(withToken(r.Context(), token), &apiv1.WhoAmIRequest{})
 	if !wrong(token, err) {
 		c.attempts.giveBack(from)
 	}
 	switch code := status.Code(err); {
 	case wrong(token, err):
 		refuse(http.StatusUnauthorized, "login.wrong", "")
-	case code == codes.PermissionDenied: // a host's token, for example: it may not read any page
+	case code == codes.OK && !slices.Contains(who.Permissions, "jobs.read"): // a worker's token, for example: it may not read any page
 		refuse(http.StatusForbidden, "login.unreadable", "")
-	case code == codes.OK || code == codes.NotFound: // the API checks other permissions later
+	case code == codes.OK: // the API checks the permissions of each page
 		s := c.sessions.add(token)
 		if s == nil {
 			refuse(http.StatusServiceUnavailable, "login.full", "")

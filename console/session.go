@@ -51,6 +51,7 @@ type session struct {
 	streams atomic.Int32 // number of followed runs
 	notices notices
 	hosts   hostNames
+	visitors
 }
 
 // sessionKey is the digest of a session's id.

@@ -190,6 +190,7 @@ type frame struct {
 	hosts   func() map[string]string // names of hosts by id
 	Section string                   // the current entry of the navigation
 	Session bool                     // whether a visitor is signed in
+	Visitor visitor                  // of the session
 	Data    any
 
 	// Filled in by render.

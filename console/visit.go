@@ -108,7 +108,11 @@ func (c *console) toApp(section string, wildcards ...string) func(*visit) error 
 	return func(v *visit) error {
 		q := v.r.URL.Query()
 		q.Del("app")
-		segments := []string{"apps", v.app}
+		app := v.app
+		if v.r.URL.Path == "/" && v.r.URL.Query().Get("app") == "" {
+			app = c.home(v)
+		}
+		segments := []string{"apps", app}
 		if section != "" {
 			segments = append(segments, section)
 		}

@@ -1,0 +1,48 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// TestVisitorOfOneApp signs in with a role in one app. The console begins there, offers no other app
+// and no page of the cluster, and says who is signed in.
+func TestVisitorOfOneApp(t *testing.T) {
+	f := newFake().populate()
+	f.scope = "app:billing"
+	s := newSite(t, f).signIn(t)
+	resp, _ := s.do(t, "GET", "/", nil)
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to == "/apps/default" {
+		t.Errorf("the first page is %s %s", resp.Status, to)
+	}
+	_, page := s.do(t, "GET", "/apps/billing/jobs", nil)
+	checkPage(t, page)
+	for text, want := range map[string]bool{`href="/cluster`: false, `href="/dead-letters`: false, `href="/hosts`: true, "Signed in as ada": true, "operator · app:billing": true} {
+		if strings.Contains(page, text) != want {
+			t.Errorf("%q is on the page: %t", text, !want)
+		}
+	}
+	f.scope = ""
+	s = newSite(t, f).signIn(t)
+	if resp, _ := s.do(t, "GET", "/", nil); resp.Header.Get("Location") != "/apps/default" {
+		t.Errorf("with a role in the cluster the first page is %s", resp.Header.Get("Location"))
+	}
+	if _, page := s.do(t, "GET", "/apps/billing/jobs", nil); !strings.Contains(page, `href="/cluster`) {
+		t.Error("with a role in the cluster there is no page of the cluster")
+	}
+}
+
+// TestCovers compares scopes with apps.
+func TestCovers(t *testing.T) {
+	for scope, want := range map[string][3]bool{ // the cluster, shop, shop-1
+		"cluster": {true, true, true}, "app:shop": {false, true, false}, "app-prefix:shop-": {false, false, true}, "app-prefix:": {false, true, true}, "of a newer version": {},
+	} {
+		x := visitor{&apiv1.Principal{Bindings: []*apiv1.Binding{{Role: "viewer", Scope: scope}}}}
+		if got := [3]bool{x.covers(""), x.covers("shop"), x.covers("shop-1")}; got != want {
+			t.Errorf("%s covers %v, want %v", scope, got, want)
+		}
+	}
+}
