@@ -10,7 +10,7 @@ import (
 
 // rooms are the entries of a store's directory, in the order in which they are set aside.
 // The view is first, so that after a crash Open never finds a view without its history.
-var rooms = []string{viewName, oldViewName, newViewName, bootedName, snapshotsDir, historyName, keysName, revisionsName, logsName}
+var rooms = []string{viewName, oldViewName, newViewName, bootedName, snapshotsDir, historyName, keysName, revisionsName, auditName, logsName}
 
 // SetAside moves the content of the closed store in dir to its quarantine, so that Open
 // begins with an empty store. It returns the new directory within dir; "": the store was

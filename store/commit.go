@@ -58,7 +58,8 @@ type Batch struct {
 	// Forgotten is a position in the log of keys: the caller no longer needs the keys
 	// before it. It never decreases.
 	Forgotten int64
-	Revisions []Revision // oldest first
+	Revisions []Revision   // oldest first
+	Audit     []AuditEntry // oldest first
 }
 
 // row is a key and a value of badger. A nil value deletes the key.
@@ -107,8 +108,8 @@ func checkRows(rows []row) (size int64, err error) {
 	return size, nil
 }
 
-// Commit writes the batch. It appends the finished runs to the history, and keys and
-// revisions to their logs. Then it writes the rows, with the sequence up to which they include the
+// Commit writes the batch. It appends the finished runs to the history, and keys, revisions
+// and audit events to their logs. Then it writes the rows, with the sequence up to which they include the
 // journal, to badger. A large batch takes several transactions. After a crash between two
 // of them Open rebuilds the rows from snapshots, so a batch is never visible in part.
 //
@@ -150,10 +151,11 @@ func (s *Store) commit(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys) + blocksSize(changes)); err != nil {
+	events := auditBlocks(b.Audit)
+	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys) + blocksSize(changes) + blocksSize(events)); err != nil {
 		return err
 	}
-	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength(), revisions: s.revisions.Length()}
+	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength(), revisions: s.revisions.Length(), audit: s.audit.Length()}
 	if len(keys) > 0 { // first: if the history then fails, the log has some keys twice, which is harmless
 		if m.keys, err = s.remembered.Append(keys...); err != nil {
 			return fullOr(err)
@@ -165,6 +167,11 @@ func (s *Store) commit(b *Batch) error {
 		}
 		for i := range changes {
 			s.shares.add(s.revisions.Base(), s.changes.apps[i], &changes[i])
+		}
+	}
+	if len(events) > 0 { // likewise
+		if m.audit, err = s.audit.Append(events...); err != nil {
+			return fullOr(err)
 		}
 	}
 	if len(blocks) > 0 {

@@ -48,10 +48,12 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	defer release()
 	revisions, release := s.revisions.Pieces(m.revisions)
 	defer release()
+	audit, release := s.audit.Pieces(m.audit)
+	defer release()
 	logs, release := s.logs.Pieces(segment.Tail)
 	defer release()
 	c.Bytes = s.tableBytes()
-	for _, p := range slices.Concat(history, keys, revisions, logs) {
+	for _, p := range slices.Concat(history, keys, revisions, audit, logs) {
 		c.Bytes += p.Size
 	}
 	if err := begin(c); err != nil {
@@ -74,7 +76,7 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	for _, part := range []struct {
 		dir    string
 		pieces []segment.Piece
-	}{{historyName, history}, {keysName, keys}, {revisionsName, revisions}, {logsName, logs}} {
+	}{{historyName, history}, {keysName, keys}, {revisionsName, revisions}, {auditName, audit}, {logsName, logs}} {
 		for _, p := range part.pieces {
 			if err := ctx.Err(); err != nil {
 				return c, err

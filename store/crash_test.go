@@ -45,6 +45,7 @@ func numbered(n int) *Batch {
 			numberedRevision(n),
 			{App: "b", Kind: "calendar", Name: strconv.Itoa(n), Number: 1, AtMs: int64(n), After: Content{Own: "any"}},
 		},
+		Audit: []AuditEntry{auditOf(uint64(n), 1, "app/a")},
 	}
 }
 
@@ -86,6 +87,9 @@ func checkNumbered(t testing.TB, s *Store) {
 	checkKeys(t, s, n)
 	checkRevisions(t, s, n)
 	checkShares(t, s)
+	if all := fromStart(t, s); len(all) != n || n > 0 && (all[0] != 1 || all[n-1] != uint64(n)) {
+		t.Fatalf("applied %d: there are %d audit events", n, len(all))
+	}
 }
 
 // checkRevisions checks that the revisions of the batches up to n are present, each once.

@@ -117,7 +117,7 @@ func TestKeysAreMissing(t *testing.T) {
 }
 
 // TestStoreOfBefore: older versions stored no length of the keys, because keys were rows, and no
-// length of the revisions.
+// length of the revisions or of the audit log.
 func TestStoreOfBefore(t *testing.T) {
 	m, err := decodeMeta([]byte{1, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0})
 	if err != nil || m != (meta{applied: 7, history: 9}) {
@@ -130,10 +130,14 @@ func TestStoreOfBefore(t *testing.T) {
 		}
 	}
 	m.revisions = 5
-	if m2, err := decodeMeta(m.encode()); err != nil || m2 != m {
+	if m2, err := decodeMeta(append([]byte{4}, m.encode()[1:33]...)); err != nil || m2 != m {
 		t.Errorf("form 4: %+v, %v", m2, err)
 	}
-	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{5}, m.encode()[1:]...), append([]byte{3}, m.encode()[1:]...), m.encode()[:25]} {
+	m.audit = 6
+	if m2, err := decodeMeta(m.encode()); err != nil || m2 != m {
+		t.Errorf("form 5: %+v, %v", m2, err)
+	}
+	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{6}, m.encode()[1:]...), append([]byte{4}, m.encode()[1:]...), append([]byte{3}, m.encode()[1:]...), m.encode()[:25]} {
 		if m, err := decodeMeta(bad); err == nil {
 			t.Errorf("% x: %+v", bad, m)
 		}

@@ -44,7 +44,7 @@ func (d Damage) String() string {
 }
 
 // segmentLogs are the parts that are logs of segments.
-var segmentLogs = []string{historyName, keysName, revisionsName, logsName}
+var segmentLogs = []string{historyName, keysName, revisionsName, auditName, logsName}
 
 // kindOf returns the kind in the segments of a part.
 func kindOf(name string) string {
@@ -109,6 +109,8 @@ func lengthOf(dir, name string) int64 {
 		return m.history
 	case name == revisionsName:
 		return m.revisions
+	case name == auditName:
+		return m.audit
 	}
 	return m.keys
 }
@@ -147,7 +149,7 @@ type Repaired struct {
 	Quarantine string // directory with the originals, within that of the store; "": no file was changed
 }
 
-// Repair gives up damaged data in the history, keys, revisions and logs of the closed store in dir,
+// Repair gives up damaged data in the history, keys, revisions, audit events and logs of the closed store in dir,
 // so that the rest is usable. It retains the originals of changed files in quarantine. It
 // leaves the view and the snapshots alone, because a server rebuilds them.
 func Repair(dir string) (Repaired, error) {

@@ -69,7 +69,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if k.number == 0 {
 		err = errors.Join(s.removeOldChains(k.chain), s.collectValues(), os.RemoveAll(s.path(oldViewName)))
 	}
-	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys), s.trimRevisions(k.meta.revisions)); err != nil {
+	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys), s.trimRevisions(k.meta.revisions), s.trimAudit(k.meta.audit)); err != nil {
 		s.cfg.Logger.Warn("store: clean up after a snapshot", "error", err)
 	}
 	return k.meta.applied, nil
@@ -92,7 +92,7 @@ func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error
 	}
 	// The logs include the lengths in m, because commits append to them before they write
 	// m.
-	if err := errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync()); err != nil {
+	if err := errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync(), s.audit.Sync()); err != nil {
 		return link{}, err
 	}
 	k, since, room := s.nextLink()

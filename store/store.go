@@ -35,6 +35,9 @@ type Config struct {
 	// it has a limit of its own: at least LeastRevisionBytes, default 256 MiB. Older revisions
 	// are hidden, and removed in whole segments when no app shows one in a segment.
 	RevisionBytes int64
+	// AuditBytes is the size of the audit log on disk, in bytes; default 1 GiB. The oldest events
+	// are removed in whole segments of up to 8 MiB.
+	AuditBytes int64
 	// MinFreeBytes is the free space of the disk, in bytes, below which writes fail with
 	// [ErrFull]. The default is the space that badger might write in the background,
 	// which grows with the data from 64 to 760 MiB (guard.go has the sum). With a smaller
@@ -61,6 +64,7 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("a segment of %d bytes: want 4 KiB to 1 GiB", c.SegmentBytes)
 	}
 	c.RevisionBytes = cmp.Or(c.RevisionBytes, 256<<20)
+	c.AuditBytes = cmp.Or(c.AuditBytes, 1<<30)
 	if c.RevisionBytes < LeastRevisionBytes {
 		return fmt.Errorf("%d bytes of revisions for each app: want at least 64 KiB", c.RevisionBytes)
 	}
@@ -85,6 +89,7 @@ const (
 	historyName   = "history"
 	keysName      = "keys"
 	revisionsName = "revisions"
+	auditName     = "audit"
 	logsName      = "logs"
 	snapshotsDir  = "snapshots"
 
@@ -105,6 +110,7 @@ type Store struct {
 	remembered *segment.Log // idempotency keys
 	forgotten  atomic.Int64 // position before which no key is needed
 	revisions  *segment.Log // of definitions
+	audit      *segment.Log // audit events
 	shares     shares
 
 	applied  atomic.Uint64
@@ -178,7 +184,7 @@ func open(cfg Config) (_ *Store, err error) {
 
 // tellMissing logs a warning about files that were removed.
 func (s *Store) tellMissing() {
-	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, revisionsName: s.revisions, logsName: s.logs} {
+	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, revisionsName: s.revisions, auditName: s.audit, logsName: s.logs} {
 		for _, g := range l.Missing() {
 			s.cfg.Logger.Warn("store: files are missing and their contents are lost; restore them from a copy, or accept the loss with `wheelwork store repair`",
 				"log", name, "from_position", g.From, "to_position", g.To, "between", rowTime(g.After), "and", rowTime(g.Before))
@@ -327,6 +333,9 @@ func (s *Store) openLogs(m meta, allowShort bool) error {
 	if err := s.openRevisions(m.revisions, allowShort); err != nil {
 		return err
 	}
+	if err := s.openAudit(m.audit, allowShort); err != nil {
+		return err
+	}
 	return s.loadShares()
 }
 
@@ -339,12 +348,12 @@ func (s *Store) openHistory(length int64, allowShort bool) (err error) {
 
 func (s *Store) closeLogs() error {
 	var errs []error
-	for _, l := range []*segment.Log{s.history, s.remembered, s.revisions} {
+	for _, l := range []*segment.Log{s.history, s.remembered, s.revisions, s.audit} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
 	}
-	s.history, s.remembered, s.revisions = nil, nil, nil
+	s.history, s.remembered, s.revisions, s.audit = nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -424,10 +433,10 @@ func (s *Store) Close() error {
 // close closes the opened parts.
 func (s *Store) close() error {
 	s.releasePin()
-	opened := s.db != nil && s.history != nil && s.remembered != nil && s.revisions != nil
+	opened := s.db != nil && s.history != nil && s.remembered != nil && s.revisions != nil && s.audit != nil
 	var err error
 	if opened {
-		err = errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync())
+		err = errors.Join(s.history.Sync(), s.remembered.Sync(), s.revisions.Sync(), s.audit.Sync())
 	}
 	err = errors.Join(err, s.closeView())
 	if s.logs != nil {
@@ -476,6 +485,7 @@ type Stats struct {
 	Logs      int64 // lines of runs
 	Keys      int64 // idempotency keys
 	Revisions int64 // of definitions
+	Audit     int64 // audit events
 	Badger    int64 // the view
 	Snapshots int64
 	Free      int64 // of the disk, for this process
@@ -494,6 +504,7 @@ func (s *Store) Stats() Stats {
 		Logs:      s.logs.Bytes(),
 		Keys:      s.remembered.Bytes(),
 		Revisions: s.revisions.Bytes(),
+		Audit:     s.audit.Bytes(),
 		Badger:    diskUsage(s.path(viewName), ""),
 		Snapshots: diskUsage(s.path(snapshotsDir), ""),
 		Free:      free,

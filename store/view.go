@@ -144,21 +144,23 @@ type meta struct {
 	history   int64  // length of the history that belongs to the rows
 	keys      int64  // length of the log of idempotency keys that belongs to the rows
 	revisions int64  // length of the log of revisions that belongs to the rows
+	audit     int64  // length of the audit log that belongs to the rows
 }
 
 // metaVersion is the format version of the row. Version 1, from when keys were rows, has
 // no length of the keys. In version 2 the runs of a history block share no beginnings.
 // The row itself is the same in version 3; programs that cannot read the newer blocks
 // refuse it. Version 4 adds the length of the revisions; a store of an earlier version has
-// none.
-const metaVersion = 4
+// none. Version 5 adds the length of the audit log in the same way.
+const metaVersion = 5
 
 func (m meta) encode() []byte {
 	b := []byte{metaVersion}
 	b = binary.LittleEndian.AppendUint64(b, m.applied)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.history))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.keys))
-	return binary.LittleEndian.AppendUint64(b, uint64(m.revisions))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.revisions))
+	return binary.LittleEndian.AppendUint64(b, uint64(m.audit))
 }
 
 func decodeMeta(b []byte) (meta, error) {
@@ -167,8 +169,11 @@ func decodeMeta(b []byte) (meta, error) {
 	case len(b) == 17 && b[0] == 1:
 	case len(b) == 25 && (b[0] == 2 || b[0] == 3):
 		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
-	case len(b) == 33 && b[0] == metaVersion:
+	case len(b) == 33 && b[0] == 4, len(b) == 41 && b[0] == metaVersion:
 		m.keys, m.revisions = int64(binary.LittleEndian.Uint64(b[17:])), int64(binary.LittleEndian.Uint64(b[25:]))
+		if b[0] == metaVersion {
+			m.audit = int64(binary.LittleEndian.Uint64(b[33:]))
+		}
 	default:
 		return meta{}, errors.New("the row with the end of the projection is damaged or of a newer version")
 	}

@@ -64,9 +64,9 @@ func Open(path string, form int) (*Dir, error) {
 // names. This program writes these versions and refuses newer ones. What is in a
 // subdirectory has a format version of its own. In version 1 of a server's directory
 // idempotency keys were rows of the store, and in version 2 the runs of a block of the
-// history shared nothing. In version 3 a store had no revisions, and in version 4 the
-// journal had no principals. This program turns such a directory into version 5, and there is no
-// way back.
+// history shared nothing. In version 3 a store had no revisions, and in version 4 no
+// audit log, and the journal no principals. This program turns such a directory into version 5,
+// and there is no way back.
 const (
 	ServerForm = 5
 	HostForm   = 1
