@@ -18,20 +18,24 @@ const (
 	// ActingHeader names the role of the original caller in a call that a server passes on, or is
 	// "principal". Only a server may send it.
 	ActingHeader = "wheelwork-acting"
-	// principalHeader has the caller as an [apiv1.ActingPrincipal] if ActingHeader is
-	// "principal". A server of a version without principals refuses that value.
+	// principalHeader has the caller as an [apiv1.ActingPrincipal]. If ActingHeader is a role, only
+	// the address in it counts. A server of a version without principals refuses "principal".
 	principalHeader = "wheelwork-principal-bin"
 	byPrincipal     = "principal"
 )
 
 // Passed returns the headers with which a server makes a call for a principal.
-func (p *Principal) Passed() (metadata.MD, error) {
+func (p *Principal) Passed(ctx context.Context) (metadata.MD, error) {
+	m := &apiv1.ActingPrincipal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings(), Address: p.AddressOf(ctx)}
 	if p.Token == "" {
-		return metadata.Pairs(ActingHeader, p.Role()), nil
+		m.Bindings = nil // those of the role
 	}
-	m := &apiv1.ActingPrincipal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings()}
 	b, err := proto.Marshal(m)
-	return metadata.Pairs(ActingHeader, byPrincipal, principalHeader, string(b)), err
+	role := byPrincipal
+	if p.Token == "" {
+		role = p.Role()
+	}
+	return metadata.Pairs(ActingHeader, role, principalHeader, string(b)), err
 }
 
 // acting returns the principal for which a call is made: the caller itself or, if a server passes
@@ -49,7 +53,11 @@ func acting(ctx context.Context, own *Principal) (*Principal, error) {
 	}
 	for _, r := range []Role{Admin, Host, Member, Server, Worker} {
 		if len(values) == 1 && r.Name == values[0] {
-			return builtIn(r), nil
+			p := builtIn(r)
+			if said, err := passed(metadata.ValueFromIncomingContext(ctx, principalHeader)); err == nil {
+				p.Address = said.Address
+			}
+			return p, nil
 		}
 	}
 	return nil, status.Errorf(codes.PermissionDenied, "a server passed on a call of the role %.40q, which this version does not know: bring both servers to the same version", values[0])
@@ -63,7 +71,7 @@ func passed(headers []string) (*Principal, error) {
 	if err := proto.Unmarshal([]byte(headers[0]), m); err != nil {
 		return nil, status.Error(codes.PermissionDenied, "a server passed on a call whose caller cannot be read")
 	}
-	p := &Principal{Name: m.Principal, Kind: m.Kind, Token: m.Token}
+	p := &Principal{Name: m.Principal, Kind: m.Kind, Token: m.Token, Address: m.Address}
 	for _, b := range m.Bindings {
 		scope, err := ParseScope(b.Scope)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
 )
 
@@ -49,9 +50,9 @@ var (
 // receive the tasks of every app.
 const Execute = "execute"
 
-// self is the permission that every principal has: to learn who it is, and to read the definition
+// Self is the permission that every principal has: to learn who it is, and to read the definition
 // of the API by gRPC reflection.
-const self = "self"
+const Self = "self"
 
 // act is the permission to make calls for a principal that another server has
 // authenticated, see [ActingHeader].
@@ -69,6 +70,9 @@ const Public = "public"
 // It knows two kinds of tokens: those of files, which [Guard.Replace] and [Guard.Allow] set, and
 // those that the server has issued, which [Guard.Issue] sets.
 type Guard struct {
+	// Refusals has the refused calls, for the audit log. Its owner takes them from time to time.
+	Refusals audit.Refusals
+
 	known   atomic.Pointer[keys] // replaced as a whole, and never changed
 	waiting atomic.Bool          // the issued tokens are not known yet
 	change  sync.Mutex           // orders the replacements of known; guards files and issued
@@ -141,8 +145,8 @@ func New() *Guard {
 		"/grpc.health.v1.Health/Check": {Permission: Public, Apps: methods.None},
 		"/grpc.health.v1.Health/Watch": {Permission: Public, Apps: methods.None},
 
-		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Permission: self, Apps: methods.None},
-		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Permission: self, Apps: methods.None},
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Permission: Self, Apps: methods.None},
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Permission: Self, Apps: methods.None},
 	}}
 	g.known.Store(&keys{})
 	maps.Insert(g.methods, methods.All())
@@ -166,7 +170,7 @@ func (g *Guard) Permissions() iter.Seq2[string, string] {
 // Writes reports whether a method may change the state of an app.
 func (g *Guard) Writes(method string) bool {
 	need := g.Permission(method)
-	return need != Public && need != self && need != "work" && !strings.HasSuffix(need, ".read")
+	return need != Public && need != Self && need != "work" && !strings.HasSuffix(need, ".read")
 }
 
 // Allow accepts the token of a file, in addition to the others.
@@ -300,11 +304,14 @@ func (g *Guard) Caller(ctx context.Context, method string) (*Principal, error) {
 // Check returns an error if the caller of a method may not call it for any app. The tap of the
 // server calls it before a message is read.
 func (g *Guard) Check(ctx context.Context, method string) error {
-	_, err := g.admit(ctx, method)
-	return err
+	p, err := g.admit(ctx, method)
+	if err != nil {
+		return g.refused(ctx, p, method, "", err)
+	}
+	return nil
 }
 
-// admit returns the principal that calls a method, if it may call it for some app.
+// admit returns the principal that calls a method, and an error if it may not call it for any app.
 func (g *Guard) admit(ctx context.Context, method string) (*Principal, error) {
 	p, err := g.Caller(ctx, method)
 	if p == nil || err != nil {

@@ -27,7 +27,7 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	}
 	m := g.methods[info.FullMethod]
 	if err := may(p, info.FullMethod, m, req, true); err != nil {
-		return nil, err
+		return nil, g.refused(ctx, p, info.FullMethod, appOf(m, req), err)
 	}
 	resp, err := next(With(ctx, p), req)
 	if msg, ok := resp.(proto.Message); ok && err == nil {
@@ -61,7 +61,7 @@ func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !p.Process.may(Execute) {
 		s = nativeOnly{s, p}
 	}
-	return settled(s, next(srv, &guarded{ServerStream: s, ctx: With(s.Context(), p), p: p, name: info.FullMethod, method: g.methods[info.FullMethod]}))
+	return settled(s, next(srv, &guarded{ServerStream: s, g: g, ctx: With(s.Context(), p), p: p, name: info.FullMethod, method: g.methods[info.FullMethod]}))
 }
 
 // settled returns the error of a stream: the reason why the guard has ended it, or err.
@@ -77,6 +77,7 @@ func settled(s grpc.ServerStream, err error) error {
 // guarded is a stream whose messages are checked.
 type guarded struct {
 	grpc.ServerStream
+	g      *Guard
 	ctx    context.Context
 	p      *Principal
 	name   string
@@ -95,14 +96,19 @@ func (s *guarded) RecvMsg(m any) error {
 		return err
 	}
 	if q, ok := m.(*apiv1.ProduceRequest); ok {
-		s.check(s.p, q)
+		if err := s.check(s.p, q); err != nil {
+			s.g.refused(s.ctx, s.p, s.name, "", err) //nolint:errcheck // the client gets it with the result of its command
+		}
 		return nil
 	}
 	first := !s.began
 	if first {
 		s.began, s.app = true, appOf(s.method, m)
 	}
-	return may(s.p, s.name, s.method, m, first)
+	if err := may(s.p, s.name, s.method, m, first); err != nil {
+		return s.g.refused(s.ctx, s.p, s.name, s.app, err)
+	}
+	return nil
 }
 
 // SendMsg implements [grpc.ServerStream].

@@ -320,7 +320,7 @@ func TestActing(t *testing.T) {
 	i := newIssuer(t)
 	i.guard.Replace(access.Token{Text: "admin", Role: access.Admin}, access.Token{Text: "host", Role: access.Host}, access.Token{Text: "member", Role: access.Member}, access.Token{Text: "server", Role: access.Server})
 	token := i.token("operator", "app:shop")
-	passed, err := i.principal(token).Passed()
+	passed, err := i.principal(token).Passed(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestActing(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	own, err := i.admin.Passed()
+	own, err := i.admin.Passed(t.Context())
 	if err != nil || as("server", own, "bank") != nil {
 		t.Error("the administrator of a file is not passed on", err)
 	}

@@ -72,6 +72,7 @@ var allowed = map[string][]string{
 	"Secrets/DeleteSecret": keepers, "Apps/PutApp": keepers, "Apps/DeleteApp": keepers,
 	"Access/CreateToken": keepers, "Access/RotateToken": keepers, "Access/RevokeToken": keepers, "Access/AddBinding": keepers, "Access/RemoveBinding": keepers,
 	"Access/ListTokens": auditors, "Access/ListBindings": auditors, "Access/ListPrincipals": auditors,
+	"Audit/ListAuditEvents": auditors, "Audit/VerifyAudit": auditors,
 
 	"Cluster/CordonHost": admins, "Cluster/UncordonHost": admins, "Membership/DrainServer": admins, "Membership/UndrainServer": admins,
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
@@ -89,7 +90,7 @@ var ofCluster = map[string]bool{
 	"Queues/GetQueues": true, "Queues/PeekMessages": true, "Queues/TailMessages": true, "Queues/VerifyLog": true, "Queues/ListDeadLetters": true,
 	"Queues/GetDeadLetter": true, "Queues/DropDeadLetters": true, "Queues/EditDeadLetter": true, "Queues/ReplayDeadLetters": true,
 	"Cluster/CordonHost": true, "Cluster/UncordonHost": true, "Membership/DrainServer": true, "Membership/UndrainServer": true,
-	"Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true,
+	"Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true,
 }
 
 // ofMany has the methods that a role in any app suffices for: their answers and changes are limited
@@ -97,7 +98,7 @@ var ofCluster = map[string]bool{
 var ofMany = map[string]bool{
 	"Apps/ListApps": true, "Cluster/ListHosts": true, "Access/WhoAmI": true,
 	"Access/CreateToken": true, "Access/RotateToken": true, "Access/RevokeToken": true, "Access/AddBinding": true, "Access/RemoveBinding": true,
-	"Access/ListTokens": true, "Access/ListBindings": true, "Access/ListPrincipals": true,
+	"Access/ListTokens": true, "Access/ListBindings": true, "Access/ListPrincipals": true, "Audit/ListAuditEvents": true,
 }
 
 // issuer makes tokens with a guard that accepts them.

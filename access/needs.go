@@ -24,7 +24,7 @@ const defaultApp = naming.DefaultApp
 // mayBegin returns an error if a principal may call a method for no app at all.
 func mayBegin(p *Principal, method string, m methods.Method) error {
 	switch {
-	case m.Permission == self, p.MayAnywhere(m.Permission):
+	case m.Permission == Self, p.MayAnywhere(m.Permission):
 		return nil
 	case m.Apps == methods.Each && p.MayAnywhere("jobs.trigger"):
 		return nil
@@ -65,7 +65,7 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 		}
 		return require(p, m.Permission, app)
 	case methods.None:
-		if m.Permission == self || p.May(m.Permission, "") {
+		if m.Permission == Self || p.May(m.Permission, "") {
 			return nil
 		}
 		return lacks(p, m.Permission, "")

@@ -2,10 +2,13 @@ package access
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,7 +32,37 @@ type Principal struct {
 	// Process is the role of a process of the installation, which holds in all apps. The zero
 	// value is that of people and programs.
 	Process Role
+	// Address is that of a client whose call another server passed on; "": the client calls this
+	// server.
+	Address string
 }
+
+// AddressOf returns the address of the client that makes a call, without its port; "": not known. The
+// HTTP API and the console call the server over a connection within the process, and name their
+// client in [ClientHeader].
+func (p *Principal) AddressOf(ctx context.Context) string {
+	if p.Address != "" {
+		return p.Address
+	}
+	from, ok := peer.FromContext(ctx)
+	if !ok || from.Addr == nil {
+		return ""
+	}
+	if tcp, err := netip.ParseAddrPort(from.Addr.String()); err == nil {
+		return tcp.Addr().Unmap().String()
+	}
+	if from.Addr.Network() != "bufconn" {
+		return ""
+	}
+	if via := metadata.ValueFromIncomingContext(ctx, ClientHeader); len(via) == 1 {
+		return via[0]
+	}
+	return ""
+}
+
+// ClientHeader has the address of the client for which the HTTP API calls the server in its own
+// process. On other connections it is ignored.
+const ClientHeader = "wheelwork-client"
 
 // builtIn returns the principal of a token in a file of the server.
 func builtIn(r Role) *Principal {

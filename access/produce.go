@@ -26,9 +26,10 @@ type refusal struct {
 	err *status.Status
 }
 
-// check empties the commands of a message that a principal may not give. Consecutive commands are
+// check empties the commands of a message that a principal may not give, and returns the error of the
+// first one; nil: it may give all. Consecutive commands are
 // usually of one kind and for one app, which is checked once.
-func (r *refusals) check(p *Principal, q *apiv1.ProduceRequest) {
+func (r *refusals) check(p *Principal, q *apiv1.ProduceRequest) (first error) {
 	var refused []refusal
 	var err error
 	var last, lastApp string
@@ -47,6 +48,9 @@ func (r *refusals) check(p *Principal, q *apiv1.ProduceRequest) {
 			last, lastApp = permission, app
 		}
 		if err != nil {
+			if first == nil {
+				first = err
+			}
 			c.Kind = nil
 			refused = append(refused, refusal{i, status.Convert(err)})
 		}
@@ -61,6 +65,7 @@ func (r *refusals) check(p *Principal, q *apiv1.ProduceRequest) {
 		r.open.Add(1)
 	}
 	r.received++
+	return first
 }
 
 // answer puts the refusals of a message into its answer.

@@ -267,7 +267,7 @@ func FuzzUploadForm(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, boundary string) {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/apps/default/modules", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/form-data; boundary="+boundary)
-		v := &visit{w: httptest.NewRecorder(), r: r, ctx: withToken(r.Context(), goodToken), session: &session{token: goodToken}, app: "default"}
+		v := &visit{w: httptest.NewRecorder(), r: r, ctx: s.c.withToken(r, goodToken), session: &session{token: goodToken}, app: "default"}
 		head, answer, err := s.c.pushForm(v)
 		if (answer == nil) == (err == nil) {
 			t.Fatalf("answer %v, error %v", answer, err)

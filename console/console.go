@@ -124,7 +124,7 @@ func newConsole(cfg Config) (*console, error) {
 	if err != nil {
 		return nil, err
 	}
-	gateway, err := newGateway(cfg.Conn)
+	gateway, err := newGateway(cfg.Conn, cfg.Address)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -25,7 +26,7 @@ func jsonForm() protojson.MarshalOptions {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 }
 
-func newGateway(server *grpc.ClientConn) (http.Handler, error) {
+func newGateway(server *grpc.ClientConn, address func(*http.Request) netip.Addr) (http.Handler, error) {
 	conn := conditional{earlyErrors{server}}
 	useQueryParser()
 	methods, err := newMethods()
@@ -38,6 +39,9 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
+		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
+			return metadata.Pairs(clientHeader, address(r).String())
+		}),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
 		runtime.WithRoutingErrorHandler(methods.refuse),
@@ -62,6 +66,7 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 			return apiv1.RegisterModuleAccessHandlerClient(ctx, mux, apiv1.NewModuleAccessClient(conn))
 		},
 		func() error { return apiv1.RegisterAccessHandlerClient(ctx, mux, apiv1.NewAccessClient(conn)) },
+		func() error { return apiv1.RegisterAuditHandlerClient(ctx, mux, apiv1.NewAuditClient(conn)) },
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
 		func() error { return apiv1.RegisterMembershipHandlerClient(ctx, mux, apiv1.NewMembershipClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },

@@ -19,10 +19,13 @@ import (
 // maxForm bounds the bodies of routes without a limit of their own: forms with texts.
 const maxForm = 256 << 10
 
-// withToken returns a context whose calls carry the token.
-func withToken(ctx context.Context, token string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token, "wheelwork-cause", "console")
+// withToken returns a context whose calls carry the token, and the address of the client.
+func (c *console) withToken(r *http.Request, token string) context.Context {
+	return metadata.AppendToOutgoingContext(r.Context(), "authorization", "Bearer "+token, "wheelwork-cause", "console", clientHeader, c.address(r).String())
 }
+
+// clientHeader is [access.ClientHeader].
+const clientHeader = "wheelwork-client"
 
 type loginView struct {
 	Error string // a key of the catalogue, "" for none
@@ -86,7 +89,7 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 		c.tooManyLogins(w, r, wait, view)
 		return
 	}
-	who, err := c.access.WhoAmI(withToken(r.Context(), token), &apiv1.WhoAmIRequest{})
+	who, err := c.access.WhoAmI(c.withToken(r, token), &apiv1.WhoAmIRequest{})
 	if !wrong(token, err) {
 		c.attempts.giveBack(from)
 	}

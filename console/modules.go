@@ -94,7 +94,7 @@ func (c *console) pushForm(v *visit) (*apiv1.PushModuleRequest_Head, *apiv1.Push
 			return head, nil, readError(err)
 		}
 		if part.FormName() == "file" {
-			answer, err := c.push(v.r.Context(), v.session.token, head, part)
+			answer, err := c.push(v.r, v.session.token, head, part)
 			return head, answer, err
 		}
 		if err := readField(head, part); err != nil {

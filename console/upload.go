@@ -23,7 +23,7 @@ func (c *console) uploadAPI(w http.ResponseWriter, r *http.Request) {
 		writeAPIError(w, status.Error(codes.Unauthenticated, "no token: send it as Authorization: Bearer TOKEN"))
 		return
 	}
-	answer, err := c.push(r.Context(), token, &apiv1.PushModuleRequest_Head{
+	answer, err := c.push(r, token, &apiv1.PushModuleRequest_Head{
 		App:      r.PathValue("app"),
 		Name:     r.PathValue("name"),
 		Version:  r.PathValue("version"),
@@ -46,8 +46,8 @@ func (c *console) uploadAPI(w http.ResponseWriter, r *http.Request) {
 }
 
 // push streams a module to the API: the head, then the bytes.
-func (c *console) push(ctx context.Context, token string, head *apiv1.PushModuleRequest_Head, from io.Reader) (*apiv1.PushModuleResponse, error) {
-	ctx, cancel := context.WithCancel(withToken(ctx, token)) // if the reader fails, no partial module must wait
+func (c *console) push(r *http.Request, token string, head *apiv1.PushModuleRequest_Head, from io.Reader) (*apiv1.PushModuleResponse, error) {
+	ctx, cancel := context.WithCancel(c.withToken(r, token)) // if the reader fails, no partial module must wait
 	defer cancel()
 	stream, err := c.modules.PushModule(ctx)
 	if err != nil {

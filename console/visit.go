@@ -42,7 +42,7 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 				c.setCookie(w, c.cookieName(), s.id, time.Until(end))
 			}
 		}
-		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
+		v := &visit{w: w, r: r, ctx: c.withToken(r, s.token), session: s, app: r.PathValue("app")}
 		if app := r.URL.Query().Get("app"); v.app == "" && naming.Valid(app) {
 			v.app = app // a page of all apps, or a short address
 		}

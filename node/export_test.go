@@ -3,11 +3,18 @@ package node
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
+
+// RecordsRefusals returns a configuration whose server makes refused calls audit events that often.
+func RecordsRefusals(cfg ServerConfig, every time.Duration) ServerConfig {
+	cfg.auditEvery = every
+	return cfg
+}
 
 // LightHost is a host that reports results without executing anything, for tests with
 // very many hosts. It connects and leaves like any other host.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/host"
@@ -87,6 +88,20 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 		Server: p.id, Address: address, Version: version.String(),
 		ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
 	}, nil
+}
+
+// note gives audit events to a partition that this server serves.
+func (p *serverParts) note(ctx context.Context, events []audit.Event) error {
+	if p.member == nil {
+		return p.sched.Note(ctx, events)
+	}
+	for _, r := range p.member.replicas {
+		if services := r.Serving(); services != nil && services.Enter() {
+			defer services.Leave()
+			return services.Sched.Note(ctx, events)
+		}
+	}
+	return errors.New("this server serves no partition now")
 }
 
 // owns returns what the server owns of its cluster, as a text to compare; "" if

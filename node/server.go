@@ -70,6 +70,8 @@ type ServerConfig struct {
 	Reload <-chan Reload[ServerConfig]
 
 	fail context.CancelCauseFunc // ends the server
+
+	auditEvery time.Duration // how often refused calls become audit events; 0: every minute
 }
 
 // Retention is how long a server keeps ended runs, logs and dead letters.
@@ -135,10 +137,12 @@ type serving struct {
 	ln        *transport.Port
 	listen    string // the address of ln as it was configured
 	advertise string
-	parts     *serverParts
-	server    *transport.Server
-	handler   http.Handler
-	codes     *console.Codes // for signing in browsers
+	// auditEvery is how often refused calls become audit events; 0: the default.
+	auditEvery time.Duration
+	parts      *serverParts
+	server     *transport.Server
+	handler    http.Handler
+	codes      *console.Codes // for signing in browsers
 	// self is a connection of this process to its own listener, with the role member.
 	self *grpc.ClientConn
 	// names are connections to the nameservers to which this server reports; one may be
@@ -150,7 +154,7 @@ type serving struct {
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes(), inner: credential.NewToken("in_"), guard: access.New()}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, auditEvery: cfg.auditEvery, codes: console.NewCodes(), inner: credential.NewToken("in_"), guard: access.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -335,6 +339,9 @@ func (s *serving) start(ctx context.Context) *roles {
 	r.serve(s.server, s.ln, s.handler)
 	r.run("server", s.parts.run)
 	r.run("ingress", s.parts.ingress.Run)
+	r.run("audit", func(ctx context.Context) error {
+		return recordRefusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals, s.parts.note, s.log)
+	})
 	for _, names := range s.names {
 		r.run("registration", func(ctx context.Context) error {
 			return announce(ctx, names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched/api"
 	"github.com/wheelworkhq/wheelwork/sched/core"
@@ -65,3 +66,6 @@ func TraceParent(ctx context.Context) string { return api.TraceParent(ctx) }
 
 // WaitTime parses how long a trigger waits for the end of its run, see [api.WaitTime].
 func WaitTime(s string) (time.Duration, error) { return api.WaitTime(s) }
+
+// AuditPage returns the number of events on a page of a list of audit events.
+func AuditPage(req *apiv1.ListAuditEventsRequest) int { return api.AuditPage(req) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
@@ -23,18 +25,19 @@ const (
 	RollbackHeader = "wheelwork-rollback" // the number of the revision that the change brings back
 )
 
-// defining has the methods that change definitions.
-var defining = map[string]bool{
-	apiv1.Jobs_ApplyJob_FullMethodName: true, apiv1.Jobs_CreateJob_FullMethodName: true, apiv1.Jobs_DeleteJob_FullMethodName: true,
-	apiv1.Jobs_PauseJob_FullMethodName: true, apiv1.Jobs_ResumeJob_FullMethodName: true, apiv1.Jobs_BulkJobs_FullMethodName: true,
-	apiv1.Calendars_PutCalendar_FullMethodName: true, apiv1.Calendars_DeleteCalendar_FullMethodName: true,
-	apiv1.Modules_SetAlias_FullMethodName: true, apiv1.Modules_DeleteAlias_FullMethodName: true,
-	apiv1.ModuleAccess_PutGrants_FullMethodName: true, apiv1.Apps_PutApp_FullMethodName: true,
-	apiv1.Producer_Produce_FullMethodName: true, apiv1.ChangeSets_ApplyChangeSet_FullMethodName: true,
+// attributed reports whether the changes of a method have an attribution: all but triggers, because a
+// run says what triggered it, and the methods of hosts and servers.
+func attributed(method string) bool {
+	switch need := methods.Of(method).Permission; need {
+	case "", access.Public, access.Self, access.Execute, "jobs.trigger", "work", "serve", "state":
+		return false
+	default:
+		return !strings.HasSuffix(need, ".read")
+	}
 }
 
-// Attributions are interceptors that give the calls of methods that change definitions their attribution:
-// the caller, and what its headers say. The guard comes before them.
+// Attributions are interceptors that give the calls of methods that change something their
+// attribution: the caller, and what its headers say. The guard comes before them.
 type Attributions struct{}
 
 // Unary implements [grpc.UnaryServerInterceptor].
@@ -53,26 +56,26 @@ func (c Attributions) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServ
 		return err
 	}
 	if ctx != s.Context() {
-		s = attributed{s, ctx}
+		s = attributedStream{s, ctx}
 	}
 	return next(srv, s)
 }
 
-// attributed is a stream with an attribution in its context.
-type attributed struct {
+// attributedStream is a stream with an attribution in its context.
+type attributedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (s attributed) Context() context.Context { return s.ctx }
+func (s attributedStream) Context() context.Context { return s.ctx }
 
 func (c Attributions) with(ctx context.Context, method string) (context.Context, error) {
-	if !defining[method] {
+	if !attributed(method) {
 		return ctx, nil
 	}
 	by := &apiv1.Attribution{}
 	if p := access.Caller(ctx); p != nil {
-		by.Author = p.Author()
+		by.Author, by.Kind, by.Token, by.Address = p.Author(), p.Kind, p.Token, p.AddressOf(ctx)
 	}
 	rollback := ""
 	for name, to := range map[string]*string{NoteHeader: &by.Note, CauseHeader: &by.Cause, RollbackHeader: &rollback} {

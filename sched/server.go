@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/api"
@@ -27,8 +28,9 @@ import (
 // Config configures a server. Journal, Store, Modules and Inspect are required; a zero
 // value of another field means the default in its comment.
 type Config struct {
-	ID    string // name of this server in the API, in texts and for hosts
-	Epoch uint64 // epoch of its ownership of the partition; default 1
+	ID        string // name of this server in the API, in texts and for hosts
+	Partition string // its name; default main
+	Epoch     uint64 // epoch of its ownership of the partition; default 1
 
 	Journal journal.Journal
 	Store   *store.Store
@@ -156,7 +158,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
 	services, err := api.New(api.Config{
-		ID: cfg.ID, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
+		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
 		SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -197,4 +199,16 @@ func (s *Server) Load(ctx context.Context) (core.Load, error) {
 // HostDemand returns the hosts and the demand for more. The server calls it about once a second.
 func (s *Server) HostDemand(ctx context.Context) (core.HostDemand, error) {
 	return core.Ask(ctx, s.loop, func(l *core.Loop) (core.HostDemand, error) { return l.Demand.HostDemand(), nil })
+}
+
+// Note makes audit events about something that no record of the partition describes, and returns when
+// they are durable.
+func (s *Server) Note(ctx context.Context, events []audit.Event) error {
+	_, err := core.Ask(ctx, s.loop, func(l *core.Loop) (struct{}, error) {
+		for _, e := range events {
+			l.Note(e.By, e.Row)
+		}
+		return struct{}{}, nil
+	})
+	return err
 }

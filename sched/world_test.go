@@ -240,7 +240,7 @@ func (w *world) start() {
 	if w.guard != nil {
 		guard := w.guard()
 		cfg.Publish = guard.Issue
-		opts = append(opts, grpc.UnaryInterceptor(guard.Unary), grpc.StreamInterceptor(guard.Stream))
+		opts = attributions(guard)
 	}
 	cfg.CheckScript = func(_ context.Context, upload *modules.Upload, interpreter []byte) error {
 		code, err := upload.Bytes()

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -79,4 +80,48 @@ func (c *Client) Bindings(ctx context.Context, app string) ([]*Binding, error) {
 func (c *Client) RemoveBinding(ctx context.Context, id string) error {
 	_, err := c.principals.RemoveBinding(ctx, &apiv1.RemoveBindingRequest{Id: id})
 	return c.callError(ctx, "remove the binding "+id, err)
+}
+
+// AuditQuery selects audit events. The zero value selects all that the caller may see.
+type AuditQuery struct {
+	App   string    // about this app
+	Actor string    // by this principal
+	Code  string    // with this code, or with one that begins with it if it ends in a dot: "job."
+	Since time.Time // zero: from the beginning
+	Until time.Time // zero: to the end
+}
+
+// AuditEvents yields audit events, the newest first. It fetches them in pages while the caller
+// iterates.
+func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) iter.Seq2[*AuditEvent, error] {
+	return func(yield func(*AuditEvent, error) bool) {
+		req := &apiv1.ListAuditEventsRequest{App: q.App, Actor: q.Actor, Code: q.Code, PageSize: 1000}
+		if !q.Since.IsZero() {
+			req.Since = timestamppb.New(q.Since)
+		}
+		if !q.Until.IsZero() {
+			req.Until = timestamppb.New(q.Until)
+		}
+		for {
+			page, err := c.audit.ListAuditEvents(ctx, req)
+			if err != nil {
+				yield(nil, c.callError(ctx, "list audit events", err))
+				return
+			}
+			for _, e := range page.Events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if req.PageToken = page.NextPageToken; req.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// VerifyAudit computes the chains of audit events again, and returns the result for each partition.
+func (c *Client) VerifyAudit(ctx context.Context) ([]*AuditChain, error) {
+	r, err := c.audit.VerifyAudit(ctx, &apiv1.VerifyAuditRequest{})
+	return r.GetChains(), c.callError(ctx, "verify the audit log", err)
 }

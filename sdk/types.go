@@ -56,6 +56,9 @@ type (
 	Binding   = apiv1.Binding
 	Token     = apiv1.Token
 
+	AuditEvent = apiv1.AuditEvent
+	AuditChain = apiv1.AuditChain
+
 	// Explanation is the result of [Client.ExplainRun].
 	Explanation = apiv1.ExplainRunResponse
 	// HostVerdict is the part of an [Explanation] about one host.

@@ -983,6 +983,7 @@ type ActingPrincipal struct {
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
 	Bindings      []*Binding             `protobuf:"bytes,4,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // of the client
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,6 +1044,13 @@ func (x *ActingPrincipal) GetBindings() []*Binding {
 		return x.Bindings
 	}
 	return nil
+}
+
+func (x *ActingPrincipal) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 var File_v1_access_proto protoreflect.FileDescriptor
@@ -1121,12 +1129,13 @@ const file_v1_access_proto_rawDesc = "" +
 	"\bbindings\x18\x01 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\"&\n" +
 	"\x14RemoveBindingRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x17\n" +
-	"\x15RemoveBindingResponse\"\x8c\x01\n" +
+	"\x15RemoveBindingResponse\"\xa6\x01\n" +
 	"\x0fActingPrincipal\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x121\n" +
-	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings2\xa9\t\n" +
+	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress2\xa9\t\n" +
 	"\x06Access\x12g\n" +
 	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12x\n" +
 	"\vCreateToken\x12 .wheelwork.v1.CreateTokenRequest\x1a\x13.wheelwork.v1.Token\"2\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/api/v1/tokens\x12\x7f\n" +

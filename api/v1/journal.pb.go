@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -129,6 +129,7 @@ type Record struct {
 	//	*Record_ChangeSetShared
 	//	*Record_AccessPut
 	//	*Record_AccessDelete
+	//	*Record_Audited
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -513,6 +514,15 @@ func (x *Record) GetAccessDelete() *AccessDelete {
 	return nil
 }
 
+func (x *Record) GetAudited() *Audited {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Audited); ok {
+			return x.Audited
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -679,6 +689,10 @@ type Record_AccessDelete struct {
 	AccessDelete *AccessDelete `protobuf:"bytes,79,opt,name=access_delete,json=accessDelete,proto3,oneof"`
 }
 
+type Record_Audited struct {
+	Audited *Audited `protobuf:"bytes,80,opt,name=audited,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -752,6 +766,8 @@ func (*Record_ChangeSetShared) isRecord_Kind() {}
 func (*Record_AccessPut) isRecord_Kind() {}
 
 func (*Record_AccessDelete) isRecord_Kind() {}
+
+func (*Record_Audited) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -1226,6 +1242,352 @@ func (*AccessPut_Principal) isAccessPut_Kind() {}
 
 func (*AccessPut_Token) isAccessPut_Kind() {}
 
+// Audited has the audit events of a batch of the journal, which also has the changes that they
+// describe. It is in the slot of the app "".
+type Audited struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`  // the sequence of the first event in the partition
+	Events        []byte                 `protobuf:"bytes,2,opt,name=events,proto3" json:"events,omitempty"` // an AuditEvents. The hash is over these bytes
+	Head          []byte                 `protobuf:"bytes,3,opt,name=head,proto3" json:"head,omitempty"`     // SHA-256 of the head before, the sequence, the time of the record and the events
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Audited) Reset() {
+	*x = Audited{}
+	mi := &file_v1_journal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Audited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Audited) ProtoMessage() {}
+
+func (x *Audited) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Audited.ProtoReflect.Descriptor instead.
+func (*Audited) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Audited) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Audited) GetEvents() []byte {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *Audited) GetHead() []byte {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+// AuditEvents are events of one time.
+type AuditEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Groups        []*AuditGroup          `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEvents) Reset() {
+	*x = AuditEvents{}
+	mi := &file_v1_journal_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEvents) ProtoMessage() {}
+
+func (x *AuditEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEvents.ProtoReflect.Descriptor instead.
+func (*AuditEvents) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AuditEvents) GetGroups() []*AuditGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// AuditGroup has consecutive events of one caller.
+type AuditGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Note          string                 `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	Events        []*AuditRow            `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditGroup) Reset() {
+	*x = AuditGroup{}
+	mi := &file_v1_journal_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditGroup) ProtoMessage() {}
+
+func (x *AuditGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditGroup.ProtoReflect.Descriptor instead.
+func (*AuditGroup) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AuditGroup) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetEvents() []*AuditRow {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// AuditRow is one event. Its fields are those of AuditEvent; outcome is ok if it is empty, and count is 1 if it is 0.
+type AuditRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Object        string                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
+	Outcome       string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Before        string                 `protobuf:"bytes,5,opt,name=before,proto3" json:"before,omitempty"`
+	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
+	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	Count         int64                  `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRow) Reset() {
+	*x = AuditRow{}
+	mi := &file_v1_journal_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRow) ProtoMessage() {}
+
+func (x *AuditRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRow.ProtoReflect.Descriptor instead.
+func (*AuditRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AuditRow) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *AuditRow) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AuditRow) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditRow) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AuditRow) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *AuditRow) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *AuditRow) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *AuditRow) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// AuditHeadRow is the end of the chain of a partition.
+type AuditHeadRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Next          uint64                 `protobuf:"varint,1,opt,name=next,proto3" json:"next,omitempty"` // the sequence of the next event
+	Head          []byte                 `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditHeadRow) Reset() {
+	*x = AuditHeadRow{}
+	mi := &file_v1_journal_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditHeadRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditHeadRow) ProtoMessage() {}
+
+func (x *AuditHeadRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditHeadRow.ProtoReflect.Descriptor instead.
+func (*AuditHeadRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AuditHeadRow) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *AuditHeadRow) GetHead() []byte {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
 type AccessDelete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal or token
@@ -1236,7 +1598,7 @@ type AccessDelete struct {
 
 func (x *AccessDelete) Reset() {
 	*x = AccessDelete{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1610,7 @@ func (x *AccessDelete) String() string {
 func (*AccessDelete) ProtoMessage() {}
 
 func (x *AccessDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1623,7 @@ func (x *AccessDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessDelete.ProtoReflect.Descriptor instead.
 func (*AccessDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AccessDelete) GetKind() string {
@@ -1292,7 +1654,7 @@ type PrincipalRow struct {
 
 func (x *PrincipalRow) Reset() {
 	*x = PrincipalRow{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1666,7 @@ func (x *PrincipalRow) String() string {
 func (*PrincipalRow) ProtoMessage() {}
 
 func (x *PrincipalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1679,7 @@ func (x *PrincipalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrincipalRow.ProtoReflect.Descriptor instead.
 func (*PrincipalRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PrincipalRow) GetName() string {
@@ -1369,7 +1731,7 @@ type BindingRow struct {
 
 func (x *BindingRow) Reset() {
 	*x = BindingRow{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1743,7 @@ func (x *BindingRow) String() string {
 func (*BindingRow) ProtoMessage() {}
 
 func (x *BindingRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1756,7 @@ func (x *BindingRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingRow.ProtoReflect.Descriptor instead.
 func (*BindingRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BindingRow) GetId() string {
@@ -1455,7 +1817,7 @@ type TokenRow struct {
 
 func (x *TokenRow) Reset() {
 	*x = TokenRow{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1829,7 @@ func (x *TokenRow) String() string {
 func (*TokenRow) ProtoMessage() {}
 
 func (x *TokenRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1842,7 @@ func (x *TokenRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRow.ProtoReflect.Descriptor instead.
 func (*TokenRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TokenRow) GetId() string {
@@ -1541,7 +1903,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1915,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1928,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -1586,7 +1948,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1960,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1973,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -1631,7 +1993,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +2005,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +2018,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -1687,7 +2049,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +2061,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +2074,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pin) GetAlias() string {
@@ -1761,7 +2123,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +2135,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +2148,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -1813,7 +2175,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2187,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2200,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -1866,7 +2228,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2240,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2253,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Passed) GetJob() string {
@@ -1961,7 +2323,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2335,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2348,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -2010,7 +2372,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2384,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2397,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -2092,7 +2454,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2466,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2479,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -2198,7 +2560,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2572,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2585,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NodeRow) GetName() string {
@@ -2328,7 +2690,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2702,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2715,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Met) GetJob() string {
@@ -2379,7 +2741,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2753,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2766,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -2423,7 +2785,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2797,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2810,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -2467,7 +2829,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2841,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2854,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -2513,7 +2875,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2887,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2900,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 // ValuePut is a value after a change.
@@ -2553,7 +2915,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2927,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2940,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -2612,7 +2974,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2986,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2999,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -2664,7 +3026,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +3038,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +3051,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -2708,7 +3070,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +3082,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +3095,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -2752,7 +3114,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +3126,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +3139,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -2799,7 +3161,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3173,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3186,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -2861,7 +3223,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3235,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3248,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -2933,7 +3295,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3307,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3320,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -3008,7 +3370,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3382,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3395,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -3073,7 +3435,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3447,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3460,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -3153,7 +3515,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3165,7 +3527,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3178,7 +3540,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -3201,7 +3563,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3575,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3588,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -3267,7 +3629,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3641,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3654,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -3316,7 +3678,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3690,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3703,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SecretRow) GetName() string {
@@ -3389,7 +3751,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3763,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3776,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -3450,7 +3812,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3824,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3837,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -3596,7 +3958,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3970,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3983,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Started) GetHost() string {
@@ -3655,7 +4017,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +4029,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +4042,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -3701,7 +4063,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +4075,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +4088,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -3763,7 +4125,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +4137,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +4150,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Adopted) GetHost() string {
@@ -3875,7 +4237,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4249,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4262,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -4286,7 +4648,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4660,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4673,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -4386,7 +4748,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4760,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4773,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -4487,7 +4849,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4499,7 +4861,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4512,7 +4874,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -4585,7 +4947,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4597,7 +4959,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4610,7 +4972,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -4705,7 +5067,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +5079,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +5092,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -4773,7 +5135,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +5147,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +5160,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -4833,7 +5195,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4845,7 +5207,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4858,7 +5220,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -4878,7 +5240,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +5252,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5265,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4925,7 +5287,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4937,7 +5299,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4950,7 +5312,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4986,7 +5348,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5360,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5373,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -5045,7 +5407,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5057,7 +5419,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5070,7 +5432,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -5093,7 +5455,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5467,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5480,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -5145,7 +5507,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5157,7 +5519,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5170,7 +5532,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -5194,7 +5556,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5568,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5581,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -5262,7 +5624,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5274,7 +5636,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5287,7 +5649,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -5323,7 +5685,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5335,7 +5697,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5348,7 +5710,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -5371,7 +5733,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5383,7 +5745,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5396,7 +5758,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -5437,7 +5799,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5449,7 +5811,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5462,7 +5824,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -5483,7 +5845,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5495,7 +5857,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5508,7 +5870,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -5546,7 +5908,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5558,7 +5920,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5571,7 +5933,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -5629,7 +5991,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5641,7 +6003,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5654,7 +6016,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -5702,7 +6064,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +6076,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +6089,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -5754,7 +6116,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5766,7 +6128,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5779,7 +6141,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -5817,7 +6179,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5829,7 +6191,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5842,7 +6204,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -5947,7 +6309,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5959,7 +6321,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5972,7 +6334,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -6010,7 +6372,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6384,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6397,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -6070,7 +6432,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xef\x11\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa2\x12\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -6117,7 +6479,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x11change_set_shared\x18M \x01(\v2\x1d.wheelwork.v1.ChangeSetSharedH\x00R\x0fchangeSetShared\x128\n" +
 	"\n" +
 	"access_put\x18N \x01(\v2\x17.wheelwork.v1.AccessPutH\x00R\taccessPut\x12A\n" +
-	"\raccess_delete\x18O \x01(\v2\x1a.wheelwork.v1.AccessDeleteH\x00R\faccessDelete\x12;\n" +
+	"\raccess_delete\x18O \x01(\v2\x1a.wheelwork.v1.AccessDeleteH\x00R\faccessDelete\x121\n" +
+	"\aaudited\x18P \x01(\v2\x15.wheelwork.v1.AuditedH\x00R\aaudited\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -6147,7 +6510,33 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\tAccessPut\x12:\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.wheelwork.v1.PrincipalRowH\x00R\tprincipal\x12.\n" +
 	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05tokenB\x06\n" +
-	"\x04kind\"2\n" +
+	"\x04kind\"K\n" +
+	"\aAudited\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x16\n" +
+	"\x06events\x18\x02 \x01(\fR\x06events\x12\x12\n" +
+	"\x04head\x18\x03 \x01(\fR\x04head\"?\n" +
+	"\vAuditEvents\x120\n" +
+	"\x06groups\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditGroupR\x06groups\"\xaa\x01\n" +
+	"\n" +
+	"AuditGroup\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\x12.\n" +
+	"\x06events\x18\x06 \x03(\v2\x16.wheelwork.v1.AuditRowR\x06events\"\xc0\x01\n" +
+	"\bAuditRow\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\x12\x16\n" +
+	"\x06object\x18\x03 \x01(\tR\x06object\x12\x18\n" +
+	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06before\x18\x05 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x06 \x01(\tR\x05after\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12\x14\n" +
+	"\x05count\x18\b \x01(\x03R\x05count\"6\n" +
+	"\fAuditHeadRow\x12\x12\n" +
+	"\x04next\x18\x01 \x01(\x04R\x04next\x12\x12\n" +
+	"\x04head\x18\x02 \x01(\fR\x04head\"2\n" +
 	"\fAccessDelete\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xaa\x01\n" +
@@ -6576,7 +6965,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -6588,177 +6977,185 @@ var file_v1_journal_proto_goTypes = []any{
 	(*ChangeSetStep)(nil),     // 7: wheelwork.v1.ChangeSetStep
 	(*ChangeSetShared)(nil),   // 8: wheelwork.v1.ChangeSetShared
 	(*AccessPut)(nil),         // 9: wheelwork.v1.AccessPut
-	(*AccessDelete)(nil),      // 10: wheelwork.v1.AccessDelete
-	(*PrincipalRow)(nil),      // 11: wheelwork.v1.PrincipalRow
-	(*BindingRow)(nil),        // 12: wheelwork.v1.BindingRow
-	(*TokenRow)(nil),          // 13: wheelwork.v1.TokenRow
-	(*ModulePut)(nil),         // 14: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 15: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 16: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 17: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 18: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 19: wheelwork.v1.Armed
-	(*Passed)(nil),            // 20: wheelwork.v1.Passed
-	(*Ended)(nil),             // 21: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 22: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 23: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 24: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 25: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 26: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 27: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 28: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 29: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 30: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 31: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 32: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 33: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 34: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 35: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 36: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 37: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 38: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 39: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 40: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 41: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 42: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 43: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 44: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 45: wheelwork.v1.Accepted
-	(*Started)(nil),           // 46: wheelwork.v1.Started
-	(*Finished)(nil),          // 47: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 48: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 49: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 50: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 51: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 52: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 53: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 54: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 55: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 56: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 57: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 58: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 59: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 60: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 61: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 62: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 63: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 64: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 65: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 66: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 67: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 68: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 69: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 70: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 71: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 72: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 73: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 74: wheelwork.v1.Finished.End
-	nil,                       // 75: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 76: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 77: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 78: wheelwork.v1.Attribution
-	(*Job)(nil),               // 79: wheelwork.v1.Job
-	(*Module)(nil),            // 80: wheelwork.v1.Module
-	(*Alias)(nil),             // 81: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 82: wheelwork.v1.Calendar
-	(*App)(nil),               // 83: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 84: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 85: wheelwork.v1.Outcome
-	(*Command)(nil),           // 86: wheelwork.v1.Command
-	(*LogLine)(nil),           // 87: wheelwork.v1.LogLine
+	(*Audited)(nil),           // 10: wheelwork.v1.Audited
+	(*AuditEvents)(nil),       // 11: wheelwork.v1.AuditEvents
+	(*AuditGroup)(nil),        // 12: wheelwork.v1.AuditGroup
+	(*AuditRow)(nil),          // 13: wheelwork.v1.AuditRow
+	(*AuditHeadRow)(nil),      // 14: wheelwork.v1.AuditHeadRow
+	(*AccessDelete)(nil),      // 15: wheelwork.v1.AccessDelete
+	(*PrincipalRow)(nil),      // 16: wheelwork.v1.PrincipalRow
+	(*BindingRow)(nil),        // 17: wheelwork.v1.BindingRow
+	(*TokenRow)(nil),          // 18: wheelwork.v1.TokenRow
+	(*ModulePut)(nil),         // 19: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 20: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 21: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 22: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 23: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 24: wheelwork.v1.Armed
+	(*Passed)(nil),            // 25: wheelwork.v1.Passed
+	(*Ended)(nil),             // 26: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 27: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 28: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 29: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 30: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 31: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 32: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 33: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 34: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 35: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 36: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 37: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 38: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 39: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 40: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 41: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 42: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 43: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 44: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 45: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 46: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 47: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 48: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 49: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 50: wheelwork.v1.Accepted
+	(*Started)(nil),           // 51: wheelwork.v1.Started
+	(*Finished)(nil),          // 52: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 53: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 54: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 55: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 56: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 57: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 58: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 59: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 60: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 61: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 62: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 63: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 64: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 65: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 66: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 67: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 68: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 69: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 70: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 71: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 72: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 73: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 74: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 75: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 76: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 77: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 78: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 79: wheelwork.v1.Finished.End
+	nil,                       // 80: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 81: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 82: wheelwork.v1.KeyRow.Key
+	(*Attribution)(nil),       // 83: wheelwork.v1.Attribution
+	(*Job)(nil),               // 84: wheelwork.v1.Job
+	(*Module)(nil),            // 85: wheelwork.v1.Module
+	(*Alias)(nil),             // 86: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 87: wheelwork.v1.Calendar
+	(*App)(nil),               // 88: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 89: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 90: wheelwork.v1.Outcome
+	(*Command)(nil),           // 91: wheelwork.v1.Command
+	(*LogLine)(nil),           // 92: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	14, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	19, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	45, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	46, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	47, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	48, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	49, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	20, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	21, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	22, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	25, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	26, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	28, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	23, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	27, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	30, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	31, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	32, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	33, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	34, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	35, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	36, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	39, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	15, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	16, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	62, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	63, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	64, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	66, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	29, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	19, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	24, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	50, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	51, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	52, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	53, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	54, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	25, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	26, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	27, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	30, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	31, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	33, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	28, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	32, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	35, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	36, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	37, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	38, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	39, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	40, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	41, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	44, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	20, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	21, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	67, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	68, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	69, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	71, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	34, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
-	10, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
-	78, // 37: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	45, // 38: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	79, // 39: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	17, // 40: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,  // 41: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	78, // 42: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	11, // 43: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	13, // 44: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	12, // 45: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	12, // 46: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	80, // 47: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	81, // 48: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	69, // 49: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	70, // 50: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	71, // 51: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	24, // 52: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	24, // 53: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	82, // 54: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	83, // 55: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	41, // 56: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	43, // 57: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	84, // 58: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	37, // 59: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	38, // 60: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	37, // 61: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	40, // 62: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	72, // 63: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	17, // 64: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	24, // 65: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	73, // 66: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	74, // 67: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	73, // 68: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	52, // 69: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	24, // 70: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	51, // 71: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	17, // 72: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	75, // 73: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	85, // 74: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	56, // 75: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	86, // 76: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	76, // 77: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	50, // 78: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	77, // 79: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	87, // 80: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	65, // 81: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 82: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 83: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	17, // 84: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	85, // 85: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	15, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
+	10, // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
+	83, // 38: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	50, // 39: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	84, // 40: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	22, // 41: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,  // 42: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	83, // 43: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	16, // 44: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	18, // 45: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	12, // 46: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13, // 47: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	17, // 48: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	17, // 49: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	85, // 50: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	86, // 51: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	74, // 52: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	75, // 53: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	76, // 54: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	29, // 55: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	29, // 56: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	87, // 57: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	88, // 58: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	46, // 59: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	48, // 60: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	89, // 61: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	42, // 62: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	43, // 63: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	42, // 64: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	45, // 65: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	77, // 66: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	22, // 67: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	29, // 68: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	78, // 69: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	79, // 70: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	78, // 71: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	57, // 72: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	29, // 73: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	56, // 74: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	22, // 75: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	80, // 76: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	90, // 77: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	61, // 78: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	91, // 79: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	81, // 80: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	55, // 81: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	82, // 82: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	92, // 83: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	70, // 84: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 85: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 86: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	22, // 87: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	90, // 88: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -6811,6 +7208,7 @@ func file_v1_journal_proto_init() {
 		(*Record_ChangeSetShared)(nil),
 		(*Record_AccessPut)(nil),
 		(*Record_AccessDelete)(nil),
+		(*Record_Audited)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),
@@ -6822,7 +7220,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   77,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,6 +30,9 @@ type Attribution struct {
 	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`        // what made the change, as the client names it: "cli", "console", "sdk"; "queue": a command that was accepted earlier; "": unknown
 	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`          // for people; at most 500 bytes
 	Rollback      int64                  `protobuf:"varint,4,opt,name=rollback,proto3" json:"rollback,omitempty"` // the revision that the change brought back; 0: none
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`          // of the caller: user, service, host or server; "": unknown
+	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`        // the id of its token
+	Address       string                 `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`    // from which it called
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -90,6 +93,27 @@ func (x *Attribution) GetRollback() int64 {
 		return x.Rollback
 	}
 	return 0
+}
+
+func (x *Attribution) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Attribution) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Attribution) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 // Revision is one change of a definition.
@@ -450,12 +474,15 @@ var File_v1_revision_proto protoreflect.FileDescriptor
 
 const file_v1_revision_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"k\n" +
+	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xaf\x01\n" +
 	"\vAttribution\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x12\n" +
 	"\x04note\x18\x03 \x01(\tR\x04note\x12\x1a\n" +
-	"\brollback\x18\x04 \x01(\x03R\brollback\"\xe7\x03\n" +
+	"\brollback\x18\x04 \x01(\x03R\brollback\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\x12\x18\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\xe7\x03\n" +
 	"\bRevision\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +

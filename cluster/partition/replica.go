@@ -91,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (_ *Replica, err error) {
 	r := &Replica{
 		name: cfg.Name, maxHosts: cfg.MaxHosts, dir: cfg.Dir, retain: cfg.Retain, view: cfg.View, conf: cfg.Sched, meter: cfg.Meter, router: cfg.Router, log: cfg.Logger,
 	}
+	r.conf.Partition = r.name
 	if r.conf.Modules, err = modules.Open(r.dir("modules")); err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (i *Interceptor) outgoing(ctx context.Context, method string) (context.Cont
 	if p == nil {
 		return nil, status.Errorf(codes.Internal, "the server answers %s itself, and was to pass it on", method)
 	}
-	md, err := p.Passed()
+	md, err := p.Passed(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -116,6 +117,42 @@ func TestAccess(t *testing.T) {
 	call(t, with(maintainer["token"]), 1, "token", "revoke", "tok-none")
 	call(t, ready, 0, "token", "revoke", id)
 	call(t, with(again["token"]), 1, "whoami")
+
+	// The audit log has the changes, the newest first.
+	codes := func(r node.Ready, args ...string) (all []string) {
+		for line := range strings.Lines(call(t, r, 0, append([]string{"audit"}, args...)...)) {
+			o := read(line)
+			for _, field := range []string{"time", "code", "actor", "address", "app", "object", "outcome", "before", "after"} {
+				if _, has := o[field]; !has {
+					t.Errorf("an event has no %s: %v", field, o)
+				}
+			}
+			all = append(all, o["code"].(string)+" "+o["app"].(string)+" "+o["outcome"].(string))
+		}
+		return all
+	}
+	shop := codes(ready, "list", "--app", "shop", "-o", "jsonl")
+	if len(shop) != 3 || shop[0] != "access.token shop ok" {
+		t.Errorf("the events of shop are %v", shop)
+	}
+	everything := codes(ready, "export")
+	if len(everything) < 8 || len(codes(ready, "list", "-o", "jsonl")) != len(everything) || len(codes(ready, "list", "--code", "access.revoked", "--since", "1h", "-o", "jsonl")) != 1 {
+		t.Errorf("all events are %v", everything)
+	}
+	if got := codes(with(maintainer["token"]), "list", "-o", "jsonl"); len(got) != len(shop) {
+		t.Errorf("a maintainer of shop sees %v", got)
+	}
+	if out := call(t, ready, 0, "audit", "verify"); !strings.Contains(out, "intact") {
+		t.Errorf("the log is %s", out)
+	}
+	call(t, with(maintainer["token"]), 1, "audit", "verify")
+	call(t, ready, 2, "audit", "list", "--since", "soon")
+	exported := filepath.Join(t.TempDir(), "audit.jsonl")
+	call(t, ready, 0, "audit", "export", "--file", exported)
+	call(t, ready, 1, "audit", "export", "--file", exported) // it is there
+	if text, err := os.ReadFile(exported); err != nil || strings.Count(string(text), "\n") != len(everything) {
+		t.Errorf("the file has %s, %v", text, err)
+	}
 
 	// The reason of a refusal reaches the user.
 	var out, errOut strings.Builder

@@ -30,7 +30,7 @@ func changed[T any](ctx context.Context, s *Services, decide func(*access.State,
 		return result, status.Error(codes.PermissionDenied, "the call has no principal")
 	}
 	return core.Change(ctx, s.loop, func(l *core.Loop) (result T, err error) {
-		err = l.Access.Change(func(st *access.State) (changes []access.Change, err error) {
+		err = l.ChangeAccess(func(st *access.State) (changes []access.Change, err error) {
 			changes, result, err = decide(st, by)
 			return changes, err
 		})

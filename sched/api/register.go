@@ -22,5 +22,6 @@ func (s *Services) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterSecretsServer(r, &secretsAPI{s: s})
 	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
 	apiv1.RegisterAccessServer(r, &principalsAPI{s: s})
+	apiv1.RegisterAuditServer(r, &auditAPI{s: s})
 	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }

@@ -13,8 +13,9 @@ import (
 
 // Config configures the services. All fields but Remote and Ingress are required.
 type Config struct {
-	ID    string
-	Epoch uint64
+	ID        string
+	Partition string // "": main
+	Epoch     uint64
 
 	Loop    *core.Loop
 	Store   *store.Store

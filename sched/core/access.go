@@ -5,27 +5,6 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Change records changes that decide made of the state. They hold when they are durable.
-func (a *Access) Change(decide func(*access.State) ([]access.Change, error)) error {
-	if err := a.l.commits.refuse(); err != nil {
-		return err
-	}
-	changes, err := decide(a.State)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		a.l.commits.recordAccess(c.Record())
-		a.apply(c)
-	}
-	a.l.commits.onDurable(func(err error) {
-		if err == nil {
-			a.publish()
-		}
-	})
-	return nil
-}
-
 func (a *Access) apply(c access.Change) {
 	a.State.Apply(c)
 	kind, id, row := c.Row()

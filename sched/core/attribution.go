@@ -57,5 +57,5 @@ func Attribute(c *apiv1.Command, call *apiv1.Attribution) *apiv1.Attribution {
 	case call == ByQueue:
 		return own
 	}
-	return &apiv1.Attribution{Author: call.GetAuthor(), Cause: cmp.Or(own.Cause, call.GetCause()), Note: own.Note, Rollback: own.Rollback}
+	return &apiv1.Attribution{Author: call.GetAuthor(), Kind: call.GetKind(), Token: call.GetToken(), Address: call.GetAddress(), Cause: cmp.Or(own.Cause, call.GetCause()), Note: own.Note, Rollback: own.Rollback}
 }

@@ -180,6 +180,7 @@ func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
 	for _, s := range a.slots {
 		ca.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_AppDelete{AppDelete: &apiv1.AppDelete{}}})
 	}
+	ca.l.Audit.called("app.deleted", name, name)
 	for digest := range ca.named(nil) {
 		delete(digests, digest)
 	}

@@ -448,6 +448,7 @@ func (cm *Commands) SkipNext(app, name string) (*apiv1.Job, error) {
 	const why = "skipped by request"
 	if r := j.NextArmed(cm.l.clock.nowMs); r != nil {
 		cm.l.admission.endUnrun(r, job.Skipped, "skip_next", why)
+		cm.l.Audit.called("job.skipped", app, name)
 		return cm.l.JobMessage(j), nil
 	}
 	if j.NextMs == 0 {
@@ -463,6 +464,7 @@ func (cm *Commands) SkipNext(app, name string) (*apiv1.Job, error) {
 		p.NextMs = next.UnixMilli()
 	}
 	cm.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
+	cm.l.Audit.called("job.skipped", app, name)
 	return cm.l.JobMessage(j), nil
 }
 

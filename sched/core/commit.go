@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -95,25 +96,65 @@ func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	from := len(co.stage.fx)
 	co.stage.fx = s.Apply(rec, co.stage.fx)
 	co.l.account(co.stage.fx[from:])
-	co.l.View.Revised(s.App, s.TakeRevisions())
+	revisions := s.TakeRevisions()
+	co.l.View.Revised(s.App, revisions)
+	if changes {
+		co.l.Audit.revised(s.App, revisions)
+	} else {
+		co.l.Audit.recorded(s.App, rec)
+	}
 }
 
-// accessSlot is the slot of the records of the access state.
-var accessSlot = journal.Slot{}
+// unnamedSlot is the slot of the records of no app: those of the access state, and audit events.
+var unnamedSlot = journal.Slot{}
 
-// isAccess reports whether a record is one of the access state.
-func isAccess(slot journal.Slot) bool { return slot.App == "" }
+// isUnnamed reports whether a record is of no app.
+func isUnnamed(slot journal.Slot) bool { return slot.App == "" }
 
-// recordAccess adds a record of the access state to the batch of this turn.
-func (co *committer) recordAccess(rec *apiv1.Record) {
+// recordUnnamed adds a record of the access state, or one with audit events, to the batch of this
+// turn.
+func (co *committer) recordUnnamed(rec *apiv1.Record) {
 	rec.AtMs = co.l.clock.nowMs
 	body, err := job.AppendRecord(co.buffer(), rec)
 	if err != nil {
 		co.fail(fmt.Errorf("encode record: %w", err))
 		return
 	}
-	co.stage.recs = append(co.stage.recs, journal.Record{Slot: accessSlot, Body: body})
+	co.stage.recs = append(co.stage.recs, journal.Record{Slot: unnamedSlot, Body: body})
 	co.stage.bytes += len(body)
+}
+
+// ChangeAccess records changes of the access state that decide makes. They hold when they are durable.
+func (l *Loop) ChangeAccess(decide func(*access.State) ([]access.Change, error)) error {
+	if err := l.commits.refuse(); err != nil {
+		return err
+	}
+	changes, err := decide(l.Access.State)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		rec := c.Record()
+		l.commits.recordUnnamed(rec)
+		l.Audit.recorded("", rec)
+		l.Access.apply(c)
+	}
+	l.commits.onDurable(func(err error) {
+		if err == nil {
+			l.Access.publish()
+		}
+	})
+	return nil
+}
+
+// Note adds an audit event about something that no record of the journal describes. If the disk is
+// full, it goes to the log of the server instead.
+func (l *Loop) Note(by *apiv1.Attribution, e *apiv1.AuditRow) {
+	if l.commits.cramped() {
+		l.cfg.Logger.Error("the disk is full: an audit event is lost", "code", e.Code, "actor", by.GetAuthor(), "app", e.App, "object", e.Object)
+		return
+	}
+	l.Audit.events.Add(by, e)
 }
 
 // attribution returns the field of a record with the attribution of the current call. It is
@@ -153,6 +194,9 @@ func (co *committer) accept(j *job.Job, acc *apiv1.Accepted) {
 	}
 	rec.Body = body
 	co.stage.bytes += len(body) - before
+	if acc.Trigger != "" {
+		co.l.Audit.accepted(j, acc)
+	}
 	from := len(co.stage.fx)
 	co.stage.fx = s.Accept(j, acc, co.l.clock.nowMs, co.stage.fx)
 	co.l.account(co.stage.fx[from:])
@@ -168,6 +212,11 @@ func (co *committer) onDurable(fn func(error)) {
 // of a batch without records wait for the last batch in flight.
 func (co *committer) submit() {
 	co.l.workflows.follow()
+	if rec, err := co.l.Audit.seal(co.l.clock.nowMs); err != nil {
+		co.fail(err)
+	} else if rec != nil {
+		co.recordUnnamed(rec)
+	}
 	s := co.stage
 	if len(s.recs) == 0 {
 		if len(s.acks) == 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -48,6 +49,7 @@ type Loop struct {
 	ChangeSets ChangeSets // sets of changes that are applied as a whole
 	Holds      Holds      // of apps to which a change set is applied
 	Access     Access     // principals and tokens
+	Audit      Audit      // the events of changes
 }
 
 // clock is the time of a turn. All decisions of a turn see the same time.
@@ -206,6 +208,14 @@ type Access struct {
 	l         *Loop
 	State     *access.State
 	published bool // the guard has the state
+}
+
+// Audit makes the audit events of a turn, which become durable in one batch with the changes that
+// they describe.
+type Audit struct {
+	l      *Loop
+	chain  audit.Chain
+	events audit.Builder // of this turn
 }
 
 // Waiters has the calls that wait for the end of a run.

@@ -51,6 +51,9 @@ func (t loadTarget) LoadCanary(app, ref string, counts *job.Tally) {
 	t.l.State.app(app).canaries[ref] = counts
 }
 
+// LoadAudit implements [projection.Target].
+func (t loadTarget) LoadAudit(row *apiv1.AuditHeadRow) { t.l.Audit.load(row) }
+
 // LoadAccess implements [projection.Target].
 func (t loadTarget) LoadAccess(kind, id string, value []byte) error {
 	return t.l.Access.State.Load(kind, id, value)
@@ -101,8 +104,8 @@ func (l *Loop) replay() error {
 		if slot.Index >= job.Slots {
 			return fmt.Errorf("record %d is of slot %d, there are %d", seq, slot.Index, job.Slots)
 		}
-		if isAccess(slot) {
-			if err := l.Access.replay(rec); err != nil {
+		if isUnnamed(slot) {
+			if err := l.replayUnnamed(rec); err != nil {
 				return fmt.Errorf("record %d: %w", seq, err)
 			}
 		} else {
@@ -124,6 +127,14 @@ func (l *Loop) replay() error {
 		l.cfg.Logger.Info("replayed the journal", "records", n, "in", time.Since(start).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// replayUnnamed applies a record of no app.
+func (l *Loop) replayUnnamed(rec *apiv1.Record) error {
+	if e := rec.GetAudited(); e != nil {
+		return l.Audit.replay(e, rec.AtMs)
+	}
+	return l.Access.replay(rec)
 }
 
 // resume rebuilds the parts of the loop that are in no record, from the state of the

@@ -260,6 +260,13 @@ func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
 		}
 	}
 	se.l.Dispatcher.hostFreed()
+	code := "host.uncordoned"
+	if on {
+		code = "host.cordoned"
+	}
+	if by := se.l.commits.by; by != byServer {
+		se.l.Note(by, &apiv1.AuditRow{Code: code, Object: h.Hello.Name})
+	}
 	return h, nil
 }
 

@@ -41,6 +41,7 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.ChangeSets.l = l
 	l.Holds = Holds{l: l, of: map[string]*hold{}}
 	l.Access = Access{l: l, State: access.NewState()}
+	l.Audit.l = l
 	l.Waiters = Waiters{l: l, awaited: map[job.RunID][]chan *apiv1.Run{}}
 	l.clock.set(l.cfg.Now())
 	l.timing.wheel, l.timing.sweepAt = newTimers(l.clock.nowMs), leastSweep

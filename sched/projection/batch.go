@@ -48,6 +48,7 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 	nowMs, batch := now.UnixMilli(), v.spare
 	v.spare, batch.Applied = store.Batch{}, applied
 	batch.Revisions, v.revisions = v.revisions, batch.Revisions
+	batch.Audit, v.audit = v.audit, nil
 	c := &Batch{batch: &batch}
 	var err error
 	marshal := func(m proto.Message) []byte {

@@ -43,6 +43,8 @@ func (apps) LoadCanary(string, string, *job.Tally) {}
 
 func (apps) LoadAccess(string, string, []byte) error { return nil }
 
+func (apps) LoadAudit(*apiv1.AuditHeadRow) {}
+
 func newView(s *store.Store) *View {
 	return New(Config{Store: s, BundleRuns: 10, StatsBatch: 1000})
 }

@@ -25,6 +25,8 @@ type Target interface {
 	LoadCanary(app, ref string, t *job.Tally)
 	// LoadAccess loads a row of the access state.
 	LoadAccess(kind, id string, value []byte) error
+	// LoadAudit sets the end of the chain of audit events.
+	LoadAudit(row *apiv1.AuditHeadRow)
 }
 
 // loading is one call of Load.

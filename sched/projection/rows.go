@@ -73,6 +73,14 @@ func (ld *loading) row(key string, value []byte) error {
 	if kind == accessKind {
 		return ld.to.LoadAccess(name, rest, value)
 	}
+	if kind+"/" == auditRow {
+		m := &apiv1.AuditHeadRow{}
+		if err := proto.Unmarshal(value, m); err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+		ld.to.LoadAudit(m)
+		return nil
+	}
 	a := ld.app(name)
 	switch kind {
 	case "count":
@@ -112,6 +120,20 @@ func (ld *loading) row(key string, value []byte) error {
 
 // accessKind begins the keys of the rows of the access state.
 const accessKind = "access"
+
+// auditRow is the key of the row with the end of the chain of audit events.
+const auditRow = "audit/"
+
+// Audited adds an entry with audit events to the next batch. names are those by which it is found, and
+// head is the end of the chain after it.
+func (c *changes) Audited(e *apiv1.Audited, atMs int64, names []string, head *apiv1.AuditHeadRow) {
+	value, err := proto.Marshal(e)
+	if err != nil { // it was decoded, or encoded before
+		panic("projection: an audit entry does not encode: " + err.Error())
+	}
+	c.audit = append(c.audit, store.AuditEntry{First: e.First, AtMs: atMs, Value: value, Names: names})
+	c.mark(auditRow, func() proto.Message { return head })
+}
 
 // AccessChanged adds a row of the access state to the next batch. Without one it is deleted.
 func (c *changes) AccessChanged(kind, id string, row proto.Message) {

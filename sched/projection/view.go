@@ -46,6 +46,7 @@ type changes struct {
 	revisions []store.Revision
 	by        *apiv1.Attribution
 	byText    []byte
+	audit     []store.AuditEntry
 	// calendars has the changed calendars; nil: deleted.
 	calendars map[rowKey]*apiv1.Calendar
 	settings  []*apiv1.App

@@ -20,13 +20,14 @@ type commands struct {
 	*connect.Server
 }
 
-// Commands returns the commands "whoami", "token" and "binding".
+// Commands returns the commands "whoami", "token", "binding" and "audit".
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
 		c.whoAmI(),
 		command.Group("token", "Create and revoke the tokens of programs", c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken(), generateToken(printer)),
 		command.Group("binding", "Give roles to principals, and remove them", c.addBinding(), c.listBindings(), c.removeBinding()),
+		command.Group("audit", "Show who changed what, and check that no event is missing", c.listAudit(), c.verifyAudit(), c.exportAudit()),
 	}
 }
 

@@ -1,2 +1,2 @@
-// Package access has the commands about who may do what: whoami, token and binding.
+// Package access has the commands about who may do what: whoami, token, binding and audit.
 package access

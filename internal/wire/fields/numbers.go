@@ -44,6 +44,7 @@ const (
 	RecordChangeSetShared = 77
 	RecordAccessPut       = 78
 	RecordAccessDelete    = 79
+	RecordAudited         = 80
 )
 
 // The fields of apiv1.Accepted.

@@ -1,0 +1,270 @@
+package audit
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/audit.md")
+
+// entry is an entry with its time.
+type entry struct {
+	e    *apiv1.Audited
+	atMs int64
+}
+
+// chainOf returns entries with 1 to 3 events each.
+func chainOf(t *testing.T, n int) (all []entry) {
+	t.Helper()
+	var c Chain
+	for i := range n {
+		var b Builder
+		for k := range i%3 + 1 {
+			b.Add(&apiv1.Attribution{Author: fmt.Sprint("actor ", k%2)}, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: fmt.Sprint("job ", i)})
+		}
+		e, err := c.Add(int64(1000+i), b.Finish())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, entry{e, int64(1000 + i)})
+	}
+	return all
+}
+
+// follow returns the sequence of the first entry that does not fit; 0: all fit.
+func follow(all []entry) uint64 {
+	var c Chain
+	for i, x := range all {
+		if err := c.Follow(x.e, x.atMs, i == 0 && x.e.First > 1); err != nil {
+			if !errors.Is(err, ErrBroken) {
+				panic(err)
+			}
+			return x.e.First
+		}
+	}
+	return 0
+}
+
+// TestChain checks that each change of an entry is found where it is: of its events, its time, its
+// sequence and its hash, and that a missing, doubled or moved one is found.
+func TestChain(t *testing.T) {
+	all := chainOf(t, 30)
+	if at := follow(all); at != 0 {
+		t.Fatalf("a whole chain is broken at %d", at)
+	}
+	if at := follow(all[7:]); at != 0 {
+		t.Errorf("a chain whose beginning was removed is broken at %d", at)
+	}
+	const n = 12
+	first, after := all[n].e.First, all[n+1].e.First
+	for what, tt := range map[string]struct {
+		change func([]entry) []entry
+		want   uint64
+	}{
+		"another event":  {func(x []entry) []entry { x[n].e.Events[len(x[n].e.Events)-1] ^= 1; return x }, first},
+		"another time":   {func(x []entry) []entry { x[n].atMs++; return x }, first},
+		"another hash":   {func(x []entry) []entry { x[n].e.Head[3] ^= 1; return x }, first},
+		"another number": {func(x []entry) []entry { x[n].e.First++; return x }, first + 1},
+		"a missing one":  {func(x []entry) []entry { return slices.Delete(x, n, n+1) }, after},
+		"a doubled one":  {func(x []entry) []entry { return slices.Insert(x, n, x[n-1]) }, x(all, n-1)},
+		"a moved one":    {func(x []entry) []entry { x[n], x[n+1] = x[n+1], x[n]; return x }, after},
+		"no beginning":   {func(x []entry) []entry { x[0].e.First = 5; return x[:1] }, 0},
+	} {
+		if at := follow(tt.change(clone(all))); at != tt.want {
+			t.Errorf("%s: broken at %d, want %d", what, at, tt.want)
+		}
+	}
+	var c Chain
+	if err := c.Follow(all[3].e, all[3].atMs, false); !errors.Is(err, ErrBroken) {
+		t.Errorf("a chain that does not begin with the first event: %v", err)
+	}
+}
+
+func x(all []entry, n int) uint64 { return all[n].e.First }
+
+func clone(all []entry) []entry {
+	var c []entry
+	for _, x := range all {
+		c = append(c, entry{proto.CloneOf(x.e), x.atMs})
+	}
+	return c
+}
+
+// TestPages merges the pages of random partitions until the end: each event comes once, and those of a
+// partition in their order, also if a clock was set back.
+func TestPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for round := range 300 {
+		var partitions []string
+		logs := map[string][]*apiv1.AuditEvent{} // the newest first
+		total := 0
+		for p := range 1 + r.IntN(4) {
+			name := fmt.Sprint("main.", p)
+			partitions = append(partitions, name)
+			at := time.Unix(1000, 0)
+			for n := range r.IntN(30) {
+				at = at.Add(time.Duration(r.IntN(5)-1) * time.Second)
+				logs[name] = slices.Insert(logs[name], 0, &apiv1.AuditEvent{Time: timestamppb.New(at), Partition: name, Sequence: uint64(n + 1)})
+				total++
+			}
+		}
+		size := 1 + r.IntN(12)
+		seen, last := 0, map[string]uint64{}
+		for token, n := "", 0; ; n++ {
+			asked, err := ParseTokens(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pages []*apiv1.ListAuditEventsResponse
+			for _, name := range partitions {
+				page := &apiv1.ListAuditEventsResponse{}
+				for _, e := range logs[name] {
+					if before := asked[name]; before != 0 && (before == NoMore || e.Sequence >= before) {
+						continue
+					}
+					if len(page.Events) == size {
+						page.NextPageToken = Tokens{name: page.Events[size-1].Sequence}.String()
+						break
+					}
+					page.Events = append(page.Events, e)
+				}
+				pages = append(pages, page)
+			}
+			all, err := MergePages(asked, partitions, pages, size)
+			if err != nil || len(all.Events) > size || n > 200 {
+				t.Fatalf("round %d: page %d of %d events, %v", round, n, len(all.Events), err)
+			}
+			for _, e := range all.Events {
+				if l := last[e.Partition]; l != 0 && e.Sequence != l-1 {
+					t.Fatalf("round %d: %s has the event %d after %d", round, e.Partition, e.Sequence, l)
+				}
+				last[e.Partition] = e.Sequence
+				seen++
+			}
+			if token = all.NextPageToken; token == "" {
+				break
+			}
+		}
+		if seen != total {
+			t.Fatalf("round %d: %d events of %d", round, seen, total)
+		}
+	}
+	for _, bad := range []string{"x", "=1", "main=", "main=0", "main=-1", "main=1,", ","} {
+		if _, err := ParseTokens(bad); err == nil {
+			t.Errorf("the token %q was read", bad)
+		}
+	}
+}
+
+// TestRefusals counts refusals by caller, and bounds how many kinds of them it holds.
+func TestRefusals(t *testing.T) {
+	var r Refusals
+	add := func(address, actor, code string) {
+		r.Add(&apiv1.Attribution{Address: address, Author: actor}, &apiv1.AuditRow{Code: code, Message: strings.Repeat("ü", 300)})
+	}
+	for range 5 {
+		add("10.0.0.1", "ci", "call.denied")
+		add("10.0.0.1", "", "call.unauthenticated")
+	}
+	add("10.0.0.2", "ci", "call.denied")
+	all := r.Take()
+	if len(all) != 3 || all[0].Row.Count != 5 || all[1].Row.Count != 5 || all[2].Row.Count != 1 || all[2].By.Address != "10.0.0.2" {
+		t.Errorf("%v", all)
+	}
+	if m := all[0].Row.Message; len(m) > maxMessage+4 || !strings.HasSuffix(m, "ü…") {
+		t.Errorf("the message is %q", m)
+	}
+	if r.Take() != nil {
+		t.Error("refusals were taken twice")
+	}
+	for n := range 3 * maxRefusals {
+		add(fmt.Sprint("10.0.", n/256, ".", n%256), "", "call.unauthenticated")
+	}
+	sum := int64(0)
+	all = r.Take()
+	for _, e := range all {
+		sum += e.Row.Count
+	}
+	if len(all) != maxRefusals+1 || sum != 3*maxRefusals || all[0].By.Address != "" || all[0].Row.Count != 2*maxRefusals {
+		t.Errorf("%d events of %d refusals", len(all), sum)
+	}
+}
+
+// TestBuilder groups the events of one caller, and counts equal ones of a backfill.
+func TestBuilder(t *testing.T) {
+	a, b := &apiv1.Attribution{Author: "a", Note: "why"}, &apiv1.Attribution{Author: "b"}
+	var x Builder
+	if x.Finish() != nil {
+		t.Error("an empty builder has events")
+	}
+	for range 3 {
+		x.Add(a, &apiv1.AuditRow{Code: "job.backfilled", App: "shop", Object: "j"})
+	}
+	x.Add(a, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: "j", Outcome: Failed})
+	x.Add(b, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: "k"})
+	m := x.Finish()
+	if len(m.Groups) != 2 || Count(m) != 3 || m.Groups[0].Events[0].Count != 3 {
+		t.Errorf("%v", m)
+	}
+	if names := Names(m); !slices.Equal(names, []string{"actor/a", "actor/b", "app/shop", "code/job.backfilled", "code/job.changed"}) {
+		t.Errorf("the names are %v", names)
+	}
+	events := Messages(7, 1000, "main", m)
+	if e := events[1]; e.Sequence != 8 || e.Outcome != Failed || e.Count != 1 || e.Message != "why" || e.Partition != "main" || events[2].Actor != "b" || events[2].Outcome != OK {
+		t.Errorf("%v", events)
+	}
+}
+
+// TestCodesDocument: the table in docs/audit.md has all codes. `go test ./access/audit -run
+// TestCodesDocument -update` writes it.
+func TestCodesDocument(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| code | what happened | object |\n|---|---|---|\n")
+	seen := map[string]bool{}
+	for _, c := range Codes {
+		if seen[c.Code] {
+			t.Errorf("the code %s is there twice", c.Code)
+		}
+		seen[c.Code] = true
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Code, c.Text, c.Object)
+	}
+	for _, kind := range []string{"job", "calendar", "alias", "grants", "app"} {
+		for n, deleted := range []bool{false, false, true} {
+			if e := OfRevision("a", kind, "x", int64(n+1), deleted); !seen[e.Code] {
+				t.Errorf("the code %s is not in the table", e.Code)
+			}
+		}
+	}
+	file := filepath.Join("..", "..", "docs", "audit.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- the codes, written by a test -->\n", "<!-- end -->"
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	want := before + begin + b.String() + end + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("the codes in %s are not those of this package: go test ./access/audit -run TestCodesDocument -update", file)
+	}
+}

@@ -1,0 +1,225 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// auditFlags select events.
+type auditFlags struct{ actor, code, since, until string }
+
+func (f *auditFlags) addTo(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.actor, "actor", "", "only events of this `principal`")
+	cmd.Flags().StringVar(&f.code, "code", "", "only events with this `code`, or all that begin with it if it ends in a dot: job.")
+	cmd.Flags().StringVar(&f.since, "since", "", "only events since this `time`: a time ago, as 30d or 12h, a date, or an instant as 2030-01-31T08:00:00Z")
+	cmd.Flags().StringVar(&f.until, "until", "", "only events until this `time`, as --since")
+}
+
+// query returns the selection. now is the time from which times ago are counted.
+func (f *auditFlags) query(cmd *cobra.Command, app string, now time.Time) (q sdk.AuditQuery, err error) {
+	q = sdk.AuditQuery{App: app, Actor: f.actor, Code: f.code}
+	for _, x := range []struct {
+		flag, text string
+		to         *time.Time
+	}{{"since", f.since, &q.Since}, {"until", f.until, &q.Until}} {
+		if *x.to, err = past(x.text, now); err != nil {
+			return q, command.Usage(cmd, "--%s %q: %v", x.flag, x.text, err)
+		}
+	}
+	return q, nil
+}
+
+var errPast = errors.New("want a time ago, as 30d or 12h, a date as 2030-01-31, or an instant as 2030-01-31T08:00:00Z")
+
+// past reads a time ago, a date or an instant; "" is the zero time.
+func past(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := expiry(text, now); err == nil { // a time from now, which is read as a time ago
+		if ago := t.Sub(now); ago > 0 {
+			if _, err := time.Parse(time.RFC3339, text); err != nil {
+				return now.Add(-ago), nil
+			}
+		}
+	}
+	for _, form := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errPast
+}
+
+var auditColumns = []string{"time", "code", "actor", "app", "object", "outcome", "before", "after", "address"}
+
+func auditRecord(e *sdk.AuditEvent) output.Record {
+	return output.Message(e, func() []output.Cell {
+		return []output.Cell{
+			{Text: output.Time(e.GetTime())},
+			{Text: e.GetCode()},
+			{Text: e.GetActor()},
+			{Text: e.GetApp()},
+			{Text: e.GetObject()},
+			{Text: e.GetOutcome()},
+			{Text: e.GetBefore()},
+			{Text: e.GetAfter()},
+			{Text: e.GetAddress()},
+		}
+	})
+}
+
+func (c *commands) listAudit() *cobra.Command {
+	var f auditFlags
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List audit events, the newest first",
+		Long: `List audit events, the newest first. Without --app on the command line the events are
+those of all apps in which you have the permission audit.read, and with a role in the
+cluster also those about no app. docs/audit.md has the codes.`,
+		Example: `  wheelwork audit list --app shop
+  wheelwork audit list --actor ci --code job. --since 12h -o jsonl`,
+		Args: command.Arguments(),
+	}
+	f.addTo(cmd)
+	cmd.Flags().IntVar(&limit, "limit", limit, "at most this `number` of events (default 100 in a table, and all in the other forms)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q, err := f.query(cmd, c.appOf(cmd), time.Now())
+		if err != nil {
+			return err
+		}
+		if limit < 0 {
+			return command.Usage(cmd, "--limit %d: want 0 or more", limit)
+		}
+		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			events := client.AuditEvents(ctx, q)
+			if most := cmp.Or(limit, c.shown()); most > 0 {
+				events = first(events, most)
+			}
+			return c.PrintAll(auditColumns, output.Records(events, auditRecord))
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// shown returns how many events a list shows if the command line does not say; 0: all.
+func (c *commands) shown() int {
+	if c.Format == output.Table {
+		return 100
+	}
+	return 0
+}
+
+// first returns the first n events of a list.
+func first(list iter.Seq2[*sdk.AuditEvent, error], n int) iter.Seq2[*sdk.AuditEvent, error] {
+	return func(yield func(*sdk.AuditEvent, error) bool) {
+		left := n
+		for e, err := range list {
+			if left--; !yield(e, err) || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+var chainColumns = []string{"partition", "chain", "events", "first", "last", "broken at", "problem"}
+
+func chainRecord(x *sdk.AuditChain) output.Record {
+	return output.Message(x, func() []output.Cell {
+		state, broken := "intact", ""
+		if !x.GetOk() {
+			state, broken = "broken", strconv.FormatUint(x.GetBrokenAt(), 10)
+		}
+		return []output.Cell{
+			{Text: x.GetPartition()},
+			{Text: state},
+			{Text: strconv.FormatUint(x.GetEvents(), 10)},
+			{Text: strconv.FormatUint(x.GetFirst(), 10)},
+			{Text: strconv.FormatUint(x.GetLast(), 10)},
+			{Text: broken},
+			{Text: x.GetProblem()},
+		}
+	})
+}
+
+func (c *commands) verifyAudit() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify",
+		Short: "Check that no audit event was changed or removed",
+		Long: `Compute the chain of hashes of each partition again. The result names the partition and
+the first event that does not fit. The exit code is 1 if a chain is broken.`,
+		Args: command.Arguments(),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			chains, err := client.VerifyAudit(ctx)
+			if err != nil {
+				return err
+			}
+			if err := c.PrintAll(chainColumns, output.Each(chains, chainRecord)); err != nil {
+				return err
+			}
+			for _, x := range chains {
+				if !x.GetOk() {
+					return fmt.Errorf("the audit log of the partition %s is broken at event %d: %s", x.GetPartition(), x.GetBrokenAt(), x.GetProblem())
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+func (c *commands) exportAudit() *cobra.Command {
+	var f auditFlags
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write audit events as JSON lines, the newest first",
+		Long: `Write audit events as JSON lines to standard output or to a file, the newest first: one
+object a line, as "audit list -o jsonl" prints it, and all of them.`,
+		Example: `  wheelwork audit export --since 30d > audit.jsonl
+  wheelwork audit export --app shop --file audit.jsonl`,
+		Args: command.Arguments(),
+	}
+	f.addTo(cmd)
+	cmd.Flags().StringVar(&file, "file", "", "`file` to write, which must not exist (default standard output)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q, err := f.query(cmd, c.appOf(cmd), time.Now())
+		if err != nil {
+			return err
+		}
+		return c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) (err error) {
+			lines := *c.Printer
+			lines.Format = output.JSONL
+			if file != "" {
+				made, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+				if err != nil {
+					return fmt.Errorf("write the events: %w", err)
+				}
+				defer func() { err = errors.Join(err, made.Close()) }()
+				lines.Out = made
+			}
+			n := 0
+			err = lines.PrintAll(auditColumns, output.Records(client.AuditEvents(ctx, q), func(e *sdk.AuditEvent) output.Record {
+				n++
+				return auditRecord(e)
+			}))
+			if err == nil && file != "" {
+				c.Note("%s: %d events", file, n)
+			}
+			return err
+		})(cmd, args)
+	}
+	return cmd
+}

@@ -1,0 +1,81 @@
+package core
+
+import (
+	"github.com/wheelworkhq/wheelwork/access/audit"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// revised adds the events of definitions that a record of this turn has changed.
+func (au *Audit) revised(app string, all []job.Revision) {
+	for i := range all {
+		r := &all[i]
+		au.events.Add(r.By, audit.OfRevision(app, r.Kind, r.Name, r.Number, r.After == job.Content{}))
+	}
+}
+
+// recorded adds the event of a record of this turn that changes no definition, if a caller made the
+// change.
+func (au *Audit) recorded(app string, rec *apiv1.Record) {
+	if by := au.l.commits.by; by != byServer {
+		if e := audit.OfRecord(app, rec); e != nil {
+			au.events.Add(by, e)
+		}
+	}
+}
+
+// accepted adds the event of a run that a caller has requested by another way than a trigger. A run
+// says itself what triggered it.
+func (au *Audit) accepted(j *job.Job, acc *apiv1.Accepted) {
+	switch job.Trigger(acc.Trigger) {
+	case job.ByRetry:
+		au.called("run.retried", j.Slot().App, job.RunID(acc.Cause).String())
+	case job.ByBackfill:
+		au.called("job.backfilled", j.Slot().App, j.Name())
+	}
+}
+
+// called adds the event of a call that changes no definition, if a caller made it.
+func (au *Audit) called(code, app, object string) {
+	if by := au.l.commits.by; by != byServer {
+		au.events.Add(by, &apiv1.AuditRow{Code: code, App: app, Object: object})
+	}
+}
+
+// seal returns the record with the events of the turn; nil: there are none.
+func (au *Audit) seal(nowMs int64) (*apiv1.Record, error) {
+	events := au.events.Finish()
+	if events == nil {
+		return nil, nil
+	}
+	entry, err := au.chain.Add(nowMs, events)
+	if err != nil {
+		return nil, err
+	}
+	au.show(entry, nowMs, events)
+	return &apiv1.Record{Kind: &apiv1.Record_Audited{Audited: entry}}, nil
+}
+
+// show gives an entry to the projection.
+func (au *Audit) show(e *apiv1.Audited, atMs int64, events *apiv1.AuditEvents) {
+	au.l.View.Audited(e, atMs, audit.Names(events), &apiv1.AuditHeadRow{Next: au.chain.Next, Head: au.chain.Head[:]})
+}
+
+// replay applies an entry of the journal.
+func (au *Audit) replay(e *apiv1.Audited, atMs int64) error {
+	events, err := audit.Events(e)
+	if err != nil {
+		return err
+	}
+	if err := au.chain.Follow(e, atMs, false); err != nil {
+		au.l.cfg.Logger.Error("the audit log does not continue where it ended", "event", e.First, "error", err)
+	}
+	au.show(e, atMs, events)
+	return nil
+}
+
+// load sets the end of the chain that the store has.
+func (au *Audit) load(row *apiv1.AuditHeadRow) {
+	au.chain.Next = row.Next
+	copy(au.chain.Head[:], row.Head)
+}
