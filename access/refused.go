@@ -30,6 +30,6 @@ func (g *Guard) refused(ctx context.Context, p *Principal, method, app string, e
 		by.Author, by.Kind, by.Token = p.Author(), p.Kind, p.Token
 	}
 	by.Address = p.AddressOf(ctx)
-	g.Refusals.Add(by, &apiv1.AuditRow{Code: code, App: app, Object: strings.TrimPrefix(method, "/wheelwork.v1."), Outcome: audit.Denied, Message: status.Convert(err).Message()})
+	g.Refusals.Add(by, audit.Row{Code: code, App: app, Object: strings.TrimPrefix(method, "/wheelwork.v1."), Outcome: audit.Denied, Message: status.Convert(err).Message()})
 	return err
 }

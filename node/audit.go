@@ -28,7 +28,7 @@ func recordRefusals(ctx context.Context, every time.Duration, refusals *audit.Re
 		}
 		if err := note(ctx, events); err != nil {
 			for _, e := range events {
-				log.Warn("refused calls are not in the audit log", "error", err, "code", e.Row.Code, "actor", e.By.GetAuthor(), "address", e.By.GetAddress(), "method", e.Row.Object, "count", e.Row.Count)
+				log.Warn("refused calls are not in the audit log", "error", err, "code", e.Code, "actor", e.By.GetAuthor(), "address", e.By.GetAddress(), "method", e.Object, "count", e.Count)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -43,16 +44,12 @@ func (c *Chain) head(first uint64, atMs int64, events []byte) (sum [sha256.Size]
 	return sum
 }
 
-// Add adds events to the chain, and returns the entry with them.
-func (c *Chain) Add(atMs int64, events *apiv1.AuditEvents) (*apiv1.Audited, error) {
-	text, err := proto.Marshal(events)
-	if err != nil {
-		return nil, fmt.Errorf("encode audit events: %w", err)
-	}
+// Add adds n encoded events to the chain, and returns the entry with them.
+func (c *Chain) Add(atMs int64, events []byte, n int) *apiv1.Audited {
 	first := c.First()
-	c.Head = c.head(first, atMs, text)
-	c.Next = first + Count(events)
-	return &apiv1.Audited{First: first, Events: text, Head: bytes.Clone(c.Head[:])}, nil
+	c.Head = c.head(first, atMs, events)
+	c.Next = first + uint64(n)
+	return &apiv1.Audited{First: first, Events: events, Head: bytes.Clone(c.Head[:])}
 }
 
 // ErrBroken means that an entry does not continue the chain.
@@ -103,10 +100,7 @@ func Count(m *apiv1.AuditEvents) (n uint64) {
 func Names(m *apiv1.AuditEvents) []string {
 	var all []string
 	for _, g := range m.GetGroups() {
-		all = append(all, ActorName(g.Actor))
-		for _, e := range g.Events {
-			all = append(all, AppName(e.App), CodeName(e.Code))
-		}
+		all = append(all, ActorName(g.Actor), AppName(g.App), CodeName(g.Code))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -127,8 +121,14 @@ func Messages(first uint64, atMs int64, partition string, m *apiv1.AuditEvents) 
 	for _, g := range m.GetGroups() {
 		for _, e := range g.Events {
 			x := &apiv1.AuditEvent{
-				Time: timestamppb.New(timeOf(atMs)), Code: e.Code, Actor: g.Actor, Kind: g.Kind, Token: g.Token, Address: g.Address, App: e.App, Object: e.Object,
+				Time: timestamppb.New(timeOf(atMs)), Code: g.Code, Actor: g.Actor, Kind: g.Kind, Token: g.Token, Address: g.Address, App: g.App, Object: e.Object,
 				Outcome: e.Outcome, Before: e.Before, After: e.After, Message: e.Message, Count: max(e.Count, 1), Partition: partition, Sequence: first + uint64(len(all)),
+			}
+			if e.Revision > 0 {
+				x.Before = revision(e.Revision - 1)
+				if x.After = revision(e.Revision); strings.HasSuffix(g.Code, deleted) {
+					x.After = ""
+				}
 			}
 			if x.Outcome == "" {
 				x.Outcome = OK
@@ -140,41 +140,4 @@ func Messages(first uint64, atMs int64, partition string, m *apiv1.AuditEvents) 
 		}
 	}
 	return all
-}
-
-// Builder collects the events of a batch. The zero value is empty.
-type Builder struct {
-	events apiv1.AuditEvents
-	of     *apiv1.Attribution // of the last group
-}
-
-// Add adds an event of a caller.
-func (b *Builder) Add(by *apiv1.Attribution, e *apiv1.AuditRow) {
-	n := len(b.events.Groups)
-	if n == 0 || b.of != by {
-		b.of = by
-		b.events.Groups = append(b.events.Groups, &apiv1.AuditGroup{
-			Actor: by.GetAuthor(), Kind: by.GetKind(), Token: by.GetToken(), Address: by.GetAddress(), Note: by.GetNote(),
-		})
-		n++
-	}
-	g := b.events.Groups[n-1]
-	if n := len(g.Events); n > 0 && counted[e.Code] && g.Events[n-1].Code == e.Code && g.Events[n-1].App == e.App && g.Events[n-1].Object == e.Object {
-		g.Events[n-1].Count = max(g.Events[n-1].Count, 1) + 1
-		return
-	}
-	g.Events = append(g.Events, e)
-}
-
-// counted has the codes of which consecutive events of one object become one with a count.
-var counted = map[string]bool{"job.backfilled": true}
-
-// Finish returns the collected events, and empties the builder; nil: there are none.
-func (b *Builder) Finish() *apiv1.AuditEvents {
-	if len(b.events.Groups) == 0 {
-		return nil
-	}
-	m := &apiv1.AuditEvents{Groups: b.events.Groups}
-	b.events.Groups, b.of = nil, nil
-	return m
 }

@@ -33,13 +33,10 @@ func chainOf(t *testing.T, n int) (all []entry) {
 	for i := range n {
 		var b Builder
 		for k := range i%3 + 1 {
-			b.Add(&apiv1.Attribution{Author: fmt.Sprint("actor ", k%2)}, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: fmt.Sprint("job ", i)})
+			b.Add(&apiv1.Attribution{Author: fmt.Sprint("actor ", k%2)}, Row{Code: "job.changed", App: "shop", Object: fmt.Sprint("job ", i)})
 		}
-		e, err := c.Add(int64(1000+i), b.Finish())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, entry{e, int64(1000 + i)})
+		events, _, count := b.Finish()
+		all = append(all, entry{c.Add(int64(1000+i), events, count), int64(1000 + i)})
 	}
 	return all
 }
@@ -173,7 +170,7 @@ func TestPages(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	var r Refusals
 	add := func(address, actor, code string) {
-		r.Add(&apiv1.Attribution{Address: address, Author: actor}, &apiv1.AuditRow{Code: code, Message: strings.Repeat("ü", 300)})
+		r.Add(&apiv1.Attribution{Address: address, Author: actor}, Row{Code: code, Message: strings.Repeat("ü", 300)})
 	}
 	for range 5 {
 		add("10.0.0.1", "ci", "call.denied")
@@ -181,10 +178,10 @@ func TestRefusals(t *testing.T) {
 	}
 	add("10.0.0.2", "ci", "call.denied")
 	all := r.Take()
-	if len(all) != 3 || all[0].Row.Count != 5 || all[1].Row.Count != 5 || all[2].Row.Count != 1 || all[2].By.Address != "10.0.0.2" {
+	if len(all) != 3 || all[0].Count != 5 || all[1].Count != 5 || all[2].Count != 1 || all[2].By.Address != "10.0.0.2" {
 		t.Errorf("%v", all)
 	}
-	if m := all[0].Row.Message; len(m) > maxMessage+4 || !strings.HasSuffix(m, "ü…") {
+	if m := all[0].Message; len(m) > maxMessage+4 || !strings.HasSuffix(m, "ü…") {
 		t.Errorf("the message is %q", m)
 	}
 	if r.Take() != nil {
@@ -196,9 +193,9 @@ func TestRefusals(t *testing.T) {
 	sum := int64(0)
 	all = r.Take()
 	for _, e := range all {
-		sum += e.Row.Count
+		sum += e.Count
 	}
-	if len(all) != maxRefusals+1 || sum != 3*maxRefusals || all[0].By.Address != "" || all[0].Row.Count != 2*maxRefusals {
+	if len(all) != maxRefusals+1 || sum != 3*maxRefusals || all[0].By.Address != "" || all[0].Count != 2*maxRefusals {
 		t.Errorf("%d events of %d refusals", len(all), sum)
 	}
 }
@@ -207,24 +204,35 @@ func TestRefusals(t *testing.T) {
 func TestBuilder(t *testing.T) {
 	a, b := &apiv1.Attribution{Author: "a", Note: "why"}, &apiv1.Attribution{Author: "b"}
 	var x Builder
-	if x.Finish() != nil {
+	if _, _, n := x.Finish(); n != 0 {
 		t.Error("an empty builder has events")
 	}
 	for range 3 {
-		x.Add(a, &apiv1.AuditRow{Code: "job.backfilled", App: "shop", Object: "j"})
+		x.Add(a, Row{Code: "job.backfilled", App: "shop", Object: "j"})
 	}
-	x.Add(a, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: "j", Outcome: Failed})
-	x.Add(b, &apiv1.AuditRow{Code: "job.changed", App: "shop", Object: "k"})
-	m := x.Finish()
-	if len(m.Groups) != 2 || Count(m) != 3 || m.Groups[0].Events[0].Count != 3 {
-		t.Errorf("%v", m)
+	x.Add(a, Row{Code: "job.changed", App: "shop", Object: "j", Outcome: Failed, Message: strings.Repeat("long ", 100)})
+	x.Add(a, Row{Code: "job.changed", App: "shop", Object: "i", Revision: 7})
+	x.Add(b, Row{Code: "job.deleted", App: "shop", Object: "k", Revision: 3})
+	text, names, n := x.Finish()
+	m, err := Events(&apiv1.Audited{Events: text})
+	if err != nil || n != 4 || Count(m) != 4 || len(m.Groups) != 3 || m.Groups[0].Events[0].Count != 3 {
+		t.Fatalf("%d events: %v, %v", n, m, err)
 	}
-	if names := Names(m); !slices.Equal(names, []string{"actor/a", "actor/b", "app/shop", "code/job.backfilled", "code/job.changed"}) {
-		t.Errorf("the names are %v", names)
+	if want := []string{"actor/a", "actor/b", "app/shop", "code/job.backfilled", "code/job.changed", "code/job.deleted"}; !slices.Equal(names, want) || !slices.Equal(Names(m), want) {
+		t.Errorf("the names are %v and %v", names, Names(m))
+	}
+	if again, err := proto.Marshal(m); err != nil || len(again) != len(text) {
+		t.Errorf("%d bytes, the library makes %d, %v", len(text), len(again), err)
 	}
 	events := Messages(7, 1000, "main", m)
-	if e := events[1]; e.Sequence != 8 || e.Outcome != Failed || e.Count != 1 || e.Message != "why" || e.Partition != "main" || events[2].Actor != "b" || events[2].Outcome != OK {
-		t.Errorf("%v", events)
+	if e := events[1]; e.Sequence != 8 || e.Outcome != Failed || e.Count != 1 || len(e.Message) != 500 || e.Partition != "main" {
+		t.Errorf("%v", e)
+	}
+	if e := events[2]; e.Before != "revision 6" || e.After != "revision 7" || e.Message != "why" || e.Outcome != OK {
+		t.Errorf("%v", e)
+	}
+	if e := events[3]; e.Before != "revision 2" || e.After != "" || e.Actor != "b" {
+		t.Errorf("%v", e)
 	}
 }
 

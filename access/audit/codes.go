@@ -52,16 +52,30 @@ var Codes = []Code{
 	{"access.removed", "a principal was removed", "principal"},
 }
 
+// deleted ends the codes of deletions.
+const deleted = ".deleted"
+
+// verbs are the codes of the changes of a kind of definitions.
+type verbs struct{ created, changed, deleted string }
+
+var definitions = func() map[string]verbs {
+	all := map[string]verbs{}
+	for _, kind := range []string{"job", "calendar", "alias", "grants", "app"} {
+		all[kind] = verbs{kind + ".created", kind + ".changed", kind + deleted}
+	}
+	return all
+}()
+
 // OfRevision returns the event of a revision of a definition.
-func OfRevision(app, kind, name string, number int64, deleted bool) *apiv1.AuditRow {
-	e := &apiv1.AuditRow{App: app, Object: name}
+func OfRevision(app, kind, name string, number int64, gone bool) Row {
+	e, codes := Row{App: app, Object: name, Revision: number}, definitions[kind]
 	switch {
-	case deleted:
-		e.Code, e.Before = kind+".deleted", revision(number-1)
+	case gone:
+		e.Code = codes.deleted
 	case number == 1:
-		e.Code, e.After = kind+".created", revision(number)
+		e.Code = codes.created
 	default:
-		e.Code, e.Before, e.After = kind+".changed", revision(number-1), revision(number)
+		e.Code = codes.changed
 	}
 	return e
 }
@@ -73,50 +87,53 @@ func revision(number int64) string {
 	return "revision " + strconv.FormatInt(number, 10)
 }
 
-// OfRecord returns the event of a record that changes no definition; nil: it has none. Records of
-// runs have none: a run itself says what triggered it.
-func OfRecord(app string, rec *apiv1.Record) *apiv1.AuditRow {
+// OfRecord returns the event of a record that changes no definition. ok is false if it has none, as
+// the records of runs: a run itself says what triggered it.
+func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	switch k := rec.GetKind().(type) {
 	case *apiv1.Record_ModulePut:
 		m := k.ModulePut.GetModule()
-		return &apiv1.AuditRow{Code: "module.changed", App: app, Object: m.GetName() + "@" + m.GetVersion(), After: m.GetDigest()}
+		e = Row{Code: "module.changed", Object: m.GetName() + "@" + m.GetVersion(), After: m.GetDigest()}
 	case *apiv1.Record_SecretPut:
 		s := k.SecretPut.GetSecret()
-		return &apiv1.AuditRow{Code: "secret.set", App: app, Object: s.GetName(), After: version(s.GetVersion())}
+		e = Row{Code: "secret.set", Object: s.GetName(), After: version(s.GetVersion())}
 	case *apiv1.Record_SecretDelete:
-		return &apiv1.AuditRow{Code: "secret.deleted", App: app, Object: k.SecretDelete.GetName()}
+		e = Row{Code: "secret.deleted", Object: k.SecretDelete.GetName()}
 	case *apiv1.Record_ValuePut:
-		return &apiv1.AuditRow{Code: "value.set", App: app, Object: k.ValuePut.GetBucket() + "/" + k.ValuePut.GetKey(), After: version(int64(k.ValuePut.GetRow().GetVersion()))}
+		e = Row{Code: "value.set", Object: k.ValuePut.GetBucket() + "/" + k.ValuePut.GetKey(), After: version(int64(k.ValuePut.GetRow().GetVersion()))}
 	case *apiv1.Record_ValueDelete:
-		return &apiv1.AuditRow{Code: "value.deleted", App: app, Object: k.ValueDelete.GetBucket() + "/" + k.ValueDelete.GetKey()}
+		e = Row{Code: "value.deleted", Object: k.ValueDelete.GetBucket() + "/" + k.ValueDelete.GetKey()}
 	case *apiv1.Record_CancelRequested:
-		return &apiv1.AuditRow{Code: "run.cancelled", App: app, Object: job.RunID(k.CancelRequested.GetRun()).String(), Message: k.CancelRequested.GetWhy()}
+		e = Row{Code: "run.cancelled", Object: job.RunID(k.CancelRequested.GetRun()).String(), Message: k.CancelRequested.GetWhy()}
 	case *apiv1.Record_AccessPut:
-		return ofAccess(k.AccessPut)
+		return ofAccess(k.AccessPut), true
 	case *apiv1.Record_AccessDelete:
-		code := "access.removed"
+		e = Row{Code: "access.removed", Object: k.AccessDelete.GetId()}
 		if k.AccessDelete.GetKind() == "token" {
-			code = "access.revoked"
+			e.Code = "access.revoked"
 		}
-		return &apiv1.AuditRow{Code: code, Object: k.AccessDelete.GetId()}
+	default:
+		return e, false
 	}
-	return nil
+	e.App = app
+	return e, true
 }
 
 func version(n int64) string { return "version " + strconv.FormatInt(n, 10) }
 
-func ofAccess(put *apiv1.AccessPut) *apiv1.AuditRow {
+func ofAccess(put *apiv1.AccessPut) Row {
 	if t := put.GetToken(); t != nil {
-		e := &apiv1.AuditRow{Code: "access.token", App: appOf(t.GetBinding().GetScope()), Object: t.GetId() + " of " + t.GetPrincipal(), After: shortHash(t.GetDigest()), Before: shortHash(t.GetFormer())}
-		e.Message = t.GetBinding().GetRole() + " in " + t.GetBinding().GetScope()
-		return e
+		return Row{
+			Code: "access.token", App: appOf(t.GetBinding().GetScope()), Object: t.GetId() + " of " + t.GetPrincipal(), Before: shortHash(t.GetFormer()), After: shortHash(t.GetDigest()),
+			Message: t.GetBinding().GetRole() + " in " + t.GetBinding().GetScope(),
+		}
 	}
 	p := put.GetPrincipal()
 	var bindings []string
 	for _, b := range p.GetBindings() {
 		bindings = append(bindings, b.GetRole()+" in "+b.GetScope())
 	}
-	return &apiv1.AuditRow{Code: "access.principal", Object: p.GetName(), Message: strings.Join(bindings, ", ")}
+	return Row{Code: "access.principal", Object: p.GetName(), Message: strings.Join(bindings, ", ")}
 }
 
 // appOf returns the app of a scope; "": it is none of one app.

@@ -28,21 +28,21 @@ type refusal struct{ address, actor, code string }
 
 // Event is an event with its caller.
 type Event struct {
-	By  *apiv1.Attribution
-	Row *apiv1.AuditRow
+	By *apiv1.Attribution
+	Row
 }
 
 // Add counts a refusal. Of refusals that are counted together the first one is described.
-func (r *Refusals) Add(by *apiv1.Attribution, row *apiv1.AuditRow) {
+func (r *Refusals) Add(by *apiv1.Attribution, row Row) {
 	k := refusal{by.GetAddress(), by.GetAuthor(), row.Code}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all[k] == nil && len(r.all) >= maxRefusals {
 		k = refusal{code: row.Code}
-		by, row = &apiv1.Attribution{}, &apiv1.AuditRow{Code: row.Code, Outcome: Denied, Message: "of many callers"}
+		by, row = &apiv1.Attribution{}, Row{Code: row.Code, Outcome: Denied, Message: "of many callers"}
 	}
 	if had := r.all[k]; had != nil {
-		had.Row.Count++
+		had.Count++
 		return
 	}
 	if r.all == nil {

@@ -1349,7 +1349,8 @@ func (x *AuditEvents) GetGroups() []*AuditGroup {
 	return nil
 }
 
-// AuditGroup has consecutive events of one caller.
+// AuditGroup has consecutive events of one caller with one code, about one app. The fields are those
+// of AuditEvent.
 type AuditGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -1357,7 +1358,9 @@ type AuditGroup struct {
 	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
 	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	Note          string                 `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
-	Events        []*AuditRow            `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"`
+	Code          string                 `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	App           string                 `protobuf:"bytes,7,opt,name=app,proto3" json:"app,omitempty"`
+	Events        []*AuditRow            `protobuf:"bytes,8,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1430,20 @@ func (x *AuditGroup) GetNote() string {
 	return ""
 }
 
+func (x *AuditGroup) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *AuditGroup) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
 func (x *AuditGroup) GetEvents() []*AuditRow {
 	if x != nil {
 		return x.Events
@@ -1434,17 +1451,16 @@ func (x *AuditGroup) GetEvents() []*AuditRow {
 	return nil
 }
 
-// AuditRow is one event. Its fields are those of AuditEvent; outcome is ok if it is empty, and count is 1 if it is 0.
+// AuditRow is the rest of an event.
 type AuditRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
-	Object        string                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
-	Outcome       string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	Before        string                 `protobuf:"bytes,5,opt,name=before,proto3" json:"before,omitempty"`
-	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
-	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
-	Count         int64                  `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`
+	Object        string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Outcome       string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // "": ok
+	Before        string                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	After         string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // 0: 1
+	Revision      int64                  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"` // of the definition after the change, instead of before and after; of a deletion the one that would have followed. 0: it is none of a definition
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1477,20 +1493,6 @@ func (x *AuditRow) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AuditRow.ProtoReflect.Descriptor instead.
 func (*AuditRow) Descriptor() ([]byte, []int) {
 	return file_v1_journal_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *AuditRow) GetCode() string {
-	if x != nil {
-		return x.Code
-	}
-	return ""
-}
-
-func (x *AuditRow) GetApp() string {
-	if x != nil {
-		return x.App
-	}
-	return ""
 }
 
 func (x *AuditRow) GetObject() string {
@@ -1531,6 +1533,13 @@ func (x *AuditRow) GetMessage() string {
 func (x *AuditRow) GetCount() int64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *AuditRow) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -6516,24 +6525,25 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06events\x18\x02 \x01(\fR\x06events\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\"?\n" +
 	"\vAuditEvents\x120\n" +
-	"\x06groups\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditGroupR\x06groups\"\xaa\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditGroupR\x06groups\"\xd0\x01\n" +
 	"\n" +
 	"AuditGroup\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04note\x18\x05 \x01(\tR\x04note\x12.\n" +
-	"\x06events\x18\x06 \x03(\v2\x16.wheelwork.v1.AuditRowR\x06events\"\xc0\x01\n" +
-	"\bAuditRow\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\tR\x04code\x12\x10\n" +
-	"\x03app\x18\x02 \x01(\tR\x03app\x12\x16\n" +
-	"\x06object\x18\x03 \x01(\tR\x06object\x12\x18\n" +
-	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x16\n" +
-	"\x06before\x18\x05 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x06 \x01(\tR\x05after\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\x12\x14\n" +
-	"\x05count\x18\b \x01(\x03R\x05count\"6\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\x12\x10\n" +
+	"\x03app\x18\a \x01(\tR\x03app\x12.\n" +
+	"\x06events\x18\b \x03(\v2\x16.wheelwork.v1.AuditRowR\x06events\"\xb6\x01\n" +
+	"\bAuditRow\x12\x16\n" +
+	"\x06object\x18\x01 \x01(\tR\x06object\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\x03R\x05count\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\"6\n" +
 	"\fAuditHeadRow\x12\x12\n" +
 	"\x04next\x18\x01 \x01(\x04R\x04next\x12\x12\n" +
 	"\x04head\x18\x02 \x01(\fR\x04head\"2\n" +

@@ -25,14 +25,15 @@ const (
 
 // Attribution says who changed a definition, and why.
 type Attribution struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`      // the name of the caller, or the role of a token in a file of the server; "server": the server itself
-	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`        // what made the change, as the client names it: "cli", "console", "sdk"; "queue": a command that was accepted earlier; "": unknown
-	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`          // for people; at most 500 bytes
-	Rollback      int64                  `protobuf:"varint,4,opt,name=rollback,proto3" json:"rollback,omitempty"` // the revision that the change brought back; 0: none
-	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`          // of the caller: user, service, host or server; "": unknown
-	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`        // the id of its token
-	Address       string                 `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`    // from which it called
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Author   string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`      // the name of the caller, or the role of a token in a file of the server; "server": the server itself
+	Cause    string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`        // what made the change, as the client names it: "cli", "console", "sdk"; "queue": a command that was accepted earlier; "": unknown
+	Note     string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`          // for people; at most 500 bytes
+	Rollback int64                  `protobuf:"varint,4,opt,name=rollback,proto3" json:"rollback,omitempty"` // the revision that the change brought back; 0: none
+	// The rest says more of the caller, for the audit event. Records of the journal do not have it.
+	Kind          string `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`       // user, service, host or server; "": unknown
+	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`     // the id of its token
+	Address       string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"` // from which it called
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

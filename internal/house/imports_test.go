@@ -88,7 +88,7 @@ var rooms = []room{
 	{"sdk/plugin", []string{"api/plugin/v1"}, "programs of other people import it: it brings the contract of plugins and no internals"},
 	{"sdk/sdktest", []string{"api/v1", "job/schedule", "sdk/worker"}, "it stands in for a server and its workers before programs of other people: it brings the API, the rules of planned times, which are pure, and no other internals"},
 	{"internal/methods", []string{"api/v1"}, "what a method needs is said in its definition alone, and read in one place"},
-	{"access/audit", []string{"api/v1", "job"}, "an event and its hash follow from a record alone"},
+	{"access/audit", []string{"api/v1", "internal/wire", "internal/wire/fields", "job"}, "an event and its hash follow from a record alone"},
 	{"access", []string{"access/audit", "api/v1", "internal/methods", "job", "job/naming"}, "permissions are checked in one place, against the definitions of the methods"},
 	{"internal/transport", []string{"access", "api/v1", "internal/wire/codec"}, "a connection is accepted, limited and guarded before any room hears of it"},
 	{"internal/verifier", []string{"api/v1", "modules", "runtime", "runtime/abi", "runtime/script", "runtime/wasm", "sched"}, "an upload is not trusted: one process with limits looks at it"},

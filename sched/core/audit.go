@@ -7,10 +7,10 @@ import (
 )
 
 // revised adds the events of definitions that a record of this turn has changed.
-func (au *Audit) revised(app string, all []job.Revision) {
+func (au *Audit) revised(by *apiv1.Attribution, app string, all []job.Revision) {
 	for i := range all {
 		r := &all[i]
-		au.events.Add(r.By, audit.OfRevision(app, r.Kind, r.Name, r.Number, r.After == job.Content{}))
+		au.events.Add(by, audit.OfRevision(app, r.Kind, r.Name, r.Number, r.After == job.Content{}))
 	}
 }
 
@@ -18,7 +18,7 @@ func (au *Audit) revised(app string, all []job.Revision) {
 // change.
 func (au *Audit) recorded(app string, rec *apiv1.Record) {
 	if by := au.l.commits.by; by != byServer {
-		if e := audit.OfRecord(app, rec); e != nil {
+		if e, ok := audit.OfRecord(app, rec); ok {
 			au.events.Add(by, e)
 		}
 	}
@@ -38,27 +38,24 @@ func (au *Audit) accepted(j *job.Job, acc *apiv1.Accepted) {
 // called adds the event of a call that changes no definition, if a caller made it.
 func (au *Audit) called(code, app, object string) {
 	if by := au.l.commits.by; by != byServer {
-		au.events.Add(by, &apiv1.AuditRow{Code: code, App: app, Object: object})
+		au.events.Add(by, audit.Row{Code: code, App: app, Object: object})
 	}
 }
 
 // seal returns the record with the events of the turn; nil: there are none.
-func (au *Audit) seal(nowMs int64) (*apiv1.Record, error) {
-	events := au.events.Finish()
-	if events == nil {
-		return nil, nil
+func (au *Audit) seal(nowMs int64) *apiv1.Record {
+	text, names, n := au.events.Finish()
+	if n == 0 {
+		return nil
 	}
-	entry, err := au.chain.Add(nowMs, events)
-	if err != nil {
-		return nil, err
-	}
-	au.show(entry, nowMs, events)
-	return &apiv1.Record{Kind: &apiv1.Record_Audited{Audited: entry}}, nil
+	entry := au.chain.Add(nowMs, text, n)
+	au.show(entry, nowMs, names)
+	return &apiv1.Record{Kind: &apiv1.Record_Audited{Audited: entry}}
 }
 
-// show gives an entry to the projection.
-func (au *Audit) show(e *apiv1.Audited, atMs int64, events *apiv1.AuditEvents) {
-	au.l.View.Audited(e, atMs, audit.Names(events), &apiv1.AuditHeadRow{Next: au.chain.Next, Head: au.chain.Head[:]})
+// show gives an entry to the projection. names are those by which its events are found.
+func (au *Audit) show(e *apiv1.Audited, atMs int64, names []string) {
+	au.l.View.Audited(e, atMs, names, &apiv1.AuditHeadRow{Next: au.chain.Next, Head: au.chain.Head[:]})
 }
 
 // replay applies an entry of the journal.
@@ -70,7 +67,7 @@ func (au *Audit) replay(e *apiv1.Audited, atMs int64) error {
 	if err := au.chain.Follow(e, atMs, false); err != nil {
 		au.l.cfg.Logger.Error("the audit log does not continue where it ended", "event", e.First, "error", err)
 	}
-	au.show(e, atMs, events)
+	au.show(e, atMs, audit.Names(events))
 	return nil
 }
 

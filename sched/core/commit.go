@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/pool"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -89,7 +90,7 @@ func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	}
 	if changes {
 		body = append(body, co.attribution()...)
-		rec.Attribution = co.by
+		rec.Attribution = co.byShort
 	}
 	ownerOf(s).tails[s.Index] = tail{}
 	co.append(s, body)
@@ -99,7 +100,7 @@ func (co *committer) record(s *job.Slot, rec *apiv1.Record) {
 	revisions := s.TakeRevisions()
 	co.l.View.Revised(s.App, revisions)
 	if changes {
-		co.l.Audit.revised(s.App, revisions)
+		co.l.Audit.revised(co.by, s.App, revisions)
 	} else {
 		co.l.Audit.recorded(s.App, rec)
 	}
@@ -149,7 +150,7 @@ func (l *Loop) ChangeAccess(decide func(*access.State) ([]access.Change, error))
 
 // Note adds an audit event about something that no record of the journal describes. If the disk is
 // full, it goes to the log of the server instead.
-func (l *Loop) Note(by *apiv1.Attribution, e *apiv1.AuditRow) {
+func (l *Loop) Note(by *apiv1.Attribution, e audit.Row) {
 	if l.commits.cramped() {
 		l.cfg.Logger.Error("the disk is full: an audit event is lost", "code", e.Code, "actor", by.GetAuthor(), "app", e.App, "object", e.Object)
 		return
@@ -157,12 +158,15 @@ func (l *Loop) Note(by *apiv1.Attribution, e *apiv1.AuditRow) {
 	l.Audit.events.Add(by, e)
 }
 
-// attribution returns the field of a record with the attribution of the current call. It is
+// attribution returns the field of a record with the attribution of the current call, without what
+// the audit event says of the caller. It is
 // encoded once for consecutive changes of one caller, because it would be a third of the time
 // in which a changed job is encoded.
 func (co *committer) attribution() []byte {
 	if co.byField == nil || co.byOf != co.by {
-		co.byOf, co.byField = co.by, job.AppendAttribution(nil, co.by)
+		co.byOf = co.by
+		co.byShort = &apiv1.Attribution{Author: co.by.GetAuthor(), Cause: co.by.GetCause(), Note: co.by.GetNote(), Rollback: co.by.GetRollback()}
+		co.byField = job.AppendAttribution(nil, co.byShort)
 	}
 	return co.byField
 }
@@ -212,9 +216,7 @@ func (co *committer) onDurable(fn func(error)) {
 // of a batch without records wait for the last batch in flight.
 func (co *committer) submit() {
 	co.l.workflows.follow()
-	if rec, err := co.l.Audit.seal(co.l.clock.nowMs); err != nil {
-		co.fail(err)
-	} else if rec != nil {
+	if rec := co.l.Audit.seal(co.l.clock.nowMs); rec != nil {
 		co.recordUnnamed(rec)
 	}
 	s := co.stage

@@ -73,6 +73,7 @@ type committer struct {
 	by          *apiv1.Attribution // of the changes of definitions in the current call
 	byOf        *apiv1.Attribution // the one that byField has
 	byField     []byte             // see attribution
+	byShort     *apiv1.Attribution // the one that byField encodes
 }
 
 // timing has the timers of the partition: when jobs are armed, when runs are due, and

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -265,7 +266,7 @@ func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
 		code = "host.cordoned"
 	}
 	if by := se.l.commits.by; by != byServer {
-		se.l.Note(by, &apiv1.AuditRow{Code: code, Object: h.Hello.Name})
+		se.l.Note(by, audit.Row{Code: code, Object: h.Hello.Name})
 	}
 	return h, nil
 }

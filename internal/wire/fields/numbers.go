@@ -47,6 +47,34 @@ const (
 	RecordAudited         = 80
 )
 
+// The fields of apiv1.AuditEvents.
+const (
+	AuditEventsGroups = 1
+)
+
+// The fields of apiv1.AuditGroup.
+const (
+	AuditGroupActor   = 1
+	AuditGroupKind    = 2
+	AuditGroupToken   = 3
+	AuditGroupAddress = 4
+	AuditGroupNote    = 5
+	AuditGroupCode    = 6
+	AuditGroupApp     = 7
+	AuditGroupEvents  = 8
+)
+
+// The fields of apiv1.AuditRow.
+const (
+	AuditRowObject   = 1
+	AuditRowOutcome  = 2
+	AuditRowBefore   = 3
+	AuditRowAfter    = 4
+	AuditRowMessage  = 5
+	AuditRowCount    = 6
+	AuditRowRevision = 7
+)
+
 // The fields of apiv1.Accepted.
 const (
 	AcceptedRun         = 1

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write numbers.go")
 
 // messages are the messages that job and internal/wire/codec encode or decode by hand.
 var messages = []proto.Message{
-	&apiv1.Record{}, &apiv1.Accepted{}, &apiv1.Pin{}, &apiv1.Started{}, &apiv1.Started_Run{}, &apiv1.Finished{}, &apiv1.Finished_End{},
+	&apiv1.Record{}, &apiv1.AuditEvents{}, &apiv1.AuditGroup{}, &apiv1.AuditRow{}, &apiv1.Accepted{}, &apiv1.Pin{}, &apiv1.Started{}, &apiv1.Started_Run{}, &apiv1.Finished{}, &apiv1.Finished_End{},
 	&apiv1.RunRow{}, &apiv1.AttemptRow{}, &apiv1.JobRow{}, &apiv1.JobStatsRow{}, &apiv1.LiveRow{}, &apiv1.KeyRow{}, &apiv1.KeyRow_Key{},
 	&apiv1.Job{}, &apiv1.Schedule{}, &apiv1.TriggerJobRequest{},
 	&apiv1.ProduceRequest{}, &apiv1.Command{}, &apiv1.TraceContext{}, &apiv1.ProduceResponse{}, &apiv1.CommandResult{},
