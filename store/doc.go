@@ -24,6 +24,7 @@
 //	history/     finished runs (docs/formats/history.md)
 //	keys/        idempotency keys
 //	revisions/   changes of definitions (docs/formats/revisions.md)
+//	audit/       audit events (docs/formats/audit.md)
 //	logs/        lines that runs printed
 //	snapshots/   chains of snapshots of the view
 //	quarantine/  originals of the files that repairs replaced; nothing deletes them

@@ -15,7 +15,7 @@ import (
 
 // Part is the report of [Verify] or [Repair] about one part of a store.
 type Part struct {
-	Name   string // "view", "snapshots", "history", "keys", "revisions", "logs"
+	Name   string // "view", "snapshots", "history", "keys", "revisions", "audit", "logs"
 	Files  int
 	Bytes  int64
 	Rows   uint64 // blocks of a log, rows of snapshots; 0 for the view

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	storeFile     = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|keys|revisions|logs)/[0-9]{20}\.seg)$`)
+	storeFile     = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|keys|revisions|audit|logs)/[0-9]{20}\.seg)$`)
 	moduleFile    = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
 	partitionFile = regexp.MustCompile(`^(units/[^/]+/)(.+)$`)
 	ingressFile   = regexp.MustCompile(`^ingress/([0-9]{20})$`)

@@ -23,7 +23,7 @@ type StoreSet struct {
 }
 
 // partNames are the names of the parts that [store.Verify] returns.
-var partNames = []string{"view", "snapshots", "history", "keys", "revisions", "logs"}
+var partNames = []string{"view", "snapshots", "history", "keys", "revisions", "audit", "logs"}
 
 // Stores finds the stores in a directory. There may be none.
 func Stores(data string) *StoreSet {

@@ -34,8 +34,8 @@ and changes none. Without DIR, the server checks its logs while it works.
 
 In the data directory of a server it also reads the store: "view", the database,
 and whether the journal belongs to it; "snapshots"; "history", the runs that have
-ended; "keys", the idempotency keys; "revisions", the changes of definitions; and
-"logs", the lines of runs. A server of a cluster also has them for each further
+ended; "keys", the idempotency keys; "revisions", the changes of definitions;
+"audit", the audit events; and "logs", the lines of runs. A server of a cluster also has them for each further
 partition: "units/NAME/view" and so on. The journals of these are in etcd and are not
 compared.
 
@@ -52,8 +52,8 @@ cannot be read.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress; in DIR also spool, view, snapshots, history, keys, revisions, logs (default all)")
-	command.Complete(cmd, "log", "journal", ingressLog, "spool", "view", "snapshots", "history", "keys", "revisions", "logs")
+	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress; in DIR also spool, view, snapshots, history, keys, revisions, audit, logs (default all)")
+	command.Complete(cmd, "log", "journal", ingressLog, "spool", "view", "snapshots", "history", "keys", "revisions", "audit", "logs")
 	server := new(string) // no directory
 	asked := c.onQueues(server, need{waits: true}, func(ctx context.Context, q apiv1.QueuesServer, _ *cobra.Command, _ []string) error {
 		names := []string{log}
@@ -219,7 +219,7 @@ func (c *commands) printFindings(names []string, verify func(name string) (*apiv
 	if err == nil && len(damaged) > 0 {
 		err = command.Fail("damaged", "%s: damaged. Restore the directory from a copy, or stop the server and choose what to keep: "+
 			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" shows what each loses of a log, and "+
-			"\"wheelwork store repair --data DIR --dry-run\" what a repair loses of history, keys, revisions and logs", strings.Join(damaged, ", "))
+			"\"wheelwork store repair --data DIR --dry-run\" what a repair loses of history, keys, revisions, audit and logs", strings.Join(damaged, ", "))
 	}
 	return err
 }

@@ -24,8 +24,8 @@ func (c *commands) repair() *cobra.Command {
 		Use:   "repair [DIR]",
 		Short: "Remove damaged parts from the history of a stopped server",
 		Long: `Remove damaged and missing parts from the history of runs, the idempotency keys, the
-revisions of definitions and the lines of runs of a stopped server, so that the rest
-can be used. The command first shows what will be lost, and asks. For a server of a
+revisions of definitions, audit events and the lines of runs of a stopped server, so
+that the rest can be used. The command first shows what will be lost, and asks. For a server of a
 cluster it repairs the stores of all partitions.
 
 The original of each file that it changes goes to store/quarantine/ in the data
