@@ -16,11 +16,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
-// forCaller calls every partition of the cluster for the caller.
-func forCaller[Q, A proto.Message](ctx context.Context, r *Router, method string, req Q, call func(apiv1.AuditClient, context.Context, Q, ...grpc.CallOption) (A, error)) ([]A, error) {
+// everywhere calls every partition of the cluster.
+func everywhere[Q, A proto.Message](ctx context.Context, r *Router, method string, req Q, call func(apiv1.AuditClient, context.Context, Q, ...grpc.CallOption) (A, error)) ([]A, error) {
 	service := apiv1.Audit_ServiceDesc.ServiceName
 	g := gathering[Q, A]{
-		r: r, service: service, desc: descOf(service, method), req: req, asCaller: true,
+		r: r, service: service, desc: descOf(service, method), req: req,
 		ask: func(ctx context.Context, c grpc.ClientConnInterface) (A, error) {
 			return call(apiv1.NewAuditClient(c), ctx, req)
 		},
@@ -34,7 +34,7 @@ func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsReques
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	pages, err := forCaller(ctx, r, "ListAuditEvents", req, apiv1.AuditClient.ListAuditEvents)
+	pages, err := everywhere(ctx, r, "ListAuditEvents", req, apiv1.AuditClient.ListAuditEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsReques
 }
 
 func (r *Router) verifyAudit(ctx context.Context, req *apiv1.VerifyAuditRequest) (*apiv1.VerifyAuditResponse, error) {
-	parts, err := forCaller(ctx, r, "VerifyAudit", req, apiv1.AuditClient.VerifyAudit)
+	parts, err := everywhere(ctx, r, "VerifyAudit", req, apiv1.AuditClient.VerifyAudit)
 	if err != nil {
 		return nil, err
 	}

@@ -539,8 +539,6 @@ type gathering[Q, A proto.Message] struct {
 	// sparse leaves out the partitions that do not have what the request names, unless
 	// none has it. A refusal by a partition is then an answer.
 	sparse bool
-	// asCaller makes the calls of other servers for the caller: they answer with what it may see.
-	asCaller bool
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
@@ -599,17 +597,16 @@ func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 // peer asks another server for its partitions. This server has already authorized the
 // caller.
 func (g *gathering[Q, A]) peer(ctx context.Context, address string, partitions []string) (resp A, err error) {
-	conn, err := g.r.Peers.kept(address, g.r.Peers.Own)
-	if p := access.Caller(ctx); err == nil && g.asCaller && p != nil {
-		conn, err = g.r.Peers.Conn(address)
-		var md metadata.MD
-		if err == nil {
-			md, err = p.Passed(ctx)
-		}
-		ctx = metadata.NewOutgoingContext(ctx, md)
-	}
+	conn, err := g.r.Peers.Conn(address)
 	if err != nil {
 		return resp, err
+	}
+	if p := access.Caller(ctx); p != nil { // the other server checks and answers what this caller may do and see
+		md, err := p.Passed(ctx)
+		if err != nil {
+			return resp, err
+		}
+		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
 	for _, name := range partitions {
 		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
