@@ -45,6 +45,8 @@ type Config struct {
 	// Address returns the address of the client of a request; sign-ins of each address are
 	// limited. Default: the address of the connection.
 	Address func(*http.Request) netip.Addr
+	// SignedIn is called when a visitor has signed in with a token. nil: it is not.
+	SignedIn func(token string, from netip.Addr)
 	// Logger receives the errors of the server side. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -76,6 +78,7 @@ type console struct {
 	codes    *Codes
 	attempts attempts
 	address  func(*http.Request) netip.Addr
+	signed   func(token string, from netip.Addr) // nil: it is not called
 	views    *views
 	assets   *assets
 	gateway  http.Handler
@@ -150,6 +153,7 @@ func newConsole(cfg Config) (*console, error) {
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
 		codes:     cfg.Codes,
 		address:   cfg.Address,
+		signed:    cfg.SignedIn,
 		views:     views,
 		assets:    assets,
 		gateway:   gateway,

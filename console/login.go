@@ -104,6 +104,9 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 			refuse(http.StatusServiceUnavailable, "login.full", "")
 			return
 		}
+		if c.signed != nil {
+			c.signed(token, from)
+		}
 		c.setCookie(w, c.cookieName(), s.id, sessionLife)
 		if form, ok := readKept(view.Form); ok {
 			c.render(w, r, http.StatusOK, "resume", frame{Data: form})

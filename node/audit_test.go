@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +132,77 @@ func TestAuditInCluster(t *testing.T) {
 		if err != nil || len(chains) != 2 || !chains[0].GetOk() || !chains[1].GetOk() || chains[0].GetPartition() != "main" || chains[0].GetEvents() == 0 || chains[1].GetEvents() == 0 {
 			t.Errorf("%v, %v", chains, err)
 		}
+	}
+}
+
+// TestCallsAreEvents signs in to the console, makes a backup and cordons a host: what no partition records
+// has events too.
+func TestCallsAreEvents(t *testing.T) {
+	t.Parallel()
+	p := dev(t, node.DevConfig{Data: t.TempDir()})
+	c, err := sdk.Dial(t.Context(), p.URL, sdk.Options{Token: p.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for token, want := range map[string]int{p.Token: http.StatusSeeOther, "wrong": http.StatusUnauthorized} {
+		resp, err := browser.PostForm(p.URL+"/login", url.Values{"token": {token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close() //nolint:errcheck // not needed
+		if resp.StatusCode != want {
+			t.Errorf("sign-in with %.5s: %s", token, resp.Status)
+		}
+	}
+	if err := c.Backup(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := c.Hosts(t.Context())
+	if err != nil || len(hosts) != 1 {
+		t.Fatal(hosts, err)
+	}
+	if _, err := c.CordonHost(t.Context(), hosts[0].GetId(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UncordonHost(t.Context(), hosts[0].GetId()); err != nil {
+		t.Fatal(err)
+	}
+	for code, object := range map[string]string{"session.started": "console", "cluster.backup": "", "host.cordoned": hosts[0].GetName(), "host.uncordoned": hosts[0].GetName()} {
+		events := auditOf(t, c, sdk.AuditQuery{Code: code})
+		if len(events) != 1 || events[0].GetActor() != "admin" || events[0].GetAddress() != "127.0.0.1" || events[0].GetObject() != object || events[0].GetApp() != "" {
+			t.Errorf("%s: %v", code, events)
+		}
+	}
+}
+
+// TestCordonInCluster cordons a host that works for partitions of two servers, and drains a server. The
+// events name the caller, whichever server made them.
+func TestCordonInCluster(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2, "a", "b")
+	c := w.client("a", "b")
+	w.untilBothOwn(c)
+	w.host("h", "a", "b")
+	for _, at := range []string{"a", "b"} {
+		reaches(t, spread, "the host is connected", func() bool {
+			hosts, err := w.as(adminToken, at).Hosts(t.Context())
+			return err == nil && len(hosts) == 1 && strings.Contains(hosts[0].GetServer(), ", ")
+		})
+		if h, err := w.as(adminToken, at).CordonHost(t.Context(), "h", false); err != nil || h.GetState() != "cordoned" {
+			t.Fatalf("cordoned at %s: %v, %v", at, h, err)
+		}
+		if h, err := w.as(adminToken, at).UncordonHost(t.Context(), "h"); err != nil || h.GetState() != "up" {
+			t.Fatalf("uncordoned at %s: %v, %v", at, h, err)
+		}
+	}
+	for _, e := range auditOf(t, c, sdk.AuditQuery{Code: "host.cordoned"}) {
+		if e.GetActor() != "admin" || e.GetObject() != "h" || e.GetAddress() != "127.0.0.1" {
+			t.Errorf("%v", e)
+		}
+	}
+	if n := len(auditOf(t, c, sdk.AuditQuery{Code: "host."})); n != 8 { // of each partition one
+		t.Errorf("%d events of 4 calls in 2 partitions", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
@@ -245,12 +246,15 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 	return nil
 }
 
+// events returns what makes the audit events of this server.
+func (s *serving) events() *recorder { return &recorder{s.parts.note, s.log} }
+
 // owned returns the interceptors that pass on calls which another server of the cluster
 // must answer.
 func (s *serving) owned() []grpc.ServerOption {
 	m := s.parts.member
-	c := sched.Attributions{}
-	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.Unary), grpc.ChainStreamInterceptor(c.Stream)}
+	c, r := sched.Attributions{}, s.events()
+	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.Unary, r.Unary), grpc.ChainStreamInterceptor(c.Stream, r.Stream)}
 	if m == nil {
 		return opts
 	}
@@ -310,6 +314,12 @@ func (s *serving) openConsole(kind string) error {
 		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure,
 		MaxBody: func() int64 { return s.server.Limits().Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes },
 		Admit: func(r *http.Request) error { return s.guard.Admit(r.Context(), r.Header.Values("Authorization")) },
+		SignedIn: func(token string, from netip.Addr) {
+			if p, err := s.guard.Identify(token); err == nil {
+				by := &apiv1.Attribution{Author: p.Author(), Kind: p.Kind, Token: p.Token, Address: from.String(), Cause: "console"}
+				s.events().record(context.Background(), audit.Event{By: by, Row: audit.Row{Code: "session.started", Object: "console"}})
+			}
+		},
 		Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
@@ -340,7 +350,7 @@ func (s *serving) start(ctx context.Context) *roles {
 	r.run("server", s.parts.run)
 	r.run("ingress", s.parts.ingress.Run)
 	r.run("audit", func(ctx context.Context) error {
-		return recordRefusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals, s.parts.note, s.log)
+		return s.events().refusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals)
 	})
 	for _, names := range s.names {
 		r.run("registration", func(ctx context.Context) error {

@@ -69,3 +69,6 @@ func WaitTime(s string) (time.Duration, error) { return api.WaitTime(s) }
 
 // AuditPage returns the number of events on a page of a list of audit events.
 func AuditPage(req *apiv1.ListAuditEventsRequest) int { return api.AuditPage(req) }
+
+// AttributionOf returns the attribution of a call; nil: it has none.
+func AttributionOf(ctx context.Context) *apiv1.Attribution { return core.AttributionOf(ctx) }

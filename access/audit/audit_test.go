@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/audit.md")
@@ -274,5 +275,43 @@ func TestCodesDocument(t *testing.T) {
 		}
 	} else if want != string(text) {
 		t.Errorf("the codes in %s are not those of this package: go test ./access/audit -run TestCodesDocument -update", file)
+	}
+}
+
+// TestCallsHaveEvents checks that each method of a server, which no partition records, has an event if it
+// changes something, and that the event names the object of the request.
+func TestCallsHaveEvents(t *testing.T) {
+	codes := map[string]bool{}
+	for _, c := range Codes {
+		codes[c.Code] = true
+	}
+	n := 0
+	for method, m := range methods.All() {
+		writes := strings.HasSuffix(m.Permission, ".operate") || strings.HasSuffix(m.Permission, ".write") || strings.HasSuffix(m.Permission, ".backup")
+		e, ok := OfCall(method, nil)
+		if want := writes && m.Route == apiv1.Route_ROUTE_SERVER; ok != want || ok && !codes[e.Code] {
+			t.Errorf("%s has the event %q, want one: %t", method, e.Code, want)
+		}
+		if ok {
+			n++
+		}
+	}
+	if n < 9 {
+		t.Errorf("%d methods have events", n)
+	}
+	for object, tt := range map[string]struct {
+		method string
+		req    any
+	}{
+		"srv-1":           {apiv1.Membership_DrainServer_FullMethodName, &apiv1.DrainServerRequest{Server: "srv-1"}},
+		"main.2 to srv-1": {apiv1.Membership_MoveUnit_FullMethodName, &apiv1.MoveUnitRequest{Unit: "main.2", Server: "srv-1"}},
+		"shop":            {apiv1.Membership_SplitApp_FullMethodName, &apiv1.SplitAppRequest{App: "shop"}},
+		"7":               {apiv1.Queues_DropDeadLetters_FullMethodName, &apiv1.DropDeadLettersRequest{Ids: []string{"7"}}},
+		"2 letters":       {apiv1.Queues_ReplayDeadLetters_FullMethodName, &apiv1.ReplayDeadLettersRequest{Ids: []string{"7", "8"}}},
+		"by filter":       {apiv1.Queues_ReplayDeadLetters_FullMethodName, &apiv1.ReplayDeadLettersRequest{All: true}},
+	} {
+		if e, ok := OfCall(tt.method, tt.req); !ok || e.Object != object {
+			t.Errorf("%s: %v, want %q", tt.method, e, object)
+		}
 	}
 }
