@@ -50,8 +50,8 @@ var (
 // receive the tasks of every app.
 const Execute = "execute"
 
-// Self is the permission that every principal has: to learn who it is, and to read the definition
-// of the API by gRPC reflection.
+// Self is the permission that every principal has: to read its own name and roles, and the
+// definition of the API by gRPC reflection.
 const Self = "self"
 
 // act is the permission to make calls for a principal that another server has

@@ -34,8 +34,7 @@ const (
 	never       = "never" // a token without an expiry
 )
 
-// By is the caller of a change: who it is, when, and the source of random bytes, which does not
-// fail.
+// By is the caller of a change, with the time and a source of random bytes that does not fail.
 type By struct {
 	Principal *Principal
 	Now       time.Time

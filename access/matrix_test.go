@@ -173,7 +173,7 @@ func (i *issuer) call(token, method string, req proto.Message) error {
 	})
 }
 
-// fakeStream delivers messages, and keeps what is sent.
+// fakeStream delivers messages, and stores the messages that are sent.
 type fakeStream struct {
 	grpc.ServerStream
 	ctx      context.Context

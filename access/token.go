@@ -36,7 +36,7 @@ func checksum(body string) string {
 	return tokenText.EncodeToString([]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 }
 
-// CheckToken returns an error that says what is wrong with the form of a token. A token of another
+// CheckToken returns an error that names the fault in the form of a token. A token of another
 // form may still be one of a file of the server (--token-file).
 func CheckToken(text string) error {
 	rest, ok := strings.CutPrefix(text, tokenPrefix)

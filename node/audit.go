@@ -41,7 +41,7 @@ func (r *recorder) refusals(ctx context.Context, every time.Duration, refused *a
 	for {
 		select {
 		case <-tick.C:
-			if events := refused.Take(); len(events) > 0 {
+			if events := refused.Take(time.Now()); len(events) > 0 {
 				r.record(ctx, events...)
 			}
 		case <-ctx.Done():

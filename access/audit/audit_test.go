@@ -178,26 +178,54 @@ func TestRefusals(t *testing.T) {
 		add("10.0.0.1", "", "call.unauthenticated")
 	}
 	add("10.0.0.2", "ci", "call.denied")
-	all := r.Take()
+	all := r.Take(time.Unix(1000, 0))
 	if len(all) != 3 || all[0].Count != 5 || all[1].Count != 5 || all[2].Count != 1 || all[2].By.Address != "10.0.0.2" {
 		t.Errorf("%v", all)
 	}
 	if m := all[0].Message; len(m) > maxMessage+4 || !strings.HasSuffix(m, "ü…") {
 		t.Errorf("the message is %q", m)
 	}
-	if r.Take() != nil {
+	if r.Take(time.Unix(1000, 0)) != nil {
 		t.Error("refusals were taken twice")
 	}
 	for n := range 3 * maxRefusals {
 		add(fmt.Sprint("10.0.", n/256, ".", n%256), "", "call.unauthenticated")
 	}
 	sum := int64(0)
-	all = r.Take()
+	all = r.Take(time.Unix(1000, 0))
 	for _, e := range all {
 		sum += e.Count
 	}
 	if len(all) != maxRefusals+1 || sum != 3*maxRefusals || all[0].By.Address != "" || all[0].Count != 2*maxRefusals {
 		t.Errorf("%d events of %d refusals", len(all), sum)
+	}
+}
+
+// TestRefusalBytes makes refusals from very many addresses for a day. Beyond the limit they become one
+// event a minute, and the next day begins anew.
+func TestRefusalBytes(t *testing.T) {
+	var r Refusals
+	begin := time.Unix(1_000_000, 0)
+	events, refusals, bytes := 0, int64(0), 0
+	for minute := range 24 * 60 {
+		for n := range 300 {
+			r.Add(&apiv1.Attribution{Address: fmt.Sprint("10.", minute%256, ".", n/256, ".", n%256)}, Row{Code: "call.unauthenticated", Object: "Jobs/GetJob", Message: "the token was refused"})
+		}
+		for _, e := range r.Take(begin.Add(time.Duration(minute) * time.Minute)) {
+			events++
+			refusals += e.Count
+			var b Builder
+			b.Add(e.By, e.Row)
+			text, _, _ := b.Finish()
+			bytes += len(text)
+		}
+	}
+	if refusals != 24*60*300 || bytes > 2*maxRefusalBytes || events < 10_000 || events > 60_000 {
+		t.Errorf("%d events with %d bytes of %d refusals", events, bytes, refusals)
+	}
+	r.Add(&apiv1.Attribution{Address: "10.0.0.1"}, Row{Code: "call.denied"})
+	if all := r.Take(begin.Add(25 * time.Hour)); len(all) != 1 || all[0].By.Address != "10.0.0.1" {
+		t.Errorf("on the next day: %v", all)
 	}
 }
 

@@ -1,2 +1,2 @@
-// Package access has the commands about who may do what: whoami, token, binding and audit.
+// Package access has the commands about access: whoami, token, binding and audit.
 package access
