@@ -175,7 +175,7 @@ func advice(p *Principal, permission, scope string) string {
 	if p.Token == "" || len(roles) == 0 {
 		return rightToken(permission)
 	}
-	return fmt.Sprintf("the roles %s have it; whoever manages access can add one: wheelwork binding add %s --role %s %s", strings.Join(roles, ", "), p.Name, roles[0], scope)
+	return fmt.Sprintf("the roles %s have it; a caller with access.write can add one: wheelwork binding add %s --role %s %s", strings.Join(roles, ", "), p.Name, roles[0], scope)
 }
 
 // rightToken tells a caller where the token for a permission is.

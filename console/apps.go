@@ -49,8 +49,9 @@ func (c *console) switchApp(v *visit) error {
 }
 
 // appNames returns the names of the apps that the visitor sees, and whether the app of the visit is
-// one of them. The default app is, if the visitor has a role in it. When the API does not list apps, for example because the token may not,
-// every app counts as known, and the API decides.
+// one of them. The default app is one of them if the visitor has a role in it. When the API does
+// not list apps, for example because it refuses the token, every app counts as known, and the API
+// decides.
 func (c *console) appNames(v *visit) (names []string, known bool) {
 	if v.r.Header.Get("HX-Request") != "" {
 		return []string{v.app}, true // a refresh shows no navigation

@@ -9,7 +9,7 @@ import (
 )
 
 // TestVisitorOfOneApp signs in with a role in one app. The console begins there, offers no other app
-// and no page of the cluster, and says who is signed in.
+// and no page of the cluster, and shows the name of the visitor.
 func TestVisitorOfOneApp(t *testing.T) {
 	f := newFake().populate()
 	f.scope = "app:billing"

@@ -253,8 +253,8 @@ func (s *serving) events() *recorder { return &recorder{s.parts.note, s.log} }
 // must answer.
 func (s *serving) owned() []grpc.ServerOption {
 	m := s.parts.member
-	c, r := sched.Attributions{}, s.events()
-	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.Unary, r.Unary), grpc.ChainStreamInterceptor(c.Stream, r.Stream)}
+	r := s.events()
+	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(sched.AttributeUnary, r.Unary), grpc.ChainStreamInterceptor(sched.AttributeStream, r.Stream)}
 	if m == nil {
 		return opts
 	}

@@ -36,22 +36,19 @@ func attributed(method string) bool {
 	}
 }
 
-// Attributions are interceptors that give the calls of methods that change something their
-// attribution: the caller, and what its headers say. The guard comes before them.
-type Attributions struct{}
-
-// Unary implements [grpc.UnaryServerInterceptor].
-func (c Attributions) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, err := c.with(ctx, info.FullMethod)
+// AttributeUnary is a [grpc.UnaryServerInterceptor]. It puts the attribution of a call that changes
+// something into the context: the caller, and what the headers say. It must follow the guard.
+func AttributeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, err := withAttribution(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
 	return next(ctx, req)
 }
 
-// Stream implements [grpc.StreamServerInterceptor].
-func (c Attributions) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, err := c.with(s.Context(), info.FullMethod)
+// AttributeStream is a [grpc.StreamServerInterceptor] that does for streams what AttributeUnary does.
+func AttributeStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, err := withAttribution(s.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
@@ -69,7 +66,8 @@ type attributedStream struct {
 
 func (s attributedStream) Context() context.Context { return s.ctx }
 
-func (c Attributions) with(ctx context.Context, method string) (context.Context, error) {
+// withAttribution returns the context of a call of the method with its attribution, if it has one.
+func withAttribution(ctx context.Context, method string) (context.Context, error) {
 	if !attributed(method) {
 		return ctx, nil
 	}

@@ -287,6 +287,5 @@ func TestAuditOfCalls(t *testing.T) {
 
 // attributions are the interceptors of servers with a guard.
 func attributions(g *access.Guard) []grpc.ServerOption {
-	c := sched.Attributions{}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.Unary, c.Unary), grpc.ChainStreamInterceptor(g.Stream, c.Stream)}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.Unary, sched.AttributeUnary), grpc.ChainStreamInterceptor(g.Stream, sched.AttributeStream)}
 }

@@ -34,8 +34,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Access says who may do what. A principal is a person or a program. A binding gives a
-// principal a role in a scope. A token is a credential of a principal, with a role and a scope
+// Access manages the rights of principals. A principal is a person or a program. A binding gives
+// a principal a role in a scope. A token is a credential of a principal, with a role and a scope
 // of its own. docs/access.md describes roles and scopes.
 //
 // A scope is a text: "cluster" is every app and what belongs to no app; "app:shop" is one app;
@@ -173,8 +173,8 @@ func (c *accessClient) RemoveBinding(ctx context.Context, in *RemoveBindingReque
 // All implementations must embed UnimplementedAccessServer
 // for forward compatibility.
 //
-// Access says who may do what. A principal is a person or a program. A binding gives a
-// principal a role in a scope. A token is a credential of a principal, with a role and a scope
+// Access manages the rights of principals. A principal is a person or a program. A binding gives
+// a principal a role in a scope. A token is a credential of a principal, with a role and a scope
 // of its own. docs/access.md describes roles and scopes.
 //
 // A scope is a text: "cluster" is every app and what belongs to no app; "app:shop" is one app;

@@ -33,7 +33,7 @@ type AuditEvent struct {
 	Token         string                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`     // the id of its token
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"` // of the caller; "": not known
 	App           string                 `protobuf:"bytes,7,opt,name=app,proto3" json:"app,omitempty"`         // "": it is about no app
-	Object        string                 `protobuf:"bytes,8,opt,name=object,proto3" json:"object,omitempty"`   // name of what was changed
+	Object        string                 `protobuf:"bytes,8,opt,name=object,proto3" json:"object,omitempty"`   // the name of the changed object
 	Outcome       string                 `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, denied or failed
 	Before        string                 `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`  // the revision before, or a hash; "": there was nothing
 	After         string                 `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
@@ -414,7 +414,7 @@ type AuditChain struct {
 	Last          uint64                 `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
 	Head          string                 `protobuf:"bytes,6,opt,name=head,proto3" json:"head,omitempty"`                          // the hash of the last event, hexadecimal
 	BrokenAt      uint64                 `protobuf:"varint,7,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"` // the sequence of the first event that does not fit; 0: all fit
-	Problem       string                 `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`                    // what is wrong with it
+	Problem       string                 `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`                    // why that event does not fit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -27,7 +27,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Audit shows who changed what. An event is durable together with the change that it describes.
+// Audit lists changes with their callers. An event is durable together with the change that it describes.
 // The events of a partition are a chain of hashes, so that a changed or missing one is found.
 // docs/audit.md has the codes.
 type AuditClient interface {
@@ -71,7 +71,7 @@ func (c *auditClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, o
 // All implementations must embed UnimplementedAuditServer
 // for forward compatibility.
 //
-// Audit shows who changed what. An event is durable together with the change that it describes.
+// Audit lists changes with their callers. An event is durable together with the change that it describes.
 // The events of a partition are a chain of hashes, so that a changed or missing one is found.
 // docs/audit.md has the codes.
 type AuditServer interface {

@@ -1453,14 +1453,16 @@ func (x *AuditGroup) GetEvents() []*AuditRow {
 
 // AuditRow is the rest of an event.
 type AuditRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Object        string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
-	Outcome       string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // "": ok
-	Before        string                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
-	After         string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
-	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // 0: 1
-	Revision      int64                  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"` // of the definition after the change, instead of before and after; of a deletion the one that would have followed. 0: it is none of a definition
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Object  string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Outcome string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // "": ok
+	Before  string                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	After   string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	Message string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Count   int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"` // 0: 1
+	// revision is that of the definition after the change, and replaces before and after. A
+	// deletion has the revision that would have followed. 0: the event is not about a definition.
+	Revision      int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -9,24 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
-
-// everywhere calls every partition of the cluster.
-func everywhere[Q, A proto.Message](ctx context.Context, r *Router, method string, req Q, call func(apiv1.AuditClient, context.Context, Q, ...grpc.CallOption) (A, error)) ([]A, error) {
-	service := apiv1.Audit_ServiceDesc.ServiceName
-	g := gathering[Q, A]{
-		r: r, service: service, desc: descOf(service, method), req: req,
-		ask: func(ctx context.Context, c grpc.ClientConnInterface) (A, error) {
-			return call(apiv1.NewAuditClient(c), ctx, req)
-		},
-	}
-	return g.gather(ctx)
-}
 
 // listAudit merges the pages of the partitions.
 func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsRequest) (*apiv1.ListAuditEventsResponse, error) {
@@ -34,7 +21,10 @@ func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsReques
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	pages, err := everywhere(ctx, r, "ListAuditEvents", req, apiv1.AuditClient.ListAuditEvents)
+	pages, err := each(ctx, r, apiv1.Audit_ServiceDesc.ServiceName, "ListAuditEvents", req,
+		func(ctx context.Context, c grpc.ClientConnInterface) (*apiv1.ListAuditEventsResponse, error) {
+			return apiv1.NewAuditClient(c).ListAuditEvents(ctx, req)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +36,10 @@ func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsReques
 }
 
 func (r *Router) verifyAudit(ctx context.Context, req *apiv1.VerifyAuditRequest) (*apiv1.VerifyAuditResponse, error) {
-	parts, err := everywhere(ctx, r, "VerifyAudit", req, apiv1.AuditClient.VerifyAudit)
+	parts, err := each(ctx, r, apiv1.Audit_ServiceDesc.ServiceName, "VerifyAudit", req,
+		func(ctx context.Context, c grpc.ClientConnInterface) (*apiv1.VerifyAuditResponse, error) {
+			return apiv1.NewAuditClient(c).VerifyAudit(ctx, req)
+		})
 	if err != nil {
 		return nil, err
 	}
