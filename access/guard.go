@@ -35,7 +35,7 @@ var (
 	// Member is the role of all processes of an installation without a separate token for
 	// servers, whose token is accepted on one machine only. It is also the role of a
 	// process in calls to itself.
-	Member = Role{"member", append(slices.Clone(Host.permissions), "serve")}
+	Member = Role{"member", append(slices.Clone(Host.permissions), "serve", "sessions.use")}
 	// Server is the role of servers towards each other and towards nameservers. They may
 	// read all state of the installation, and make calls for the callers whose calls they
 	// pass on.
@@ -72,6 +72,9 @@ const Public = "public"
 type Guard struct {
 	// Refusals has the refused calls, for the audit log. Its owner takes them from time to time.
 	Refusals audit.Refusals
+	// SessionUsed is called with the id of a session that was used, about once an hour. It must not
+	// block. nil: it is not called. It is set before the first call.
+	SessionUsed func(id string)
 
 	known   atomic.Pointer[keys] // replaced as a whole, and never changed
 	waiting atomic.Bool          // the issued tokens are not known yet
@@ -120,6 +123,13 @@ func (c *Credential) same(other *Credential) bool {
 		slices.EqualFunc(a.Bindings, b.Bindings, func(x, y Binding) bool {
 			return x.Role == y.Role && x.Scope == y.Scope && x.Expires.Equal(y.Expires)
 		})
+}
+
+// prolonged reports whether another credential differs in a later end alone.
+func (c *Credential) prolonged(other *Credential) bool {
+	earlier := *other
+	earlier.Until = c.Until
+	return c.same(&earlier) && !c.Until.IsZero() && (other.Until.IsZero() || other.Until.After(c.Until))
 }
 
 // ends returns the time of the first change of what the credential gives; zero: there is none.
@@ -207,11 +217,16 @@ func (g *Guard) Issue(all []Credential) {
 func (g *Guard) swap() {
 	old, next := *g.known.Load(), keys{}
 	add := func(c Credential) {
-		if had := old[c.Digest]; had != nil && had.same(&c) {
+		switch had := old[c.Digest]; {
+		case had == nil:
+			next[c.Digest] = newKey(c)
+		case had.same(&c):
 			next[c.Digest] = had
-			return
+		case had.prolonged(&c): // its streams go on
+			next[c.Digest] = &key{c, had.accepted, had.refuse}
+		default:
+			next[c.Digest] = newKey(c)
 		}
-		next[c.Digest] = newKey(c)
 	}
 	for _, c := range g.issued {
 		add(c)
@@ -223,7 +238,7 @@ func (g *Guard) swap() {
 	}
 	g.known.Store(&next)
 	for digest, k := range old {
-		if next[digest] != k {
+		if now := next[digest]; now == nil || now.accepted != k.accepted {
 			k.refuse()
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,7 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if err != nil {
 		return nil, err
 	}
+	g.use(p)
 	if p == nil {
 		return next(ctx, req)
 	}
@@ -34,6 +36,16 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return shown(p, appOf(m, req), msg), nil
 	}
 	return resp, err
+}
+
+// use reports the use of a session whose end should move.
+func (g *Guard) use(p *Principal) {
+	if p == nil || p.session == nil || g.SessionUsed == nil {
+		return
+	}
+	if now := time.Now(); now.Add(sessionIdle-sessionMoves).After(p.session.ends) && p.session.told.CompareAndSwap(false, true) {
+		g.SessionUsed(p.Token)
+	}
 }
 
 // appOf returns the app of a request; "": it is about none.

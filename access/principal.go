@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,14 @@ type Principal struct {
 	// Address is that of a client whose call another server passed on; "": the client calls this
 	// server.
 	Address string
+
+	session *session // of a user that has signed in
+}
+
+// session is the part of a session that a guard needs.
+type session struct {
+	ends time.Time
+	told atomic.Bool // its use was reported since its end moved last
 }
 
 // AddressOf returns the address of the client that makes a call, without its port; "": not known. The

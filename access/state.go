@@ -20,17 +20,19 @@ import (
 type State struct {
 	principals map[string]*apiv1.PrincipalRow // by name
 	tokens     map[string]*apiv1.TokenRow     // by id
+	sessions   map[string]*apiv1.SessionRow   // by id
 }
 
 // NewState returns a state without principals.
 func NewState() *State {
-	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}}
+	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}}
 }
 
 // The kinds of rows.
 const (
 	principalRow = "principal"
 	tokenRow     = "token"
+	sessionRow   = "session"
 )
 
 // Change is one change of the state. Exactly one field is set.
@@ -69,6 +71,8 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 		return principalRow, k.Principal.Name, k.Principal
 	case *apiv1.AccessPut_Token:
 		return tokenRow, k.Token.Id, k.Token
+	case *apiv1.AccessPut_Session:
+		return sessionRow, k.Session.Id, k.Session
 	}
 	return "", "", nil
 }
@@ -80,10 +84,14 @@ func (s *State) Apply(c Change) {
 		delete(s.principals, id)
 	case row == nil && kind == tokenRow:
 		delete(s.tokens, id)
+	case row == nil && kind == sessionRow:
+		delete(s.sessions, id)
 	case kind == principalRow:
 		s.principals[id] = row.(*apiv1.PrincipalRow)
 	case kind == tokenRow:
 		s.tokens[id] = row.(*apiv1.TokenRow)
+	case kind == sessionRow:
+		s.sessions[id] = row.(*apiv1.SessionRow)
 	}
 }
 
@@ -99,6 +107,10 @@ func (s *State) Load(kind, id string, value []byte) error {
 		row := &apiv1.TokenRow{}
 		err = proto.Unmarshal(value, row)
 		s.tokens[id] = row
+	case sessionRow:
+		row := &apiv1.SessionRow{}
+		err = proto.Unmarshal(value, row)
+		s.sessions[id] = row
 	default:
 		err = fmt.Errorf("its kind is %q, which this version does not know", kind)
 	}
@@ -110,7 +122,12 @@ func (s *State) Load(kind, id string, value []byte) error {
 
 // Credentials returns the tokens as a guard accepts them.
 func (s *State) Credentials() []Credential {
-	all := make([]Credential, 0, len(s.tokens))
+	all := make([]Credential, 0, len(s.tokens)+len(s.sessions))
+	for _, x := range s.sessions {
+		if c, err := s.session(x); err == nil && !s.principals[x.Principal].Disabled {
+			all = append(all, c)
+		}
+	}
 	for _, t := range s.tokens {
 		p := &Principal{Name: t.Principal, Kind: KindService, Token: t.Id}
 		own, ok := bindingOf(t.Binding)
@@ -121,11 +138,15 @@ func (s *State) Credentials() []Credential {
 			p.Kind = row.Kind
 			p.Bindings = append(p.Bindings, bindingsOf(row)...)
 		}
+		invalid := ""
+		if s.principals[t.Principal].GetDisabled() {
+			invalid = t.Principal + " is disabled"
+		}
 		if len(t.Digest) == sha256.Size {
-			all = append(all, Credential{Digest: [sha256.Size]byte(t.Digest), Until: own.Expires, Of: p})
+			all = append(all, Credential{Digest: [sha256.Size]byte(t.Digest), Until: own.Expires, Of: p, Invalid: invalid})
 		}
 		if len(t.Former) == sha256.Size {
-			all = append(all, Credential{Digest: [sha256.Size]byte(t.Former), Until: earlier(own.Expires, time.UnixMilli(t.FormerUntilMs)), Of: p})
+			all = append(all, Credential{Digest: [sha256.Size]byte(t.Former), Until: earlier(own.Expires, time.UnixMilli(t.FormerUntilMs)), Of: p, Invalid: invalid})
 		}
 	}
 	return all
@@ -189,6 +210,11 @@ func bindingMessage(principal string, b *apiv1.BindingRow) *apiv1.Binding {
 	}
 }
 
+// principalMessage returns a principal without its bindings.
+func principalMessage(row *apiv1.PrincipalRow) *apiv1.Principal {
+	return &apiv1.Principal{Principal: row.Name, Kind: row.Kind, Disabled: row.Disabled, CreatedAt: stamp(row.CreatedMs), CreatedBy: row.CreatedBy}
+}
+
 // Tokens returns the tokens that a principal may see, by principal and id. An app leaves only those
 // that hold in it.
 func (s *State) Tokens(by *Principal, app string, now time.Time) []*apiv1.Token {
@@ -241,7 +267,9 @@ func (s *State) Principals(by *Principal, now time.Time) []*apiv1.Principal {
 		row := s.principals[name]
 		bindings := s.bindingsFor(by, name, "", now)
 		if len(bindings) > 0 || seen[name] || by.May("access.read", "") {
-			all = append(all, &apiv1.Principal{Principal: name, Kind: row.Kind, Bindings: bindings, CreatedAt: stamp(row.CreatedMs), CreatedBy: row.CreatedBy})
+			m := principalMessage(row)
+			m.Bindings = bindings
+			all = append(all, m)
 		}
 	}
 	return all

@@ -221,6 +221,15 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 		}
 	}
 	m := s.parts.member
+	s.guard.SessionUsed = func(id string) {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if _, err := apiv1.NewAccessClient(s.self).UseSession(ctx, &apiv1.UseSessionRequest{Id: id}); err != nil {
+				s.log.Warn("the use of a session is not recorded", "session", id, "error", err)
+			}
+		}()
+	}
 	s.server = transport.NewServer(s.guard, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned()...)...)
 	s.parts.ingress.Register(s.server.GRPC)
 	kept := apiv1.BackupsServer(&archive.Service{Source: s.parts.state, Log: s.log})

@@ -55,6 +55,7 @@ type (
 	Principal = apiv1.Principal
 	Binding   = apiv1.Binding
 	Token     = apiv1.Token
+	Session   = apiv1.Session
 
 	AuditEvent = apiv1.AuditEvent
 	AuditChain = apiv1.AuditChain

@@ -53,7 +53,10 @@ var Codes = []Code{
 	{"queue.edited", "the body of a dead letter was replaced", "dead letter"},
 	{"queue.replayed", "dead letters were published again", "dead letter"},
 	{"queue.dropped", "dead letters were removed", "dead letter"},
-	{"session.started", "a visitor signed in to the console", "console"},
+	{"session.started", "a visitor signed in to the console with a token, or a user with a password", "console, or session"},
+	{"session.failed", "a user gave a wrong password", "user"},
+	{"session.ended", "a session was ended before its time", "session"},
+	{"access.password", "a user replaced its password", "user"},
 	{"call.denied", "a caller lacked a permission; one event for each address, principal and minute, with a count", "method"},
 	{"call.unauthenticated", "a call came without a valid token, which includes failed sign-ins; one event for each address and minute, with a count", "method"},
 	{"access.principal", "a principal was created, or its bindings changed", "principal"},
@@ -119,8 +122,11 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 		return ofAccess(k.AccessPut), true
 	case *apiv1.Record_AccessDelete:
 		e = Row{Code: "access.removed", Object: k.AccessDelete.GetId()}
-		if k.AccessDelete.GetKind() == "token" {
+		switch k.AccessDelete.GetKind() {
+		case "token":
 			e.Code = "access.revoked"
+		case "session":
+			e.Code = "session.ended"
 		}
 	default:
 		return e, false

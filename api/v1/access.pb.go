@@ -33,6 +33,7 @@ type Principal struct {
 	Permissions   []string               `protobuf:"bytes,5,rep,name=permissions,proto3" json:"permissions,omitempty"` // only in WhoAmI: those that the caller has in any app
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Disabled      bool                   `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -114,6 +115,13 @@ func (x *Principal) GetCreatedBy() string {
 		return x.CreatedBy
 	}
 	return ""
+}
+
+func (x *Principal) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
 }
 
 // Binding is a role of a principal in a scope.
@@ -740,6 +748,644 @@ func (x *ListPrincipalsResponse) GetPrincipals() []*Principal {
 	return nil
 }
 
+type CreateUserRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // letters, digits, '.', '_', '@', '+' and '-', at most 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateUserRequest) Reset() {
+	*x = CreateUserRequest{}
+	mi := &file_v1_access_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateUserRequest) ProtoMessage() {}
+
+func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateUserRequest.ProtoReflect.Descriptor instead.
+func (*CreateUserRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CreateUserRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// UserPassword is a user with a password for its next sign-in.
+type UserPassword struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"` // only in this answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserPassword) Reset() {
+	*x = UserPassword{}
+	mi := &file_v1_access_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserPassword) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserPassword) ProtoMessage() {}
+
+func (x *UserPassword) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserPassword.ProtoReflect.Descriptor instead.
+func (*UserPassword) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UserPassword) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UserPassword) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+type DisableUserRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Disabled      bool                   `protobuf:"varint,2,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisableUserRequest) Reset() {
+	*x = DisableUserRequest{}
+	mi := &file_v1_access_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisableUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisableUserRequest) ProtoMessage() {}
+
+func (x *DisableUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisableUserRequest.ProtoReflect.Descriptor instead.
+func (*DisableUserRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DisableUserRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DisableUserRequest) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+type ResetPasswordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetPasswordRequest) Reset() {
+	*x = ResetPasswordRequest{}
+	mi := &file_v1_access_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetPasswordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetPasswordRequest) ProtoMessage() {}
+
+func (x *ResetPasswordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetPasswordRequest.ProtoReflect.Descriptor instead.
+func (*ResetPasswordRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ResetPasswordRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SignInRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	NewPassword   string                 `protobuf:"bytes,3,opt,name=new_password,json=newPassword,proto3" json:"new_password,omitempty"` // replaces the password: at least 15 characters; "": it stays
+	Program       string                 `protobuf:"bytes,4,opt,name=program,proto3" json:"program,omitempty"`                            // cli or console, for the list of sessions
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignInRequest) Reset() {
+	*x = SignInRequest{}
+	mi := &file_v1_access_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignInRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignInRequest) ProtoMessage() {}
+
+func (x *SignInRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignInRequest.ProtoReflect.Descriptor instead.
+func (*SignInRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SignInRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SignInRequest) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *SignInRequest) GetNewPassword() string {
+	if x != nil {
+		return x.NewPassword
+	}
+	return ""
+}
+
+func (x *SignInRequest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+type SignInResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Token         string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // of the session; it works wherever a token does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignInResponse) Reset() {
+	*x = SignInResponse{}
+	mi := &file_v1_access_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignInResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignInResponse) ProtoMessage() {}
+
+func (x *SignInResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignInResponse.ProtoReflect.Descriptor instead.
+func (*SignInResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SignInResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *SignInResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+// Session is a sign-in of a user.
+type Session struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Principal     string                 `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Program       string                 `protobuf:"bytes,4,opt,name=program,proto3" json:"program,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // it moves while the session is used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_v1_access_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Session) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Session) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *Session) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Session) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Session) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Session) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type ListSessionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsRequest) Reset() {
+	*x = ListSessionsRequest{}
+	mi := &file_v1_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsRequest) ProtoMessage() {}
+
+func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{19}
+}
+
+type ListSessionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sessions      []*Session             `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"` // by principal and time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsResponse) Reset() {
+	*x = ListSessionsResponse{}
+	mi := &file_v1_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsResponse) ProtoMessage() {}
+
+func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListSessionsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+type EndSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSessionRequest) Reset() {
+	*x = EndSessionRequest{}
+	mi := &file_v1_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSessionRequest) ProtoMessage() {}
+
+func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
+func (*EndSessionRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EndSessionRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type EndSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSessionResponse) Reset() {
+	*x = EndSessionResponse{}
+	mi := &file_v1_access_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSessionResponse) ProtoMessage() {}
+
+func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
+func (*EndSessionResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{22}
+}
+
+type UseSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseSessionRequest) Reset() {
+	*x = UseSessionRequest{}
+	mi := &file_v1_access_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseSessionRequest) ProtoMessage() {}
+
+func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseSessionRequest.ProtoReflect.Descriptor instead.
+func (*UseSessionRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UseSessionRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type UseSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseSessionResponse) Reset() {
+	*x = UseSessionResponse{}
+	mi := &file_v1_access_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseSessionResponse) ProtoMessage() {}
+
+func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseSessionResponse.ProtoReflect.Descriptor instead.
+func (*UseSessionResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{24}
+}
+
 type AddBindingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
@@ -752,7 +1398,7 @@ type AddBindingRequest struct {
 
 func (x *AddBindingRequest) Reset() {
 	*x = AddBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[12]
+	mi := &file_v1_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +1410,7 @@ func (x *AddBindingRequest) String() string {
 func (*AddBindingRequest) ProtoMessage() {}
 
 func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[12]
+	mi := &file_v1_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +1423,7 @@ func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBindingRequest.ProtoReflect.Descriptor instead.
 func (*AddBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{12}
+	return file_v1_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AddBindingRequest) GetPrincipal() string {
@@ -817,7 +1463,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_v1_access_proto_msgTypes[13]
+	mi := &file_v1_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1475,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[13]
+	mi := &file_v1_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1488,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{13}
+	return file_v1_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListBindingsRequest) GetApp() string {
@@ -861,7 +1507,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_v1_access_proto_msgTypes[14]
+	mi := &file_v1_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1519,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[14]
+	mi := &file_v1_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1532,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{14}
+	return file_v1_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -905,7 +1551,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[15]
+	mi := &file_v1_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1563,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[15]
+	mi := &file_v1_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1576,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{15}
+	return file_v1_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveBindingRequest) GetId() string {
@@ -948,7 +1594,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_v1_access_proto_msgTypes[16]
+	mi := &file_v1_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1606,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[16]
+	mi := &file_v1_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1619,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{16}
+	return file_v1_access_proto_rawDescGZIP(), []int{29}
 }
 
 // ActingPrincipal is the caller of a call that one server passes on to another.
@@ -990,7 +1636,7 @@ type ActingPrincipal struct {
 
 func (x *ActingPrincipal) Reset() {
 	*x = ActingPrincipal{}
-	mi := &file_v1_access_proto_msgTypes[17]
+	mi := &file_v1_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1648,7 @@ func (x *ActingPrincipal) String() string {
 func (*ActingPrincipal) ProtoMessage() {}
 
 func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[17]
+	mi := &file_v1_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1661,7 @@ func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActingPrincipal.ProtoReflect.Descriptor instead.
 func (*ActingPrincipal) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{17}
+	return file_v1_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ActingPrincipal) GetPrincipal() string {
@@ -1057,7 +1703,7 @@ var File_v1_access_proto protoreflect.FileDescriptor
 
 const file_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x82\x02\n" +
+	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x9e\x02\n" +
 	"\tPrincipal\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -1067,7 +1713,8 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\a \x01(\tR\tcreatedBy\"\xf6\x01\n" +
+	"created_by\x18\a \x01(\tR\tcreatedBy\x12\x1a\n" +
+	"\bdisabled\x18\b \x01(\bR\bdisabled\"\xf6\x01\n" +
 	"\aBinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -1116,7 +1763,43 @@ const file_v1_access_proto_rawDesc = "" +
 	"\x16ListPrincipalsResponse\x127\n" +
 	"\n" +
 	"principals\x18\x01 \x03(\v2\x17.wheelwork.v1.PrincipalR\n" +
-	"principals\"\x96\x01\n" +
+	"principals\"'\n" +
+	"\x11CreateUserRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\">\n" +
+	"\fUserPassword\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\"D\n" +
+	"\x12DisableUserRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bdisabled\x18\x02 \x01(\bR\bdisabled\"*\n" +
+	"\x14ResetPasswordRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"|\n" +
+	"\rSignInRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\x12!\n" +
+	"\fnew_password\x18\x03 \x01(\tR\vnewPassword\x12\x18\n" +
+	"\aprogram\x18\x04 \x01(\tR\aprogram\"W\n" +
+	"\x0eSignInResponse\x12/\n" +
+	"\asession\x18\x01 \x01(\v2\x15.wheelwork.v1.SessionR\asession\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"\xe1\x01\n" +
+	"\aSession\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
+	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x18\n" +
+	"\aprogram\x18\x04 \x01(\tR\aprogram\x129\n" +
+	"\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x15\n" +
+	"\x13ListSessionsRequest\"I\n" +
+	"\x14ListSessionsResponse\x121\n" +
+	"\bsessions\x18\x01 \x03(\v2\x15.wheelwork.v1.SessionR\bsessions\"#\n" +
+	"\x11EndSessionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x14\n" +
+	"\x12EndSessionResponse\"#\n" +
+	"\x11UseSessionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x14\n" +
+	"\x12UseSessionResponse\"\x96\x01\n" +
 	"\x11AddBindingRequest\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -1135,7 +1818,7 @@ const file_v1_access_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x121\n" +
 	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress2\xa9\t\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress2\xb4\x10\n" +
 	"\x06Access\x12g\n" +
 	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12x\n" +
 	"\vCreateToken\x12 .wheelwork.v1.CreateTokenRequest\x1a\x13.wheelwork.v1.Token\"2\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/api/v1/tokens\x12\x7f\n" +
@@ -1143,7 +1826,17 @@ const file_v1_access_proto_rawDesc = "" +
 	"ListTokens\x12\x1f.wheelwork.v1.ListTokensRequest\x1a .wheelwork.v1.ListTokensResponse\".\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/tokens\x12\x84\x01\n" +
 	"\vRotateToken\x12 .wheelwork.v1.RotateTokenRequest\x1a\x13.wheelwork.v1.Token\">\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/api/v1/tokens/{id}:rotate\x12\x88\x01\n" +
 	"\vRevokeToken\x12 .wheelwork.v1.RevokeTokenRequest\x1a!.wheelwork.v1.RevokeTokenResponse\"4\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x15*\x13/api/v1/tokens/{id}\x12\x8f\x01\n" +
-	"\x0eListPrincipals\x12#.wheelwork.v1.ListPrincipalsRequest\x1a$.wheelwork.v1.ListPrincipalsResponse\"2\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x14\x12\x12/api/v1/principals\x12z\n" +
+	"\x0eListPrincipals\x12#.wheelwork.v1.ListPrincipalsRequest\x1a$.wheelwork.v1.ListPrincipalsResponse\"2\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x14\x12\x12/api/v1/principals\x12|\n" +
+	"\n" +
+	"CreateUser\x12\x1f.wheelwork.v1.CreateUserRequest\x1a\x1a.wheelwork.v1.UserPassword\"1\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/api/v1/users\x12\x8a\x01\n" +
+	"\vDisableUser\x12 .wheelwork.v1.DisableUserRequest\x1a\x17.wheelwork.v1.Principal\"@\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/users/{name}:disable\x12\x98\x01\n" +
+	"\rResetPassword\x12\".wheelwork.v1.ResetPasswordRequest\x1a\x1a.wheelwork.v1.UserPassword\"G\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02(:\x01*\"#/api/v1/users/{name}:reset-password\x12s\n" +
+	"\x06SignIn\x12\x1b.wheelwork.v1.SignInRequest\x1a\x1c.wheelwork.v1.SignInResponse\".\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/api/v1/sessions\x12\x80\x01\n" +
+	"\fListSessions\x12!.wheelwork.v1.ListSessionsRequest\x1a\".wheelwork.v1.ListSessionsResponse\")\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x12\x12\x10/api/v1/sessions\x12\x7f\n" +
+	"\n" +
+	"EndSession\x12\x1f.wheelwork.v1.EndSessionRequest\x1a .wheelwork.v1.EndSessionResponse\".\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x17*\x15/api/v1/sessions/{id}\x12j\n" +
+	"\n" +
+	"UseSession\x12\x1f.wheelwork.v1.UseSessionRequest\x1a .wheelwork.v1.UseSessionResponse\"\x19\xaa\xbb\x18\fsessions.use\xb0\xbb\x18\f»\x18\x01-\x12z\n" +
 	"\n" +
 	"AddBinding\x12\x1f.wheelwork.v1.AddBindingRequest\x1a\x15.wheelwork.v1.Binding\"4\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/api/v1/bindings\x12\x87\x01\n" +
 	"\fListBindings\x12!.wheelwork.v1.ListBindingsRequest\x1a\".wheelwork.v1.ListBindingsResponse\"0\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x12\x12\x10/api/v1/bindings\x12\x90\x01\n" +
@@ -1161,7 +1854,7 @@ func file_v1_access_proto_rawDescGZIP() []byte {
 	return file_v1_access_proto_rawDescData
 }
 
-var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_access_proto_goTypes = []any{
 	(*Principal)(nil),              // 0: wheelwork.v1.Principal
 	(*Binding)(nil),                // 1: wheelwork.v1.Binding
@@ -1175,51 +1868,82 @@ var file_v1_access_proto_goTypes = []any{
 	(*RevokeTokenResponse)(nil),    // 9: wheelwork.v1.RevokeTokenResponse
 	(*ListPrincipalsRequest)(nil),  // 10: wheelwork.v1.ListPrincipalsRequest
 	(*ListPrincipalsResponse)(nil), // 11: wheelwork.v1.ListPrincipalsResponse
-	(*AddBindingRequest)(nil),      // 12: wheelwork.v1.AddBindingRequest
-	(*ListBindingsRequest)(nil),    // 13: wheelwork.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),   // 14: wheelwork.v1.ListBindingsResponse
-	(*RemoveBindingRequest)(nil),   // 15: wheelwork.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),  // 16: wheelwork.v1.RemoveBindingResponse
-	(*ActingPrincipal)(nil),        // 17: wheelwork.v1.ActingPrincipal
-	(*timestamppb.Timestamp)(nil),  // 18: google.protobuf.Timestamp
+	(*CreateUserRequest)(nil),      // 12: wheelwork.v1.CreateUserRequest
+	(*UserPassword)(nil),           // 13: wheelwork.v1.UserPassword
+	(*DisableUserRequest)(nil),     // 14: wheelwork.v1.DisableUserRequest
+	(*ResetPasswordRequest)(nil),   // 15: wheelwork.v1.ResetPasswordRequest
+	(*SignInRequest)(nil),          // 16: wheelwork.v1.SignInRequest
+	(*SignInResponse)(nil),         // 17: wheelwork.v1.SignInResponse
+	(*Session)(nil),                // 18: wheelwork.v1.Session
+	(*ListSessionsRequest)(nil),    // 19: wheelwork.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 20: wheelwork.v1.ListSessionsResponse
+	(*EndSessionRequest)(nil),      // 21: wheelwork.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),     // 22: wheelwork.v1.EndSessionResponse
+	(*UseSessionRequest)(nil),      // 23: wheelwork.v1.UseSessionRequest
+	(*UseSessionResponse)(nil),     // 24: wheelwork.v1.UseSessionResponse
+	(*AddBindingRequest)(nil),      // 25: wheelwork.v1.AddBindingRequest
+	(*ListBindingsRequest)(nil),    // 26: wheelwork.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),   // 27: wheelwork.v1.ListBindingsResponse
+	(*RemoveBindingRequest)(nil),   // 28: wheelwork.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),  // 29: wheelwork.v1.RemoveBindingResponse
+	(*ActingPrincipal)(nil),        // 30: wheelwork.v1.ActingPrincipal
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
 }
 var file_v1_access_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Principal.bindings:type_name -> wheelwork.v1.Binding
-	18, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
-	18, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
-	18, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	18, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	18, // 7: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
+	31, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
+	31, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
+	31, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	31, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
+	31, // 7: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
 	2,  // 8: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
 	0,  // 9: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
-	18, // 10: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 11: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
-	1,  // 12: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
-	3,  // 13: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
-	4,  // 14: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
-	5,  // 15: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
-	7,  // 16: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
-	8,  // 17: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
-	10, // 18: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
-	12, // 19: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
-	13, // 20: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
-	15, // 21: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
-	0,  // 22: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
-	2,  // 23: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
-	6,  // 24: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
-	2,  // 25: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
-	9,  // 26: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
-	11, // 27: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
-	1,  // 28: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
-	14, // 29: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
-	16, // 30: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 10: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
+	31, // 11: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	31, // 12: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 13: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
+	31, // 14: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 15: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
+	1,  // 16: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
+	3,  // 17: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
+	4,  // 18: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
+	5,  // 19: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
+	7,  // 20: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
+	8,  // 21: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
+	10, // 22: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
+	12, // 23: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
+	14, // 24: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
+	15, // 25: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
+	16, // 26: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
+	19, // 27: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
+	21, // 28: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
+	23, // 29: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
+	25, // 30: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
+	26, // 31: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
+	28, // 32: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
+	0,  // 33: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
+	2,  // 34: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
+	6,  // 35: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
+	2,  // 36: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
+	9,  // 37: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
+	11, // 38: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
+	13, // 39: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
+	0,  // 40: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
+	13, // 41: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
+	17, // 42: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
+	20, // 43: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
+	22, // 44: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
+	24, // 45: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
+	1,  // 46: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
+	27, // 47: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
+	29, // 48: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
+	33, // [33:49] is the sub-list for method output_type
+	17, // [17:33] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_v1_access_proto_init() }
@@ -1234,7 +1958,7 @@ func file_v1_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_access_proto_rawDesc), len(file_v1_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,13 @@ const (
 	Access_RotateToken_FullMethodName    = "/wheelwork.v1.Access/RotateToken"
 	Access_RevokeToken_FullMethodName    = "/wheelwork.v1.Access/RevokeToken"
 	Access_ListPrincipals_FullMethodName = "/wheelwork.v1.Access/ListPrincipals"
+	Access_CreateUser_FullMethodName     = "/wheelwork.v1.Access/CreateUser"
+	Access_DisableUser_FullMethodName    = "/wheelwork.v1.Access/DisableUser"
+	Access_ResetPassword_FullMethodName  = "/wheelwork.v1.Access/ResetPassword"
+	Access_SignIn_FullMethodName         = "/wheelwork.v1.Access/SignIn"
+	Access_ListSessions_FullMethodName   = "/wheelwork.v1.Access/ListSessions"
+	Access_EndSession_FullMethodName     = "/wheelwork.v1.Access/EndSession"
+	Access_UseSession_FullMethodName     = "/wheelwork.v1.Access/UseSession"
 	Access_AddBinding_FullMethodName     = "/wheelwork.v1.Access/AddBinding"
 	Access_ListBindings_FullMethodName   = "/wheelwork.v1.Access/ListBindings"
 	Access_RemoveBinding_FullMethodName  = "/wheelwork.v1.Access/RemoveBinding"
@@ -62,6 +69,24 @@ type AccessClient interface {
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 	// ListPrincipals returns the service accounts with their bindings.
 	ListPrincipals(ctx context.Context, in *ListPrincipalsRequest, opts ...grpc.CallOption) (*ListPrincipalsResponse, error)
+	// CreateUser creates a person who signs in with a password. The password in the answer is for the
+	// first sign-in, which replaces it.
+	CreateUser(ctx context.Context, in *CreateUserRequest, opts ...grpc.CallOption) (*UserPassword, error)
+	// DisableUser keeps a principal out, with its tokens and sessions, or lets it in again. Its
+	// sessions end.
+	DisableUser(ctx context.Context, in *DisableUserRequest, opts ...grpc.CallOption) (*Principal, error)
+	// ResetPassword gives a user another password, which the next sign-in replaces. Its sessions end.
+	ResetPassword(ctx context.Context, in *ResetPasswordRequest, opts ...grpc.CallOption) (*UserPassword, error)
+	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
+	// sign-ins of the user are refused for a time, which grows.
+	SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error)
+	// ListSessions returns the sessions of the caller, or those of all users for a caller that manages
+	// the access to the cluster.
+	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
+	// EndSession ends a session: one of the caller, or one of a user that the caller manages.
+	EndSession(ctx context.Context, in *EndSessionRequest, opts ...grpc.CallOption) (*EndSessionResponse, error)
+	// UseSession moves the end of a session. Servers call it while the session is used.
+	UseSession(ctx context.Context, in *UseSessionRequest, opts ...grpc.CallOption) (*UseSessionResponse, error)
 	// AddBinding gives a principal a role in a scope. A binding that it has already, up to the
 	// expiry, gets the new expiry.
 	AddBinding(ctx context.Context, in *AddBindingRequest, opts ...grpc.CallOption) (*Binding, error)
@@ -139,6 +164,76 @@ func (c *accessClient) ListPrincipals(ctx context.Context, in *ListPrincipalsReq
 	return out, nil
 }
 
+func (c *accessClient) CreateUser(ctx context.Context, in *CreateUserRequest, opts ...grpc.CallOption) (*UserPassword, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UserPassword)
+	err := c.cc.Invoke(ctx, Access_CreateUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) DisableUser(ctx context.Context, in *DisableUserRequest, opts ...grpc.CallOption) (*Principal, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Principal)
+	err := c.cc.Invoke(ctx, Access_DisableUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ResetPassword(ctx context.Context, in *ResetPasswordRequest, opts ...grpc.CallOption) (*UserPassword, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UserPassword)
+	err := c.cc.Invoke(ctx, Access_ResetPassword_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignInResponse)
+	err := c.cc.Invoke(ctx, Access_SignIn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, Access_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) EndSession(ctx context.Context, in *EndSessionRequest, opts ...grpc.CallOption) (*EndSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndSessionResponse)
+	err := c.cc.Invoke(ctx, Access_EndSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) UseSession(ctx context.Context, in *UseSessionRequest, opts ...grpc.CallOption) (*UseSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UseSessionResponse)
+	err := c.cc.Invoke(ctx, Access_UseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) AddBinding(ctx context.Context, in *AddBindingRequest, opts ...grpc.CallOption) (*Binding, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Binding)
@@ -201,6 +296,24 @@ type AccessServer interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	// ListPrincipals returns the service accounts with their bindings.
 	ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error)
+	// CreateUser creates a person who signs in with a password. The password in the answer is for the
+	// first sign-in, which replaces it.
+	CreateUser(context.Context, *CreateUserRequest) (*UserPassword, error)
+	// DisableUser keeps a principal out, with its tokens and sessions, or lets it in again. Its
+	// sessions end.
+	DisableUser(context.Context, *DisableUserRequest) (*Principal, error)
+	// ResetPassword gives a user another password, which the next sign-in replaces. Its sessions end.
+	ResetPassword(context.Context, *ResetPasswordRequest) (*UserPassword, error)
+	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
+	// sign-ins of the user are refused for a time, which grows.
+	SignIn(context.Context, *SignInRequest) (*SignInResponse, error)
+	// ListSessions returns the sessions of the caller, or those of all users for a caller that manages
+	// the access to the cluster.
+	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
+	// EndSession ends a session: one of the caller, or one of a user that the caller manages.
+	EndSession(context.Context, *EndSessionRequest) (*EndSessionResponse, error)
+	// UseSession moves the end of a session. Servers call it while the session is used.
+	UseSession(context.Context, *UseSessionRequest) (*UseSessionResponse, error)
 	// AddBinding gives a principal a role in a scope. A binding that it has already, up to the
 	// expiry, gets the new expiry.
 	AddBinding(context.Context, *AddBindingRequest) (*Binding, error)
@@ -235,6 +348,27 @@ func (UnimplementedAccessServer) RevokeToken(context.Context, *RevokeTokenReques
 }
 func (UnimplementedAccessServer) ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPrincipals not implemented")
+}
+func (UnimplementedAccessServer) CreateUser(context.Context, *CreateUserRequest) (*UserPassword, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateUser not implemented")
+}
+func (UnimplementedAccessServer) DisableUser(context.Context, *DisableUserRequest) (*Principal, error) {
+	return nil, status.Error(codes.Unimplemented, "method DisableUser not implemented")
+}
+func (UnimplementedAccessServer) ResetPassword(context.Context, *ResetPasswordRequest) (*UserPassword, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetPassword not implemented")
+}
+func (UnimplementedAccessServer) SignIn(context.Context, *SignInRequest) (*SignInResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignIn not implemented")
+}
+func (UnimplementedAccessServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedAccessServer) EndSession(context.Context, *EndSessionRequest) (*EndSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndSession not implemented")
+}
+func (UnimplementedAccessServer) UseSession(context.Context, *UseSessionRequest) (*UseSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UseSession not implemented")
 }
 func (UnimplementedAccessServer) AddBinding(context.Context, *AddBindingRequest) (*Binding, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddBinding not implemented")
@@ -374,6 +508,132 @@ func _Access_ListPrincipals_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_CreateUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).CreateUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_CreateUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).CreateUser(ctx, req.(*CreateUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_DisableUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DisableUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).DisableUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_DisableUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).DisableUser(ctx, req.(*DisableUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ResetPassword_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetPasswordRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ResetPassword(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ResetPassword_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ResetPassword(ctx, req.(*ResetPasswordRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_SignIn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignInRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).SignIn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_SignIn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).SignIn(ctx, req.(*SignInRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_EndSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).EndSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_EndSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).EndSession(ctx, req.(*EndSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_UseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UseSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).UseSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_UseSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).UseSession(ctx, req.(*UseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_AddBinding_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AddBindingRequest)
 	if err := dec(in); err != nil {
@@ -458,6 +718,34 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPrincipals",
 			Handler:    _Access_ListPrincipals_Handler,
+		},
+		{
+			MethodName: "CreateUser",
+			Handler:    _Access_CreateUser_Handler,
+		},
+		{
+			MethodName: "DisableUser",
+			Handler:    _Access_DisableUser_Handler,
+		},
+		{
+			MethodName: "ResetPassword",
+			Handler:    _Access_ResetPassword_Handler,
+		},
+		{
+			MethodName: "SignIn",
+			Handler:    _Access_SignIn_Handler,
+		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _Access_ListSessions_Handler,
+		},
+		{
+			MethodName: "EndSession",
+			Handler:    _Access_EndSession_Handler,
+		},
+		{
+			MethodName: "UseSession",
+			Handler:    _Access_UseSession_Handler,
 		},
 		{
 			MethodName: "AddBinding",

@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -1166,6 +1166,7 @@ type AccessPut struct {
 	//
 	//	*AccessPut_Principal
 	//	*AccessPut_Token
+	//	*AccessPut_Session
 	Kind          isAccessPut_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1226,6 +1227,15 @@ func (x *AccessPut) GetToken() *TokenRow {
 	return nil
 }
 
+func (x *AccessPut) GetSession() *SessionRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
 type isAccessPut_Kind interface {
 	isAccessPut_Kind()
 }
@@ -1238,9 +1248,15 @@ type AccessPut_Token struct {
 	Token *TokenRow `protobuf:"bytes,2,opt,name=token,proto3,oneof"`
 }
 
+type AccessPut_Session struct {
+	Session *SessionRow `protobuf:"bytes,3,opt,name=session,proto3,oneof"`
+}
+
 func (*AccessPut_Principal) isAccessPut_Kind() {}
 
 func (*AccessPut_Token) isAccessPut_Kind() {}
+
+func (*AccessPut_Session) isAccessPut_Kind() {}
 
 // Audited has the audit events of a batch of the journal, which also has the changes that they
 // describe. It is in the slot of the app "".
@@ -1601,7 +1617,7 @@ func (x *AuditHeadRow) GetHead() []byte {
 
 type AccessDelete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal or token
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal, token or session
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1659,6 +1675,8 @@ type PrincipalRow struct {
 	Bindings      []*BindingRow          `protobuf:"bytes,3,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	CreatedMs     int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,5,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Disabled      bool                   `protobuf:"varint,6,opt,name=disabled,proto3" json:"disabled,omitempty"` // its tokens and sessions are refused
+	Password      *PasswordRow           `protobuf:"bytes,7,opt,name=password,proto3" json:"password,omitempty"`  // of a user that signs in with one; unset: it does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1728,6 +1746,198 @@ func (x *PrincipalRow) GetCreatedBy() string {
 	return ""
 }
 
+func (x *PrincipalRow) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *PrincipalRow) GetPassword() *PasswordRow {
+	if x != nil {
+		return x.Password
+	}
+	return nil
+}
+
+// PasswordRow is a password as it is stored, with the failed attempts to use it.
+type PasswordRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`                                           // argon2id, in the form $argon2id$v=19$m=KiB,t=N,p=N$salt$hash
+	MustChange    bool                   `protobuf:"varint,2,opt,name=must_change,json=mustChange,proto3" json:"must_change,omitempty"`            // the next sign-in sets another one
+	Failures      int32                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`                                  // sign-ins that failed since the last one that did not
+	LockedUntilMs int64                  `protobuf:"varint,4,opt,name=locked_until_ms,json=lockedUntilMs,proto3" json:"locked_until_ms,omitempty"` // until then sign-ins are refused
+	ChangedMs     int64                  `protobuf:"varint,5,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PasswordRow) Reset() {
+	*x = PasswordRow{}
+	mi := &file_v1_journal_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PasswordRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PasswordRow) ProtoMessage() {}
+
+func (x *PasswordRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PasswordRow.ProtoReflect.Descriptor instead.
+func (*PasswordRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PasswordRow) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *PasswordRow) GetMustChange() bool {
+	if x != nil {
+		return x.MustChange
+	}
+	return false
+}
+
+func (x *PasswordRow) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *PasswordRow) GetLockedUntilMs() int64 {
+	if x != nil {
+		return x.LockedUntilMs
+	}
+	return 0
+}
+
+func (x *PasswordRow) GetChangedMs() int64 {
+	if x != nil {
+		return x.ChangedMs
+	}
+	return 0
+}
+
+// SessionRow is a sign-in of a user. Its token is accepted with the bindings of the user.
+type SessionRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Principal     string                 `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the token
+	CreatedMs     int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,5,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"` // it moves with use, up to the limit
+	LimitMs       int64                  `protobuf:"varint,6,opt,name=limit_ms,json=limitMs,proto3" json:"limit_ms,omitempty"`
+	Address       string                 `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"` // from which the user signed in
+	Program       string                 `protobuf:"bytes,8,opt,name=program,proto3" json:"program,omitempty"` // cli or console
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRow) Reset() {
+	*x = SessionRow{}
+	mi := &file_v1_journal_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRow) ProtoMessage() {}
+
+func (x *SessionRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRow.ProtoReflect.Descriptor instead.
+func (*SessionRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SessionRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionRow) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *SessionRow) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *SessionRow) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *SessionRow) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *SessionRow) GetLimitMs() int64 {
+	if x != nil {
+		return x.LimitMs
+	}
+	return 0
+}
+
+func (x *SessionRow) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SessionRow) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
 type BindingRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1742,7 +1952,7 @@ type BindingRow struct {
 
 func (x *BindingRow) Reset() {
 	*x = BindingRow{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1964,7 @@ func (x *BindingRow) String() string {
 func (*BindingRow) ProtoMessage() {}
 
 func (x *BindingRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1977,7 @@ func (x *BindingRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingRow.ProtoReflect.Descriptor instead.
 func (*BindingRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BindingRow) GetId() string {
@@ -1828,7 +2038,7 @@ type TokenRow struct {
 
 func (x *TokenRow) Reset() {
 	*x = TokenRow{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2050,7 @@ func (x *TokenRow) String() string {
 func (*TokenRow) ProtoMessage() {}
 
 func (x *TokenRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2063,7 @@ func (x *TokenRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRow.ProtoReflect.Descriptor instead.
 func (*TokenRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenRow) GetId() string {
@@ -1914,7 +2124,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2136,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2149,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -1959,7 +2169,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2181,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2194,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -2004,7 +2214,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2226,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2239,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -2060,7 +2270,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2282,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2295,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Pin) GetAlias() string {
@@ -2134,7 +2344,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2356,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2369,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -2186,7 +2396,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2408,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2421,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -2239,7 +2449,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2461,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2474,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Passed) GetJob() string {
@@ -2334,7 +2544,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2556,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2569,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -2383,7 +2593,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2605,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2618,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -2465,7 +2675,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2687,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2700,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -2571,7 +2781,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2793,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2806,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeRow) GetName() string {
@@ -2701,7 +2911,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2923,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2936,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Met) GetJob() string {
@@ -2752,7 +2962,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2974,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2987,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -2796,7 +3006,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +3018,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +3031,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -2840,7 +3050,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +3062,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +3075,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -2886,7 +3096,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3108,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3121,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 // ValuePut is a value after a change.
@@ -2926,7 +3136,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3148,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3161,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -2985,7 +3195,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3207,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3220,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -3037,7 +3247,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3259,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3272,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -3081,7 +3291,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3303,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3316,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -3125,7 +3335,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3347,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3360,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -3172,7 +3382,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3394,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3407,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -3234,7 +3444,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3456,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3469,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -3306,7 +3516,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3528,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3541,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -3381,7 +3591,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3603,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3616,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -3446,7 +3656,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3668,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3681,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -3526,7 +3736,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3748,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3761,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -3574,7 +3784,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3796,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3809,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -3640,7 +3850,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +3862,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +3875,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -3689,7 +3899,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +3911,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +3924,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SecretRow) GetName() string {
@@ -3762,7 +3972,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3984,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3997,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -3823,7 +4033,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +4045,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +4058,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -3969,7 +4179,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4191,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4204,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Started) GetHost() string {
@@ -4028,7 +4238,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4250,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4263,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -4074,7 +4284,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4296,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4309,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -4136,7 +4346,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4358,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4371,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Adopted) GetHost() string {
@@ -4248,7 +4458,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4260,7 +4470,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4273,7 +4483,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -4659,7 +4869,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4671,7 +4881,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4684,7 +4894,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -4759,7 +4969,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4981,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4994,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -4860,7 +5070,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4872,7 +5082,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4885,7 +5095,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -4958,7 +5168,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4970,7 +5180,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4983,7 +5193,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -5078,7 +5288,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5090,7 +5300,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5103,7 +5313,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -5146,7 +5356,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5158,7 +5368,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5171,7 +5381,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -5206,7 +5416,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5218,7 +5428,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5231,7 +5441,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -5251,7 +5461,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5263,7 +5473,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5276,7 +5486,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -5298,7 +5508,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5310,7 +5520,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5323,7 +5533,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -5359,7 +5569,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5371,7 +5581,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5384,7 +5594,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -5418,7 +5628,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5430,7 +5640,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5443,7 +5653,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -5466,7 +5676,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5478,7 +5688,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5491,7 +5701,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -5518,7 +5728,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5530,7 +5740,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5543,7 +5753,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -5567,7 +5777,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5579,7 +5789,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5592,7 +5802,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -5635,7 +5845,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5647,7 +5857,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5660,7 +5870,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -5696,7 +5906,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5708,7 +5918,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5721,7 +5931,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -5744,7 +5954,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5756,7 +5966,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5769,7 +5979,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -5810,7 +6020,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5822,7 +6032,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5835,7 +6045,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -5856,7 +6066,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5868,7 +6078,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5881,7 +6091,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -5919,7 +6129,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5931,7 +6141,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5944,7 +6154,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -6002,7 +6212,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6014,7 +6224,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6027,7 +6237,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -6075,7 +6285,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6087,7 +6297,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6100,7 +6310,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -6127,7 +6337,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6349,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6362,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -6190,7 +6400,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6202,7 +6412,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6215,7 +6425,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -6320,7 +6530,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6332,7 +6542,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6345,7 +6555,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -6383,7 +6593,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6395,7 +6605,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6408,7 +6618,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -6517,10 +6727,11 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aapplied\x18\x01 \x01(\x03R\aapplied\"=\n" +
 	"\x0fChangeSetShared\x12\x10\n" +
 	"\x03set\x18\x01 \x01(\x04R\x03set\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\x7f\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\xb5\x01\n" +
 	"\tAccessPut\x12:\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.wheelwork.v1.PrincipalRowH\x00R\tprincipal\x12.\n" +
-	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05tokenB\x06\n" +
+	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05token\x124\n" +
+	"\asession\x18\x03 \x01(\v2\x18.wheelwork.v1.SessionRowH\x00R\asessionB\x06\n" +
 	"\x04kind\"K\n" +
 	"\aAudited\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x16\n" +
@@ -6551,7 +6762,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04head\x18\x02 \x01(\fR\x04head\"2\n" +
 	"\fAccessDelete\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xaa\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xfd\x01\n" +
 	"\fPrincipalRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x124\n" +
@@ -6559,7 +6770,29 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x05 \x01(\tR\tcreatedBy\"\xa3\x01\n" +
+	"created_by\x18\x05 \x01(\tR\tcreatedBy\x12\x1a\n" +
+	"\bdisabled\x18\x06 \x01(\bR\bdisabled\x125\n" +
+	"\bpassword\x18\a \x01(\v2\x19.wheelwork.v1.PasswordRowR\bpassword\"\xa5\x01\n" +
+	"\vPasswordRow\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\x12\x1f\n" +
+	"\vmust_change\x18\x02 \x01(\bR\n" +
+	"mustChange\x12\x1a\n" +
+	"\bfailures\x18\x03 \x01(\x05R\bfailures\x12&\n" +
+	"\x0flocked_until_ms\x18\x04 \x01(\x03R\rlockedUntilMs\x12\x1d\n" +
+	"\n" +
+	"changed_ms\x18\x05 \x01(\x03R\tchangedMs\"\xdf\x01\n" +
+	"\n" +
+	"SessionRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
+	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x05 \x01(\x03R\texpiresMs\x12\x19\n" +
+	"\blimit_ms\x18\x06 \x01(\x03R\alimitMs\x12\x18\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\x12\x18\n" +
+	"\aprogram\x18\b \x01(\tR\aprogram\"\xa3\x01\n" +
 	"\n" +
 	"BindingRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -6977,7 +7210,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -6996,178 +7229,182 @@ var file_v1_journal_proto_goTypes = []any{
 	(*AuditHeadRow)(nil),      // 14: wheelwork.v1.AuditHeadRow
 	(*AccessDelete)(nil),      // 15: wheelwork.v1.AccessDelete
 	(*PrincipalRow)(nil),      // 16: wheelwork.v1.PrincipalRow
-	(*BindingRow)(nil),        // 17: wheelwork.v1.BindingRow
-	(*TokenRow)(nil),          // 18: wheelwork.v1.TokenRow
-	(*ModulePut)(nil),         // 19: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 20: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 21: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 22: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 23: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 24: wheelwork.v1.Armed
-	(*Passed)(nil),            // 25: wheelwork.v1.Passed
-	(*Ended)(nil),             // 26: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 27: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 28: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 29: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 30: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 31: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 32: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 33: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 34: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 35: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 36: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 37: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 38: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 39: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 40: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 41: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 42: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 43: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 44: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 45: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 46: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 47: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 48: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 49: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 50: wheelwork.v1.Accepted
-	(*Started)(nil),           // 51: wheelwork.v1.Started
-	(*Finished)(nil),          // 52: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 53: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 54: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 55: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 56: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 57: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 58: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 59: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 60: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 61: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 62: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 63: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 64: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 65: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 66: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 67: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 68: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 69: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 70: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 71: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 72: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 73: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 74: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 75: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 76: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 77: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 78: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 79: wheelwork.v1.Finished.End
-	nil,                       // 80: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 81: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 82: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 83: wheelwork.v1.Attribution
-	(*Job)(nil),               // 84: wheelwork.v1.Job
-	(*Module)(nil),            // 85: wheelwork.v1.Module
-	(*Alias)(nil),             // 86: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 87: wheelwork.v1.Calendar
-	(*App)(nil),               // 88: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 89: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 90: wheelwork.v1.Outcome
-	(*Command)(nil),           // 91: wheelwork.v1.Command
-	(*LogLine)(nil),           // 92: wheelwork.v1.LogLine
+	(*PasswordRow)(nil),       // 17: wheelwork.v1.PasswordRow
+	(*SessionRow)(nil),        // 18: wheelwork.v1.SessionRow
+	(*BindingRow)(nil),        // 19: wheelwork.v1.BindingRow
+	(*TokenRow)(nil),          // 20: wheelwork.v1.TokenRow
+	(*ModulePut)(nil),         // 21: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 22: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 23: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 24: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 25: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 26: wheelwork.v1.Armed
+	(*Passed)(nil),            // 27: wheelwork.v1.Passed
+	(*Ended)(nil),             // 28: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 29: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 30: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 31: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 32: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 33: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 34: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 35: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 36: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 37: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 38: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 39: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 40: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 41: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 42: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 43: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 44: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 45: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 46: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 47: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 48: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 49: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 50: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 51: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 52: wheelwork.v1.Accepted
+	(*Started)(nil),           // 53: wheelwork.v1.Started
+	(*Finished)(nil),          // 54: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 55: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 56: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 57: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 58: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 59: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 60: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 61: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 62: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 63: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 64: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 65: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 66: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 67: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 68: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 69: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 70: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 71: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 72: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 73: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 74: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 75: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 76: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 77: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 78: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 79: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 80: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 81: wheelwork.v1.Finished.End
+	nil,                       // 82: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 83: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 84: wheelwork.v1.KeyRow.Key
+	(*Attribution)(nil),       // 85: wheelwork.v1.Attribution
+	(*Job)(nil),               // 86: wheelwork.v1.Job
+	(*Module)(nil),            // 87: wheelwork.v1.Module
+	(*Alias)(nil),             // 88: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 89: wheelwork.v1.Calendar
+	(*App)(nil),               // 90: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 91: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 92: wheelwork.v1.Outcome
+	(*Command)(nil),           // 93: wheelwork.v1.Command
+	(*LogLine)(nil),           // 94: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	19, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	24, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	50, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	51, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	52, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	53, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	54, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	25, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	26, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	27, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	30, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	31, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	33, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	28, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	32, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	35, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	36, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	37, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	38, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	39, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	40, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	41, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	44, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	20, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	21, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	67, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	68, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	69, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	71, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	34, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	21, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	26, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	52, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	53, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	54, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	55, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	56, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	27, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	28, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	29, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	32, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	33, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	35, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	30, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	34, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	37, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	38, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	39, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	40, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	41, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	42, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	43, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	46, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	22, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	23, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	69, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	70, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	71, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	73, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	36, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	15, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10, // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	83, // 38: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	50, // 39: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	84, // 40: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	22, // 41: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	85, // 38: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	52, // 39: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	86, // 40: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	24, // 41: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
 	5,  // 42: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	83, // 43: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	85, // 43: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
 	16, // 44: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	18, // 45: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	12, // 46: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13, // 47: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	17, // 48: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	17, // 49: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	85, // 50: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	86, // 51: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	74, // 52: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	75, // 53: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	76, // 54: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	29, // 55: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	29, // 56: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	87, // 57: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	88, // 58: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	46, // 59: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	48, // 60: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	89, // 61: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	42, // 62: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	43, // 63: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	42, // 64: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	45, // 65: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	77, // 66: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	22, // 67: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	29, // 68: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	78, // 69: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	79, // 70: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	78, // 71: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	57, // 72: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	29, // 73: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	56, // 74: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	22, // 75: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	80, // 76: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	90, // 77: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	61, // 78: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	91, // 79: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	81, // 80: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	55, // 81: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	82, // 82: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	92, // 83: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	70, // 84: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 85: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 86: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	22, // 87: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	90, // 88: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	20, // 45: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	18, // 46: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	12, // 47: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13, // 48: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	19, // 49: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	17, // 50: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	19, // 51: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	87, // 52: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	88, // 53: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	76, // 54: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	77, // 55: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	78, // 56: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	31, // 57: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	31, // 58: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	89, // 59: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	90, // 60: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	48, // 61: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	50, // 62: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	91, // 63: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	44, // 64: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	45, // 65: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	44, // 66: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	47, // 67: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	79, // 68: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	24, // 69: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	31, // 70: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	80, // 71: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	81, // 72: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	80, // 73: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	59, // 74: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	31, // 75: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	58, // 76: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	24, // 77: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	82, // 78: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	92, // 79: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	63, // 80: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	93, // 81: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	83, // 82: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	57, // 83: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	84, // 84: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	94, // 85: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	72, // 86: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 87: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 88: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	24, // 89: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	92, // 90: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	91, // [91:91] is the sub-list for method output_type
+	91, // [91:91] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -7225,6 +7462,7 @@ func file_v1_journal_proto_init() {
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),
 		(*AccessPut_Token)(nil),
+		(*AccessPut_Session)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7232,7 +7470,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   82,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -15,8 +15,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
+	"github.com/wheelworkhq/wheelwork/internal/methods"
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
@@ -151,6 +153,9 @@ func (f *Forwarder) Invoke(ctx context.Context, to *apiv1.Assignment, method str
 	}
 	answer := reply.New().Interface()
 	if err := conn.Invoke(ctx, method, req, answer); err != nil {
+		if methods.Of(method).Permission == access.Public { // it needs no key: a refused sign-in is the client's
+			return nil, err
+		}
 		return nil, passedOn(to, err)
 	}
 	return answer, nil

@@ -51,13 +51,14 @@ func (i *Interceptor) to(err error) *apiv1.Assignment {
 // outgoing returns the context of the call to the other server, with the caller, its
 // trace and attribution.
 func (i *Interceptor) outgoing(ctx context.Context, method string) (context.Context, error) {
-	p := access.Caller(ctx)
-	if p == nil {
+	md := metadata.MD{}
+	if p := access.Caller(ctx); p != nil {
+		var err error
+		if md, err = p.Passed(ctx); err != nil {
+			return nil, err
+		}
+	} else if i.Guard.Permission(method) != access.Public { // a sign-in has no caller yet
 		return nil, status.Errorf(codes.Internal, "the server answers %s itself, and was to pass it on", method)
-	}
-	md, err := p.Passed(ctx)
-	if err != nil {
-		return nil, err
 	}
 	for _, header := range []string{"traceparent", "tracestate", sched.NoteHeader, sched.CauseHeader, sched.RollbackHeader} {
 		md.Append(header, metadata.ValueFromIncomingContext(ctx, header)...)

@@ -114,7 +114,7 @@ var rooms = []room{
 	{"internal/cli/setup", []string{"internal/cli/command", "internal/cli/connect", "internal/cli/contexts", "internal/cli/output", "internal/spelling", "job/naming"}, "it has the commands of one subject: commands do not import each other"},
 	{"internal/cli/process", []string{"internal/cli/command", "mq", "node"}, "commands that start, prepare or repair servers share these flags and do not import each other"},
 	{"internal/cli/runview", []string{"internal/cli/command", "internal/cli/connect", "internal/cli/output", "sdk"}, "commands about jobs and about runs show runs in the same way and do not import each other"},
-	{"internal/cli/access", []string{"internal/cli/command", "internal/cli/connect", "internal/cli/output", "internal/credential", "sdk"}, "it has the commands of one subject: commands do not import each other"},
+	{"internal/cli/access", []string{"internal/cli/command", "internal/cli/connect", "internal/cli/contexts", "internal/cli/output", "internal/credential", "sdk"}, "it has the commands of one subject: commands do not import each other"},
 	{"internal/cli/app", []string{"api/v1", "internal/cli/command", "internal/cli/connect", "internal/cli/output", "sdk"}, "it has the commands of one subject: commands do not import each other"},
 	{"internal/cli/backup", []string{"backup/archive", "internal/cli/command", "internal/cli/connect", "internal/cli/output", "node", "node/offline", "sdk"}, "it has the commands of one subject: commands do not import each other"},
 	{"internal/cli/cluster", []string{"internal/cli/command", "internal/cli/connect", "internal/cli/output", "internal/cli/process", "journal/etcd", "node", "node/local", "sdk"}, "it has the commands of one subject: commands do not import each other"},
@@ -169,6 +169,7 @@ type supply struct {
 // decision. Packages that only tests import need no row.
 var supplies = []supply{
 	{"github.com/dgraph-io/badger", []string{"bench", "store"}, "keys, transactions and the database's quirks are in one place, and another database is a change of one room"},
+	{"golang.org/x/crypto", []string{"access"}, "passwords are hashed in one place; it is of the Go project, under its licence"},
 	{"github.com/klauspost/compress", []string{"store"}, "the format of compressed rows is that of the store; badger, which the store needs, brings the library"},
 	{"github.com/tetratelabs/wazero", []string{"bench/runtime", "runtime/wasm", "runtime/wasm/internal/cpython", "runtime/wasm/internal/files", "runtime/wasm/internal/guest", "runtime/wasm/internal/hostabi", "runtime/wasm/internal/inspect", "runtime/wasm/internal/memory", "runtime/wasm/internal/quickjs"}, "a guest is metered and limited in one place: no way leads around it"},
 	{"oras.land/oras-go", []string{"modules/oci"}, "layouts and registries are spoken to in one place; it is the client that the format's own project keeps up, under the Apache licence"},
@@ -200,7 +201,7 @@ var supplies = []supply{
 	{"github.com/spf13/cobra", []string{"internal/cli", "internal/cli/access", "internal/cli/app", "internal/cli/backup", "internal/cli/bulk", "internal/cli/cluster", "internal/cli/command", "internal/cli/config", "internal/cli/connect", "internal/cli/cron", "internal/cli/definition", "internal/cli/describe", "internal/cli/job", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/cli/process", "internal/cli/run", "internal/cli/serve", "internal/cli/setup", "internal/cli/store"}, "flags and exit codes are the commands' alone"},
 	{"github.com/spf13/pflag", []string{"internal/cli/command", "internal/cli/config"}, "one package sets flags from other sources than the command line"},
 	{"github.com/schollz/progressbar", []string{"internal/cli/output"}, "only commands have a terminal"},
-	{"golang.org/x/term", []string{"internal/cli/app", "internal/cli/output"}, "only commands have a terminal"},
+	{"golang.org/x/term", []string{"internal/cli/command", "internal/cli/output"}, "only commands have a terminal"},
 	{"go.yaml.in/yaml", []string{"console", "document", "internal/cli/config", "internal/cli/contexts", "internal/cli/cron", "internal/cli/module", "internal/cli/output", "internal/cli/serve", "sdk"}, "YAML is for people: between processes and on disk there is protobuf"},
 	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/wasm/internal/files", "runtime/wasm/internal/memory", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
 	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched", "sched/api"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},

@@ -49,12 +49,13 @@ type Services struct {
 
 	secrets   sealer
 	uploads   uploads
+	hashes    hashes
 	backfills turns
 }
 
 // New returns services for a loop.
 func New(cfg Config) (_ *Services, err error) {
-	s := &Services{cfg: cfg, loop: cfg.Loop, hub: cfg.Loop.Hub, logs: newLogbook(cfg.Store, cfg.Loop.Hub)}
+	s := &Services{cfg: cfg, loop: cfg.Loop, hub: cfg.Loop.Hub, hashes: newHashes(), logs: newLogbook(cfg.Store, cfg.Loop.Hub)}
 	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
 		return nil, fmt.Errorf("the key of the secrets: %w", err)
 	}

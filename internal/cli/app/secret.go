@@ -3,14 +3,10 @@ package app
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
@@ -78,34 +74,14 @@ func readSecret(cmd *cobra.Command, name, file string) ([]byte, error) {
 		}
 		return value, nil
 	}
-	if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return typedSecret(cmd, f, name)
+	if text, ok, err := command.TypeSecret(cmd, "value of "+name); ok {
+		return []byte(text), err
 	}
 	value, err := readBounded(cmd.InOrStdin(), "-", maxValueFile+2)
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}
 	return bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r")), nil
-}
-
-// typedSecret reads a value from a terminal. In raw mode the terminal turns Ctrl-C into a
-// byte, at which ReadPassword returns io.EOF.
-func typedSecret(cmd *cobra.Command, tty *os.File, name string) ([]byte, error) {
-	before, err := term.MakeRaw(int(tty.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("read the value without echo: %w: give it with --file", err)
-	}
-	defer term.Restore(int(tty.Fd()), before) //nolint:errcheck // the shell restores it too
-	screen := term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{tty, cmd.ErrOrStderr()}, "")
-	value, err := command.Ask(cmd.Context(), func() (string, error) { return screen.ReadPassword("value of " + name + ": ") })
-	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
-		fmt.Fprint(cmd.ErrOrStderr(), "\r\n") //nolint:errcheck // it ends the line of the question
-		return nil, context.Canceled
-	}
-	return []byte(value), err
 }
 
 func (c *commands) listSecrets() *cobra.Command {

@@ -94,6 +94,10 @@ func (s *Server) Dial(ctx context.Context) (*sdk.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.dial(ctx, token)
+}
+
+func (s *Server) dial(ctx context.Context, token string) (_ *sdk.Client, err error) {
 	options := sdk.Options{Token: token, Program: "cli"}
 	if s.CACert != "" {
 		if options.TLS, err = s.TLS(); err != nil {

@@ -25,8 +25,12 @@ func (s *Server) Explain(err error) (code, message string) {
 		return "deadline_exceeded", fmt.Sprintf("%s: no answer in time: allow more with --timeout", strings.TrimSuffix(err.Error(), ": "+context.DeadlineExceeded.Error()))
 	case errors.Is(err, context.Canceled):
 		return "canceled", "interrupted"
+	case errors.Is(err, sdk.ErrUnauthenticated) && strings.Contains(err.Error(), "sign in: "):
+		return "unauthenticated", err.Error()
+	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Source == FromSession:
+		return "unauthenticated", "the session at " + s.URL + " has ended: sign in with \"wheelwork login\""
 	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Value == "":
-		return "unauthenticated", s.URL + " asks for a token: pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
+		return "unauthenticated", s.URL + " asks for a token: sign in with \"wheelwork login\", or pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Source == FromContext:
 		return "unauthenticated", "the token of context " + s.chosen.name + " was refused by " + s.URL + ": name the file of another with \"wheelwork context set " + s.chosen.name + " --token-file FILE\", or pass it with --token"
 	case errors.Is(err, sdk.ErrUnauthenticated):

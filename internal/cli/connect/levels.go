@@ -2,6 +2,7 @@ package connect
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/contexts"
 	"github.com/wheelworkhq/wheelwork/internal/credential"
+	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
 // Sources of a setting, from the strongest to the weakest.
@@ -16,6 +18,7 @@ const (
 	FromFlag        = "flag"
 	FromEnvironment = "environment"
 	FromContext     = "context"
+	FromSession     = "session"
 	FromDefault     = "default"
 )
 
@@ -62,6 +65,7 @@ func (s *Server) Levels(key string) []Level {
 			hide(s.flag("token")), s.flag("token-file"),
 			hide(s.variable("WHEELWORK_TOKEN")), s.variable("WHEELWORK_TOKEN_FILE"),
 			context(c.TokenFile),
+			s.session(),
 			{FromDefault, "", "", false},
 		}
 	case "context":
@@ -110,6 +114,23 @@ func (s *Server) typed(name string) (string, bool) {
 func (s *Server) variable(name string) Level {
 	return Level{Source: FromEnvironment, Name: name, Value: s.getenv(name)}
 }
+
+// session returns the level of the session that `wheelwork login` has started at the server.
+func (s *Server) session() Level {
+	l := Level{Source: FromSession, Name: "wheelwork login"}
+	if !s.local {
+		if path, ok := contexts.HasSession(s.getenv, s.used("url").Value); ok {
+			l.Value = path
+		}
+	}
+	return l
+}
+
+// SessionFile returns the path of the file with the token of the session at the server.
+func (s *Server) SessionFile() (string, error) { return contexts.SessionFile(s.getenv, s.URL) }
+
+// Anonymous connects to the server without a token.
+func (s *Server) Anonymous(ctx context.Context) (*sdk.Client, error) { return s.dial(ctx, "") }
 
 func hide(l Level) Level {
 	if l.Value != "" {

@@ -1,0 +1,202 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/contexts"
+	"github.com/wheelworkhq/wheelwork/internal/cli/output"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+var userColumns = []string{"name", "kind", "state", "roles", "created at", "created by"}
+
+func userRecord(p *sdk.Principal) output.Record {
+	return output.Message(p, func() []output.Cell {
+		state, roles := "", ""
+		if p.GetDisabled() {
+			state = "disabled"
+		}
+		for i, b := range p.GetBindings() {
+			if i > 0 {
+				roles += ", "
+			}
+			roles += b.GetRole() + " in " + b.GetScope()
+		}
+		return []output.Cell{{Text: p.GetPrincipal()}, {Text: p.GetKind()}, {Text: state}, {Text: roles}, {Text: output.Time(p.GetCreatedAt())}, {Text: p.GetCreatedBy()}}
+	})
+}
+
+// firstPassword is the output about a password for a first sign-in.
+type firstPassword struct {
+	Name     string `json:"name"`
+	Password string `json:"password"`
+}
+
+func (c *commands) printPassword(name, password string) error {
+	return c.PrintOne([]string{"name", "password for the first sign-in"}, output.Object(firstPassword{name, password}, func() []output.Cell {
+		return []output.Cell{{Text: name}, {Text: password}}
+	}))
+}
+
+func (c *commands) createUser() *cobra.Command {
+	return &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create a person who signs in with a password",
+		Long: `Create a person who signs in with a password. The command prints a password for the first
+sign-in, which replaces it. A new user may do nothing: give it a role with
+"wheelwork binding add NAME".`,
+		Example: `  wheelwork user create ada
+  wheelwork binding add ada --role developer --app shop`,
+		Args: command.Arguments("NAME"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			password, err := client.CreateUser(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printPassword(args[0], password)
+		}),
+	}
+}
+
+func (c *commands) resetPassword() *cobra.Command {
+	return &cobra.Command{
+		Use:   "passwd NAME",
+		Short: "Give a user another password for the next sign-in; its sessions end",
+		Args:  command.Arguments("NAME"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			password, err := client.ResetPassword(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printPassword(args[0], password)
+		}),
+	}
+}
+
+func (c *commands) listUsers() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the users and service accounts that you may see",
+		Args:  command.Arguments(),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			all, err := client.Principals(ctx)
+			if err != nil {
+				return err
+			}
+			return c.PrintAll(userColumns, output.Each(all, userRecord))
+		}),
+	}
+}
+
+func (c *commands) disableUser() *cobra.Command {
+	enable := false
+	cmd := &cobra.Command{
+		Use:   "disable NAME",
+		Short: "Keep a user or a service account out, with its tokens and sessions",
+		Args:  command.Arguments("NAME"),
+	}
+	cmd.Flags().BoolVar(&enable, "undo", false, "let it in again")
+	cmd.RunE = c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+		p, err := client.DisableUser(ctx, args[0], !enable)
+		if err != nil {
+			return err
+		}
+		return c.PrintOne(userColumns, userRecord(p))
+	})
+	return cmd
+}
+
+func (c *commands) login() *cobra.Command {
+	name := ""
+	cmd := &cobra.Command{
+		Use:   "login",
+		Short: "Sign in to a server as a user; later commands use the session",
+		Long: `Sign in to the server of --url with a name and a password. The first sign-in asks for another
+password. Later commands to this server use the session, unless they have a token. It ends
+when it was not used for 12 hours, after 30 days, and with "wheelwork logout".
+
+Without a terminal the passwords come from standard input, one on each line: the password, and
+if it must be replaced, the new one.`,
+		Example: `  wheelwork login --url https://wheelwork.example --user ada`,
+		Args:    command.Arguments(),
+	}
+	cmd.Flags().StringVar(&name, "user", "", "the `name` of the user")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if name == "" {
+			return command.Usage(cmd, "--user is missing: give the name of the user")
+		}
+		file, err := c.SessionFile()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := c.Deadline(cmd.Context(), 0)
+		defer cancel()
+		client, err := c.Anonymous(ctx)
+		if err != nil {
+			return err
+		}
+		defer client.Close() //nolint:errcheck // every answer has come
+		secrets := command.NewSecrets(cmd)
+		password, err := secrets.Next("password of " + name)
+		if err != nil {
+			return err
+		}
+		session, token, err := client.SignIn(ctx, name, password, "")
+		if errors.Is(err, sdk.ErrPrecondition) {
+			session, token, err = c.replacePassword(ctx, client, secrets, name, password)
+		}
+		if err != nil {
+			return err
+		}
+		if err := contexts.SaveSession(file, token); err != nil {
+			return err
+		}
+		c.Note("signed in as %s at %s: %s", session.GetPrincipal(), c.URL, session.GetId())
+		return nil
+	}
+	return cmd
+}
+
+// replacePassword signs in with another password than the first one.
+func (c *commands) replacePassword(ctx context.Context, client *sdk.Client, secrets *command.Secrets, name, password string) (*sdk.Session, string, error) {
+	c.Note("this password is for the first sign-in: choose another one, of at least 15 characters")
+	fresh, err := secrets.Next("new password of " + name)
+	if err != nil {
+		return nil, "", err
+	}
+	return client.SignIn(ctx, name, password, fresh)
+}
+
+func (c *commands) logout() *cobra.Command {
+	return &cobra.Command{
+		Use:   "logout",
+		Short: "End the session at a server",
+		Args:  command.Arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := c.SessionFile()
+			if err != nil {
+				return err
+			}
+			ended := c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+				who, err := client.WhoAmI(ctx)
+				if err != nil {
+					return err
+				}
+				return client.EndSession(ctx, who.GetToken())
+			})(cmd, nil)
+			if err := contexts.RemoveSession(file); err != nil {
+				return err
+			}
+			if ended != nil && !errors.Is(ended, sdk.ErrUnauthenticated) {
+				return fmt.Errorf("you are signed out here, and the server could not end the session: %w", ended)
+			}
+			c.Note("signed out at %s", c.URL)
+			return nil
+		},
+	}
+}
