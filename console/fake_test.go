@@ -71,11 +71,13 @@ type fakeAPI struct {
 	changed   chan struct{}                // closed and replaced at each change
 	revoked   bool                         // the good token is revoked
 
-	followers           int    // open streams that follow a log
-	skipped, backfilled int    // number of skips, number of runs
-	denied              string // a permission that the good token lacks
-	scope               string // of the good token; "": the cluster
-	unreadable          int32  // damaged blocks of the history that each list of runs passes over
+	followers           int      // open streams that follow a log
+	skipped, backfilled int      // number of skips, number of runs
+	denied              string   // a permission that the good token lacks
+	scope               string   // of the good token; "": the cluster
+	session             string   // the id of the session of the good token; "": it is none
+	ended               []string // sessions
+	unreadable          int32    // damaged blocks of the history that each list of runs passes over
 }
 
 func newFake() *fakeAPI {
@@ -168,7 +170,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 }
 
 func (f *fakeAPI) authorize(ctx context.Context, method string) error {
-	if strings.HasPrefix(method, "/grpc.health") || strings.HasSuffix(method, "/GetVersion") {
+	if strings.HasPrefix(method, "/grpc.health") || strings.HasSuffix(method, "/GetVersion") || strings.HasSuffix(method, "/SignIn") {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -631,10 +633,29 @@ func (f *fakeAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.
 	return &apiv1.Version{Version: "v0.1.0-test"}, nil
 }
 
+func (f *fakeAPI) EndSession(_ context.Context, req *apiv1.EndSessionRequest) (*apiv1.EndSessionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = append(f.ended, req.Id)
+	return &apiv1.EndSessionResponse{}, nil
+}
+
+func (f *fakeAPI) SignIn(_ context.Context, req *apiv1.SignInRequest) (*apiv1.SignInResponse, error) {
+	switch {
+	case req.Name != "ada" || req.Password != "the first password" && req.Password != "a phrase of five words":
+		return nil, status.Error(codes.Unauthenticated, "the name or the password is wrong")
+	case req.Password == "the first password" && req.NewPassword == "":
+		return nil, status.Error(codes.FailedPrecondition, "the password must be replaced")
+	case req.NewPassword == "weak":
+		return nil, status.Error(codes.InvalidArgument, "the password has 4 characters, the least is 15")
+	}
+	return &apiv1.SignInResponse{Token: goodToken, Session: &apiv1.Session{Id: "ses-1", Principal: req.Name}}, nil
+}
+
 func (f *fakeAPI) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.Principal, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &apiv1.Principal{Principal: "ada", Kind: "user", Bindings: []*apiv1.Binding{{Role: "operator", Scope: cmp.Or(f.scope, "cluster")}}}
+	p := &apiv1.Principal{Principal: "ada", Kind: "user", Token: f.session, Bindings: []*apiv1.Binding{{Role: "operator", Scope: cmp.Or(f.scope, "cluster")}}}
 	if f.denied != "jobs.read" {
 		p.Permissions = []string{"jobs.read"}
 	}

@@ -19,6 +19,11 @@ import (
 // maxForm bounds the bodies of routes without a limit of their own: forms with texts.
 const maxForm = 256 << 10
 
+// forClient returns a context whose calls name the client of a request.
+func (c *console) forClient(r *http.Request) context.Context {
+	return metadata.AppendToOutgoingContext(r.Context(), clientHeader, c.address(r).String())
+}
+
 // withToken returns a context whose calls carry the token, and the address of the client.
 func (c *console) withToken(r *http.Request, token string) context.Context {
 	return metadata.AppendToOutgoingContext(r.Context(), "authorization", "Bearer "+token, "wheelwork-cause", "console", clientHeader, c.address(r).String())
@@ -32,6 +37,10 @@ type loginView struct {
 	Cause string // the API's message when it could not respond
 	Next  string
 	Form  string // a form to be sent after the login, as JSON; "": none
+	// User is the name of the user that has tried to sign in, and Replace says that its password must
+	// be replaced.
+	User    string
+	Replace bool
 }
 
 // loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
@@ -74,7 +83,42 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {
-	c.signIn(w, r, r.PostFormValue("token"), loginView{Next: r.PostFormValue("next"), Form: r.PostFormValue("form")})
+	view := loginView{Next: r.PostFormValue("next"), Form: r.PostFormValue("form"), User: strings.TrimSpace(r.PostFormValue("user"))}
+	if view.User == "" {
+		c.signIn(w, r, r.PostFormValue("token"), view)
+		return
+	}
+	if token, ok := c.passwordSignIn(w, r, view); ok {
+		c.signIn(w, r, token, view)
+	}
+}
+
+// passwordSignIn signs a user in, and returns the token of its session. Otherwise it shows the form
+// again.
+func (c *console) passwordSignIn(w http.ResponseWriter, r *http.Request, view loginView) (token string, ok bool) {
+	from := c.address(r)
+	if wait := c.attempts.take(from); wait > 0 {
+		c.tooManyLogins(w, r, wait, view)
+		return "", false
+	}
+	resp, err := c.access.SignIn(c.forClient(r), &apiv1.SignInRequest{Name: view.User, Password: r.PostFormValue("token"), NewPassword: r.PostFormValue("fresh"), Program: "console"})
+	if status.Code(err) != codes.Unauthenticated {
+		c.attempts.giveBack(from)
+	}
+	code := http.StatusUnauthorized
+	switch status.Code(err) {
+	case codes.OK:
+		return resp.Token, true
+	case codes.FailedPrecondition:
+		view.Error, view.Replace = "login.replace", true
+	case codes.Unavailable:
+		code, view.Error, view.Cause = http.StatusServiceUnavailable, "login.unavailable", status.Convert(err).Message()
+	default:
+		view.Error, view.Cause = "login.refused", status.Convert(err).Message()
+		view.Replace = r.PostFormValue("fresh") != ""
+	}
+	c.renderLogin(w, r, code, view)
+	return "", false
 }
 
 // signIn starts a session. view has where to go then; after a refusal it is shown again.
@@ -141,6 +185,11 @@ func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, 
 }
 
 func (c *console) logout(v *visit) error {
+	if id := c.visitor(v).session(); id != "" {
+		if _, err := c.access.EndSession(v.ctx, &apiv1.EndSessionRequest{Id: id}); err != nil && status.Code(err) != codes.Unauthenticated {
+			return err
+		}
+	}
 	c.setCookie(v.w, c.cookieName(), "", -time.Second)
 	if err := c.sessions.remove(v.session.key); err != nil {
 		return status.Errorf(codes.Internal, "you are signed out, but the server could not record it, and a restart may bring the session back: change the token, or sign out again after the restart: %v", err)

@@ -42,6 +42,15 @@ type visitor struct{ who *apiv1.Principal }
 // Name returns the name of the visitor; "": not known.
 func (x visitor) Name() string { return x.who.GetPrincipal() }
 
+// session returns the id of the session of a user that has signed in with a password; "": the visitor
+// has a token.
+func (x visitor) session() string {
+	if id := x.who.GetToken(); strings.HasPrefix(id, "ses-") {
+		return id
+	}
+	return ""
+}
+
 // Roles returns the roles with their scopes, as one text.
 func (x visitor) Roles() string {
 	var all []string
