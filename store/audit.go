@@ -14,6 +14,7 @@ import (
 // sequences 1, 2, 3 and so on, over all entries.
 type AuditEntry struct {
 	First uint64 // sequence of the first event
+	Pos   int64  // position in the log; readers set it
 	AtMs  int64  // Unix ms
 	Value []byte // the events, in the caller's encoding
 	// Names are those by which the entry is found, each with a prefix that says what it is, as
@@ -60,20 +61,23 @@ func parseAudit(b segment.Block) (AuditEntry, error) {
 	if len(b.Payload) < 8 {
 		return AuditEntry{}, fmt.Errorf("an audit entry of %d bytes: %w", len(b.Payload), ErrCorrupt)
 	}
-	return AuditEntry{First: binary.LittleEndian.Uint64(b.Payload), AtMs: b.Min, Value: slices.Clone(b.Payload[8:])}, nil
+	return AuditEntry{Pos: b.Pos, First: binary.LittleEndian.Uint64(b.Payload), AtMs: b.Min, Value: slices.Clone(b.Payload[8:])}, nil
 }
 
-// Audit yields the entries that have all of the names and begin before a sequence, newest first;
-// 0 is the end of the log. An entry is yielded if it may have such events: the caller looks at
+// FromEnd is the position at the end of the audit log.
+const FromEnd = segment.End - 1
+
+// Audit yields the entries that have all of the names, newest first: from the one at a position on,
+// and only those that begin before a sequence; 0 is the end of the log. An entry is yielded if it may have such events: the caller looks at
 // each. from and to bound the times of entries, in Unix ms. A damaged part of the log is an error
 // ([ErrCorrupt]), after which the iteration continues with older entries.
-func (s *Store) Audit(names []string, before uint64, from, to int64) iter.Seq2[AuditEntry, error] {
+func (s *Store) Audit(names []string, pos int64, before uint64, from, to int64) iter.Seq2[AuditEntry, error] {
 	groups := [][]uint64{{lookup{kind: byAudit}.hash()}}
 	for _, name := range names {
 		groups = append(groups, []uint64{lookup{kind: byAudit, a: name}.hash()})
 	}
 	return func(yield func(AuditEntry, error) bool) {
-		for b, err := range s.audit.FindBetween(groups, segment.End, from, to) {
+		for b, err := range s.audit.FindBetween(groups, pos+1, from, to) {
 			var e AuditEntry
 			if err == nil {
 				e, err = parseAudit(b)

@@ -17,7 +17,7 @@ func auditOf(first uint64, n int, names ...string) AuditEntry {
 // found returns the first sequences of the entries with names.
 func found(t *testing.T, s *Store, before uint64, names ...string) (all []uint64) {
 	t.Helper()
-	for e, err := range s.Audit(names, before, math.MinInt64, math.MaxInt64) {
+	for e, err := range s.Audit(names, FromEnd, before, math.MinInt64, math.MaxInt64) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,13 +75,28 @@ func TestAudit(t *testing.T) {
 			t.Errorf("from the start: %v", got)
 		}
 		n := 0
-		for e, err := range s.Audit(nil, 0, 1003, 1004) {
+		for e, err := range s.Audit(nil, FromEnd, 0, 1003, 1004) {
 			if n++; err != nil || e.First != 3 && e.First != 4 {
 				t.Errorf("between two times: %v, %v", e, err)
 			}
 		}
 		if n != 2 {
 			t.Errorf("between two times: %d entries", n)
+		}
+		all := []uint64{}
+		for e, err := range s.Audit(nil, FromEnd, 0, math.MinInt64, math.MaxInt64) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(all) == 0 || e.First == 3 { // a reader that begins again where it was
+				for again, err := range s.Audit(nil, e.Pos, 0, math.MinInt64, math.MaxInt64) {
+					if err != nil || again.First != e.First {
+						t.Errorf("at the position of %d: %v, %v", e.First, again, err)
+					}
+					break
+				}
+			}
+			all = append(all, e.First)
 		}
 		s = reopen(t, s)
 	}
@@ -144,7 +159,7 @@ func TestAuditDamage(t *testing.T) {
 		}
 		return whole, damaged
 	}
-	for what, seq := range map[string]func(func(AuditEntry, error) bool){"newest first": s.Audit([]string{"app/a"}, 0, math.MinInt64, math.MaxInt64), "from the start": s.AuditFromStart()} {
+	for what, seq := range map[string]func(func(AuditEntry, error) bool){"newest first": s.Audit([]string{"app/a"}, FromEnd, 0, math.MinInt64, math.MaxInt64), "from the start": s.AuditFromStart()} {
 		if whole, damaged := count(seq); whole < 7 || damaged == 0 {
 			t.Errorf("%s: %d entries and %d damages", what, whole, damaged)
 		}

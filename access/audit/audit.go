@@ -115,14 +115,14 @@ func ActorName(actor string) string { return "actor/" + actor }
 // CodeName is the name of the entries with an event with a code.
 func CodeName(code string) string { return "code/" + code }
 
-// Messages returns the events of an entry as the API shows them, oldest first.
-func Messages(first uint64, atMs int64, partition string, m *apiv1.AuditEvents) []*apiv1.AuditEvent {
+// Messages returns the events of an entry at a position as the API shows them, oldest first.
+func Messages(first uint64, pos, atMs int64, partition string, m *apiv1.AuditEvents) []*apiv1.AuditEvent {
 	var all []*apiv1.AuditEvent
 	for _, g := range m.GetGroups() {
 		for _, e := range g.Events {
 			x := &apiv1.AuditEvent{
 				Time: timestamppb.New(timeOf(atMs)), Code: g.Code, Actor: g.Actor, Kind: g.Kind, Token: g.Token, Address: g.Address, App: g.App, Object: e.Object,
-				Outcome: e.Outcome, Before: e.Before, After: e.After, Message: e.Message, Count: max(e.Count, 1), Partition: partition, Sequence: first + uint64(len(all)),
+				Outcome: e.Outcome, Before: e.Before, After: e.After, Message: e.Message, Count: max(e.Count, 1), Partition: partition, Sequence: first + uint64(len(all)), Position: pos,
 			}
 			if e.Revision > 0 {
 				x.Before = revision(e.Revision - 1)

@@ -115,7 +115,7 @@ func TestPages(t *testing.T) {
 			at := time.Unix(1000, 0)
 			for n := range r.IntN(30) {
 				at = at.Add(time.Duration(r.IntN(5)-1) * time.Second)
-				logs[name] = slices.Insert(logs[name], 0, &apiv1.AuditEvent{Time: timestamppb.New(at), Partition: name, Sequence: uint64(n + 1)})
+				logs[name] = slices.Insert(logs[name], 0, &apiv1.AuditEvent{Time: timestamppb.New(at), Partition: name, Sequence: uint64(n + 1), Position: int64(n * 100)})
 				total++
 			}
 		}
@@ -130,11 +130,11 @@ func TestPages(t *testing.T) {
 			for _, name := range partitions {
 				page := &apiv1.ListAuditEventsResponse{}
 				for _, e := range logs[name] {
-					if before := asked[name]; before != 0 && (before == NoMore || e.Sequence >= before) {
+					if before := asked[name]; before != (Mark{}) && (before == NoMore || e.Sequence >= before.Sequence) {
 						continue
 					}
 					if len(page.Events) == size {
-						page.NextPageToken = Tokens{name: page.Events[size-1].Sequence}.String()
+						page.NextPageToken = Tokens{name: MarkOf(page.Events[size-1])}.String()
 						break
 					}
 					page.Events = append(page.Events, e)
@@ -160,7 +160,7 @@ func TestPages(t *testing.T) {
 			t.Fatalf("round %d: %d events of %d", round, seen, total)
 		}
 	}
-	for _, bad := range []string{"x", "=1", "main=", "main=0", "main=-1", "main=1,", ","} {
+	for _, bad := range []string{"x", "=1@1", "main=", "main=0@1", "main=-1@1", "main=1", "main=1@-1", "main=1@2,", ","} {
 		if _, err := ParseTokens(bad); err == nil {
 			t.Errorf("the token %q was read", bad)
 		}
@@ -253,7 +253,7 @@ func TestBuilder(t *testing.T) {
 	if again, err := proto.Marshal(m); err != nil || len(again) != len(text) {
 		t.Errorf("%d bytes, the library makes %d, %v", len(text), len(again), err)
 	}
-	events := Messages(7, 1000, "main", m)
+	events := Messages(7, 0, 1000, "main", m)
 	if e := events[1]; e.Sequence != 8 || e.Outcome != Failed || e.Count != 1 || len(e.Message) != 500 || e.Partition != "main" {
 		t.Errorf("%v", e)
 	}

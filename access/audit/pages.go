@@ -11,18 +11,27 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Tokens is the token of a page: by partition, the sequence before which the next page begins. A
+// Tokens is the token of a page: by partition, the event behind which the next page begins. A
 // partition without one begins at the end of its log.
-type Tokens map[string]uint64
+type Tokens map[string]Mark
 
-// NoMore is the token of a partition whose events were all returned.
-const NoMore = math.MaxUint64
+// Mark is an event that was returned last.
+type Mark struct {
+	Sequence uint64
+	Position int64 // of its entry in the log
+}
+
+// MarkOf returns the mark of an event.
+func MarkOf(e *apiv1.AuditEvent) Mark { return Mark{e.Sequence, e.Position} }
+
+// NoMore is the mark of a partition whose events were all returned.
+var NoMore = Mark{Sequence: math.MaxUint64}
 
 // String returns the text of the token, which [ParseTokens] reads.
 func (t Tokens) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(t)) {
-		parts = append(parts, name+"="+strconv.FormatUint(t[name], 10))
+		parts = append(parts, fmt.Sprintf("%s=%d@%d", name, t[name].Sequence, t[name].Position))
 	}
 	return strings.Join(parts, ",")
 }
@@ -34,12 +43,14 @@ func ParseTokens(text string) (Tokens, error) {
 		return t, nil
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		name, number, _ := strings.Cut(part, "=")
-		n, err := strconv.ParseUint(number, 10, 64)
-		if err != nil || name == "" || n == 0 {
+		name, mark, _ := strings.Cut(part, "=")
+		sequence, position, _ := strings.Cut(mark, "@")
+		n, err := strconv.ParseUint(sequence, 10, 64)
+		pos, err2 := strconv.ParseInt(position, 10, 64)
+		if err != nil || err2 != nil || name == "" || n == 0 || pos < 0 {
 			return nil, fmt.Errorf("the page_token %.40q is not one of this list", text)
 		}
-		t[name] = n
+		t[name] = Mark{n, pos}
 	}
 	return t, nil
 }
@@ -77,7 +88,7 @@ func MergePages(asked Tokens, partitions []string, pages []*apiv1.ListAuditEvent
 			}
 		}
 		e := rest[newest][0]
-		all.Events, last[e.Partition] = append(all.Events, e), e.Sequence
+		all.Events, last[e.Partition] = append(all.Events, e), MarkOf(e)
 		if rest[newest] = rest[newest][1:]; len(rest[newest]) == 0 {
 			rest = slices.Delete(rest, newest, newest+1)
 		}
@@ -85,7 +96,7 @@ func MergePages(asked Tokens, partitions []string, pages []*apiv1.ListAuditEvent
 	for _, events := range rest { // on the next page
 		next[events[0].Partition] = last[events[0].Partition]
 	}
-	maps.DeleteFunc(next, func(_ string, at uint64) bool { return at == 0 })
+	maps.DeleteFunc(next, func(_ string, at Mark) bool { return at == Mark{} })
 	if slices.ContainsFunc(partitions, func(name string) bool { return next[name] != NoMore }) {
 		all.NextPageToken = next.String()
 	}

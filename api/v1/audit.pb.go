@@ -41,6 +41,7 @@ type AuditEvent struct {
 	Count         int64                  `protobuf:"varint,13,opt,name=count,proto3" json:"count,omitempty"`    // how often it happened, for refusals; otherwise 1
 	Partition     string                 `protobuf:"bytes,14,opt,name=partition,proto3" json:"partition,omitempty"`
 	Sequence      uint64                 `protobuf:"varint,15,opt,name=sequence,proto3" json:"sequence,omitempty"` // in the partition
+	Position      int64                  `protobuf:"varint,16,opt,name=position,proto3" json:"position,omitempty"` // in the log of the partition; it has no other meaning
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +177,13 @@ func (x *AuditEvent) GetPartition() string {
 func (x *AuditEvent) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AuditEvent) GetPosition() int64 {
+	if x != nil {
+		return x.Position
 	}
 	return 0
 }
@@ -509,7 +517,7 @@ var File_v1_audit_proto protoreflect.FileDescriptor
 
 const file_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x0ev1/audit.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x86\x03\n" +
+	"\x0ev1/audit.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xa2\x03\n" +
 	"\n" +
 	"AuditEvent\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
@@ -527,7 +535,8 @@ const file_v1_audit_proto_rawDesc = "" +
 	"\amessage\x18\f \x01(\tR\amessage\x12\x14\n" +
 	"\x05count\x18\r \x01(\x03R\x05count\x12\x1c\n" +
 	"\tpartition\x18\x0e \x01(\tR\tpartition\x12\x1a\n" +
-	"\bsequence\x18\x0f \x01(\x04R\bsequence\"\x83\x02\n" +
+	"\bsequence\x18\x0f \x01(\x04R\bsequence\x12\x1a\n" +
+	"\bposition\x18\x10 \x01(\x03R\bposition\"\x83\x02\n" +
 	"\x16ListAuditEventsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +

@@ -61,12 +61,13 @@ func (a *auditAPI) ListAuditEvents(ctx context.Context, req *apiv1.ListAuditEven
 	resp := &apiv1.ListAuditEventsResponse{}
 	scanned := 0
 	// An entry may have been returned in part: its last events are before the token.
-	for e, err := range a.s.cfg.Store.Audit(names, 0, from, to) {
+	pos := int64(store.FromEnd)
+	if before.Sequence != 0 {
+		pos = before.Position
+	}
+	for e, err := range a.s.cfg.Store.Audit(names, pos, 0, from, to) {
 		if err != nil {
 			a.s.cfg.Logger.Error("the audit log is damaged", "error", err)
-			continue
-		}
-		if before != 0 && e.First >= before {
 			continue
 		}
 		events, err := a.events(e)
@@ -74,17 +75,17 @@ func (a *auditAPI) ListAuditEvents(ctx context.Context, req *apiv1.ListAuditEven
 			return nil, status.Error(codes.DataLoss, err.Error())
 		}
 		for _, x := range slices.Backward(events) {
-			if before != 0 && x.Sequence >= before || !keep(x) {
+			if before.Sequence != 0 && x.Sequence >= before.Sequence || !keep(x) {
 				continue
 			}
 			if len(resp.Events) == size {
-				resp.NextPageToken = audit.Tokens{a.s.partition(): resp.Events[size-1].Sequence}.String()
+				resp.NextPageToken = audit.Tokens{a.s.partition(): audit.MarkOf(resp.Events[size-1])}.String()
 				return resp, nil
 			}
 			resp.Events = append(resp.Events, x)
 		}
 		if scanned++; scanned == auditScan {
-			resp.NextPageToken = audit.Tokens{a.s.partition(): e.First}.String()
+			resp.NextPageToken = audit.Tokens{a.s.partition(): {Sequence: e.First, Position: e.Pos}}.String()
 			return resp, nil
 		}
 	}
@@ -109,7 +110,7 @@ func (a *auditAPI) events(e store.AuditEntry) ([]*apiv1.AuditEvent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return audit.Messages(e.First, e.AtMs, a.s.partition(), m), nil
+	return audit.Messages(e.First, e.Pos, e.AtMs, a.s.partition(), m), nil
 }
 
 // selection returns the names of the entries that may have events of a request, and whether an event is
