@@ -76,6 +76,7 @@ type Guard struct {
 	// block. nil: it is not called. It is set before the first call.
 	SessionUsed func(id string)
 
+	streams streams
 	known   atomic.Pointer[keys] // replaced as a whole, and never changed
 	waiting atomic.Bool          // the issued tokens are not known yet
 	change  sync.Mutex           // orders the replacements of known; guards files and issued

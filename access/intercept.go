@@ -73,7 +73,14 @@ func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !p.Process.may(Execute) {
 		s = nativeOnly{s, p}
 	}
-	return settled(s, next(srv, &guarded{ServerStream: s, g: g, ctx: With(s.Context(), p), p: p, name: info.FullMethod, method: g.methods[info.FullMethod]}))
+	end, err := g.opens(p)
+	if err != nil {
+		return err
+	}
+	defer end()
+	of := &guarded{ServerStream: s, g: g, ctx: With(s.Context(), p), p: p, name: info.FullMethod, method: g.methods[info.FullMethod]}
+	defer of.end()
+	return settled(s, next(srv, of))
 }
 
 // settled returns the error of a stream: the reason why the guard has ended it, or err.
@@ -96,7 +103,15 @@ type guarded struct {
 	method methods.Method
 	began  bool   // the first message was received
 	app    string // of the first message
+	closed func() // counts the stream of the app off; nil: it is not counted
 	refusals
+}
+
+// end counts the stream off. The handler has returned.
+func (s *guarded) end() {
+	if s.closed != nil {
+		s.closed()
+	}
 }
 
 // Context implements [grpc.ServerStream].
@@ -119,6 +134,12 @@ func (s *guarded) RecvMsg(m any) error {
 	}
 	if err := may(s.p, s.name, s.method, m, first); err != nil {
 		return s.g.refused(s.ctx, s.p, s.name, s.app, err)
+	}
+	if first {
+		var err error
+		if s.closed, err = s.g.opensFor(s.p, s.app); err != nil {
+			return err
+		}
 	}
 	return nil
 }

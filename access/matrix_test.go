@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"Audit/ListAuditEvents": auditors, "Audit/VerifyAudit": auditors,
 
 	"Cluster/CordonHost": admins, "Cluster/UncordonHost": admins, "Membership/DrainServer": admins, "Membership/UndrainServer": admins,
+	"Apps/SetAppLimits":   admins,
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
 
 	"Access/CreateUser": keepers, "Access/DisableUser": keepers, "Access/ResetPassword": keepers,
@@ -91,7 +92,7 @@ var ofCluster = map[string]bool{
 	"Queues/GetQueues": true, "Queues/PeekMessages": true, "Queues/TailMessages": true, "Queues/VerifyLog": true, "Queues/ListDeadLetters": true,
 	"Queues/GetDeadLetter": true, "Queues/DropDeadLetters": true, "Queues/EditDeadLetter": true, "Queues/ReplayDeadLetters": true,
 	"Cluster/CordonHost": true, "Cluster/UncordonHost": true, "Membership/DrainServer": true, "Membership/UndrainServer": true,
-	"Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
+	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
 }
 
 // ofMany has the methods that a role in any app suffices for: their answers and changes are limited

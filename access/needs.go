@@ -44,6 +44,11 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 		return require(p, bulkPermission(q.Action), q.App)
 	case *apiv1.ApplyChangeSetRequest:
 		return mayChange(p, q)
+	case *apiv1.SetAppLimitsRequest: // an administrator of one app must not raise its limits
+		if p.May(m.Permission, "") {
+			return nil
+		}
+		return lacks(p, m.Permission, "")
 	case *apiv1.EditDeadLetterRequest, *apiv1.ReplayDeadLettersRequest:
 		// A dead letter is a command of any kind and for any app.
 		for _, permission := range []string{m.Permission, "jobs.write", "jobs.trigger"} {

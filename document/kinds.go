@@ -127,5 +127,7 @@ var appKind = &Kind{
 		"jobs":       "counts the jobs of the app",
 		"live":       "counts runs",
 		"deleted_at": "the time of the last deletion",
+		"limits":     "what the app may take, which `app limits` changes", "at_hosts": "the runs that hosts have",
+		"bytes": "the bytes of its definitions and inputs", "module_bytes": "the bytes of its modules",
 	},
 }

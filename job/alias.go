@@ -205,6 +205,7 @@ func (sh *Shape) use() use {
 // recount updates the counts of references when a job changes from one shape to another.
 // nil is the shape of a job that does not exist.
 func (s *Slot) recount(before, now *Shape) {
+	*s.Bytes += int64(now.size() - before.size())
 	if before.refers() {
 		s.refer--
 	}
@@ -227,6 +228,14 @@ func (s *Slot) Uses(f func(module, handler string, jobs int)) {
 	for u, n := range s.uses {
 		f(u.module, u.handler, n)
 	}
+}
+
+// size returns the bytes that the shape adds to the definition of a job.
+func (sh *Shape) size() int {
+	if sh == nil {
+		return 0
+	}
+	return len(sh.text)
 }
 
 // refers reports whether jobs of the shape refer to other jobs.

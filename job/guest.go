@@ -59,6 +59,7 @@ const (
 	rowOwnership  = "place" // see move.go
 	rowHome       = "home"
 	rowChangeSet  = "changeset" // see changeset.go
+	rowLimits     = "limits"
 )
 
 // ValueRows returns the prefix of the row keys of the values in a bucket.
@@ -137,6 +138,9 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.mapParts(k.Mapped, rec.AtMs, fx)
 	case *apiv1.Record_AppDelete:
 		fx = s.deleteApp(rec.AtMs, fx)
+	case *apiv1.Record_AppLimits:
+		s.Limits = k.AppLimits
+		fx = s.changed(fx, rowLimits, "", s.Limits)
 	case *apiv1.Record_ChangeSetPart:
 		if s.changeSet == nil {
 			s.changeSet = &ChangeSet{}
@@ -290,6 +294,9 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 			return false, err
 		}
 		s.Home = m.Unit
+	case rowLimits:
+		s.Limits = &apiv1.AppLimits{}
+		return false, proto.Unmarshal(value, s.Limits)
 	case rowChangeSet:
 		if s.changeSet == nil {
 			s.changeSet = &ChangeSet{}
@@ -318,7 +325,7 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return slot, true, nil
-	case rowSecret, rowGrants, rowHome, rowChangeSet:
+	case rowSecret, rowGrants, rowHome, rowChangeSet, rowLimits:
 		return ModuleSlot, true, nil
 	case rowCheckpoint, rowMapInputs, rowMapOutputs:
 		const length = 26 // of the text of a run's id

@@ -113,6 +113,7 @@ func (s *Slot) empty(fx []Effect) []Effect {
 		j.drop()
 		fx = append(fx, Effect{Change: JobDeleted, Job: j})
 	}
+	*s.Bytes -= s.texts.live
 	s.Jobs, s.keys, s.texts = Jobs{}, keys{}, texts{}
 	clear(s.decoded)
 	return fx

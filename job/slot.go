@@ -209,6 +209,12 @@ type Slot struct {
 	Ownership SlotOwnership
 	// Home is the primary partition of the app; "": this one. Only in ModuleSlot.
 	Home string
+	// Limits are the limits of the app that differ from the defaults; nil: none. Only in
+	// ModuleSlot. They are immutable.
+	Limits *apiv1.AppLimits
+	// Bytes counts the definitions of jobs and the inputs of live runs. The slots of an app may
+	// share one counter.
+	Bytes *int64
 
 	// Owner belongs to the owner of the slot. Apply ignores it.
 	Owner any
@@ -237,7 +243,7 @@ type Slot struct {
 // NewSlot returns an empty slot.
 func NewSlot(app string, index uint8) *Slot {
 	s := &Slot{
-		App: app, Index: index,
+		App: app, Index: index, Bytes: new(int64),
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
 		decoded:   map[named]*apiv1.Job{},
@@ -515,6 +521,7 @@ func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 // add adds a live run to the slot.
 func (s *Slot) add(r *Run) {
 	s.Runs.add(r)
+	*s.Bytes += int64(len(r.Input))
 	s.live[r.State.Ordinal()]++
 	r.owner.live++
 	if r.Trigger != BySchedule {
@@ -542,6 +549,7 @@ func (s *Slot) move(r *Run, to State) {
 // remove removes a live run from the slot.
 func (s *Slot) remove(r *Run) {
 	s.Runs.remove(r.ID)
+	*s.Bytes -= int64(len(r.Input))
 	s.live[r.State.Ordinal()]--
 	r.owner.live--
 	if r.Trigger == BySchedule {

@@ -55,7 +55,9 @@ func (t *texts) put(name string, own []byte) string {
 // about to be added.
 func (s *Slot) write(j *Job, name string, own []byte) {
 	t := &s.texts
-	t.live += int64(len(name) + len(own) - len(j.text))
+	grows := int64(len(name) + len(own) - len(j.text))
+	t.live += grows
+	*s.Bytes += grows
 	j.text, j.nameLen = t.put(name, own), uint8(len(name))
 	s.moveTexts()
 }
@@ -63,6 +65,7 @@ func (s *Slot) write(j *Job, name string, own []byte) {
 // erased updates the counts for a job that is about to leave the slot.
 func (s *Slot) erased(j *Job) {
 	s.texts.live -= int64(len(j.text))
+	*s.Bytes -= int64(len(j.text))
 	s.moveTexts()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -33,6 +34,8 @@ type DevConfig struct {
 	Sample                                 bool            // push the sample module and apply its job, if there is no job yet
 	Verifier                               verifier.Config // see ServerConfig
 	Limits                                 transport.Limits
+	MaxApps                                int                 // see ServerConfig
+	Streams                                access.StreamLimits // see ServerConfig
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; may be nil
 	Reload                                 <-chan Reload[DevConfig]
@@ -40,7 +43,7 @@ type DevConfig struct {
 
 // ofServer returns the configuration of the server.
 func (cfg DevConfig) ofServer() ServerConfig {
-	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, Logger: cfg.Logger}
+	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, MaxApps: cfg.MaxApps, Streams: cfg.Streams, Logger: cfg.Logger}
 }
 
 // Dev runs nameserver, server and host until ctx ends.

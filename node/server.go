@@ -64,7 +64,9 @@ type ServerConfig struct {
 
 	Verifier verifier.Config // the upload verifier; its zero value works in this process
 
-	Limits transport.Limits // on what callers may take
+	Limits  transport.Limits    // on what callers may take
+	MaxApps int                 // bound of the apps of each partition; default 1 000
+	Streams access.StreamLimits // on the open streams of an app and of a caller
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; may be nil
@@ -221,6 +223,7 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 		}
 	}
 	m := s.parts.member
+	s.guard.SetStreamLimits(cfg.Streams)
 	s.guard.SessionUsed = func(id string) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -396,6 +399,7 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 		c.add(peers.Key.Renew(key, next.CACert))
 	}
 	c.add(func() { s.parts.uploads.SetLimits(next.Verifier.Limits) }, nil)
+	c.add(func() { s.guard.SetStreamLimits(next.Streams) }, next.Streams.Check())
 	c.add(func() { s.guard.Replace(s.accepted(token, hostToken, tokens)...) }, nil)
 	return c.commit()
 }

@@ -19,7 +19,8 @@ func (s *Server) observe(m metric.Meter) error {
 	journalBytes, err3 := m.Int64ObservableGauge("wheelwork.journal.size", metric.WithDescription("Size of the journal on disk."), metric.WithUnit("By"))
 	atHosts, err5 := m.Int64ObservableGauge("wheelwork.runs.at_hosts", metric.WithDescription("Runs that hosts have, by state: dispatched, running or sleeping."), metric.WithUnit("{run}"))
 	disk, err4 := m.Int64ObservableGauge("wheelwork.disk.free", metric.WithDescription("Free space of the data directory's disk."), metric.WithUnit("By"))
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	limits, err6 := m.Float64ObservableGauge("wheelwork.app.limit.used", metric.WithDescription("Part of a limit that an app has used."))
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
 	}
 	up := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "up")))
@@ -37,11 +38,14 @@ func (s *Server) observe(m metric.Meter) error {
 		for st, option := range states {
 			o.ObserveInt64(atHosts, int64(c.AtHosts[st]), option)
 		}
+		for _, u := range c.Used {
+			o.ObserveFloat64(limits, u.Part, metric.WithAttributes(attribute.String("app", u.App), attribute.String("limit", u.Limit)))
+		}
 		o.ObserveInt64(hosts, int64(c.Up), up)
 		o.ObserveInt64(hosts, int64(c.Lost), lost)
 		o.ObserveInt64(journalBytes, s.cfg.Journal.Bytes())
 		o.ObserveInt64(disk, s.cfg.Store.Stats().Free)
 		return nil
-	}, live, atHosts, hosts, journalBytes, disk)
+	}, live, atHosts, hosts, journalBytes, disk, limits)
 	return err
 }

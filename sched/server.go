@@ -70,6 +70,7 @@ type Config struct {
 	Sync string
 
 	MaxLive         int           // bound of the runs that have not ended; default 1 000 000
+	MaxApps         int           // bound of the apps of the partition; default 1 000
 	HostLease       time.Duration // how long a host may be disconnected before its runs are lost; default 10 s
 	CheckpointEvery time.Duration // interval between projection batches; default 200 ms
 	Random          *rand.ChaCha8 // makes the ids of triggered runs; default: seeded by the system
@@ -94,6 +95,7 @@ func (c *Config) defaults() error {
 	}
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
+	c.MaxApps = cmp.Or(c.MaxApps, 1_000)
 	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200*time.Millisecond)
 	if c.Random == nil {
@@ -119,7 +121,7 @@ func (c *Config) core(v *projection.View) core.Config {
 	return core.Config{
 		ID: c.ID, Epoch: c.Epoch, Journal: c.Journal, View: v, History: c.Store, HasModule: c.Modules.Has,
 		Cluster: c.Remote != nil, Others: c.Remote, Gathered: c.Gathered, Publish: c.Publish,
-		Sync: c.Sync, MaxLive: c.MaxLive, HostLease: c.HostLease, Random: c.Random, Meter: c.Meter, Logger: c.Logger,
+		Sync: c.Sync, MaxLive: c.MaxLive, MaxApps: c.MaxApps, HostLease: c.HostLease, Random: c.Random, Meter: c.Meter, Logger: c.Logger,
 	}
 }
 
@@ -192,7 +194,7 @@ func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.CaughtUp(ct
 // Load returns the server's load.
 func (s *Server) Load(ctx context.Context) (core.Load, error) {
 	return core.Ask(ctx, s.loop, func(l *core.Loop) (core.Load, error) {
-		return l.Load(), nil
+		return l.PartitionLoad(), nil
 	})
 }
 

@@ -68,6 +68,8 @@ type world struct {
 	requests  *apiv1.Grants // what the manifest of each module asks for
 	badScript error         // why each script is refused; nil: it is accepted
 
+	maxLive, maxApps int // of sched.Config
+
 	guard func() *access.Guard // makes the guard of each server; nil: there is none
 }
 
@@ -229,7 +231,7 @@ func (w *world) start() {
 	}
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
-		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
+		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered, MaxLive: w.maxLive, MaxApps: w.maxApps,
 		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (api.ModuleInfo, error) {
 			code, err := upload.Bytes()
 			if err != nil {

@@ -25,6 +25,13 @@ func (c *Client) PutApp(ctx context.Context, app *App) (*App, error) {
 	return kept, c.callError(ctx, "put app "+app.GetName(), err)
 }
 
+// SetAppLimits replaces the limits of an app; nil: the defaults. It needs the permission
+// cluster.operate in the cluster.
+func (c *Client) SetAppLimits(ctx context.Context, app string, limits *AppLimits) (*App, error) {
+	kept, err := c.apps.SetAppLimits(forApp(ctx, app), &apiv1.SetAppLimitsRequest{Name: app, Limits: limits})
+	return kept, c.callError(ctx, "set the limits of app "+app, err)
+}
+
 // AppDeletion says how [Client.DeleteApp] deletes an app.
 type AppDeletion struct {
 	// Force also deletes the jobs of the app and cancels its live runs. Without it an app

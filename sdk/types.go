@@ -5,6 +5,7 @@ import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 // Types of the API. The messages in api/v1 document their fields.
 type (
 	App        = apiv1.App
+	AppLimits  = apiv1.AppLimits
 	Job        = apiv1.Job
 	Handler    = apiv1.Handler
 	Schedule   = apiv1.Schedule

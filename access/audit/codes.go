@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ var Codes = []Code{
 	{"app.created", "an app got its first settings", "app"},
 	{"app.changed", "the settings of an app were replaced", "app"},
 	{"app.deleted", "an app was deleted with everything in it", "app"},
+	{"app.limits", "the limits of an app were replaced", "app"},
 	{"module.changed", "a version of a module was pushed, signed, or lost its bytes", "module@version"},
 	{"secret.set", "a secret was created or replaced", "secret"},
 	{"secret.deleted", "a secret was deleted", "secret"},
@@ -100,10 +102,28 @@ func revision(number int64) string {
 	return "revision " + strconv.FormatInt(number, 10)
 }
 
+// limitsText returns the limits that are set, as "jobs 100, bytes 65536".
+func limitsText(m *apiv1.AppLimits) string {
+	var set []string
+	for _, x := range []struct {
+		name  string
+		value int64
+	}{
+		{"jobs", m.GetJobs()}, {"queued runs", m.GetQueuedRuns()}, {"live runs", m.GetLiveRuns()}, {"bytes", m.GetBytes()}, {"module bytes", m.GetModuleBytes()},
+	} {
+		if x.value > 0 {
+			set = append(set, x.name+" "+strconv.FormatInt(x.value, 10))
+		}
+	}
+	return cmp.Or(strings.Join(set, ", "), "the defaults")
+}
+
 // OfRecord returns the event of a record that changes no definition. ok is false if it has none, as
 // the records of runs: a run itself says what triggered it.
 func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	switch k := rec.GetKind().(type) {
+	case *apiv1.Record_AppLimits:
+		e = Row{Code: "app.limits", Object: app, After: limitsText(k.AppLimits)}
 	case *apiv1.Record_ModulePut:
 		m := k.ModulePut.GetModule()
 		e = Row{Code: "module.changed", Object: m.GetName() + "@" + m.GetVersion(), After: m.GetDigest()}

@@ -43,9 +43,13 @@ type App struct {
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: never put
 	Jobs          int64                  `protobuf:"varint,21,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"`                           // runs that are not terminal
-	DeletedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"` // the app was deleted then, and is a new one since; unset: never
-	Revision      int64                  `protobuf:"varint,24,opt,name=revision,proto3" json:"revision,omitempty"`                   // the number of the last change of the settings, see Revisions
+	Live          int64                  `protobuf:"varint,22,opt,name=live,proto3" json:"live,omitempty"`                                  // runs that are not terminal
+	DeletedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`        // the app was deleted then, and is a new one since; unset: never
+	Revision      int64                  `protobuf:"varint,24,opt,name=revision,proto3" json:"revision,omitempty"`                          // the number of the last change of the settings, see Revisions
+	Limits        *AppLimits             `protobuf:"bytes,25,opt,name=limits,proto3" json:"limits,omitempty"`                               // with the defaults filled in; SetAppLimits changes them
+	AtHosts       int64                  `protobuf:"varint,26,opt,name=at_hosts,json=atHosts,proto3" json:"at_hosts,omitempty"`             // runs that hosts have
+	Bytes         int64                  `protobuf:"varint,27,opt,name=bytes,proto3" json:"bytes,omitempty"`                                // of the definitions of jobs and the inputs of live runs
+	ModuleBytes   int64                  `protobuf:"varint,28,opt,name=module_bytes,json=moduleBytes,proto3" json:"module_bytes,omitempty"` // of the modules whose code is stored, each digest once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +196,165 @@ func (x *App) GetRevision() int64 {
 	return 0
 }
 
+func (x *App) GetLimits() *AppLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *App) GetAtHosts() int64 {
+	if x != nil {
+		return x.AtHosts
+	}
+	return 0
+}
+
+func (x *App) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *App) GetModuleBytes() int64 {
+	if x != nil {
+		return x.ModuleBytes
+	}
+	return 0
+}
+
+// AppLimits says how much an app may take of what all apps share. Each default protects the
+// other apps from a program that is out of control. In an app that is split over partitions,
+// each partition enforces its share, by its number of slots.
+type AppLimits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`                                  // 0: 2 000 000
+	QueuedRuns    int64                  `protobuf:"varint,2,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`    // runs that have not ended, wherever they are; 0: 5 000 000. One app gets at most 7/8 of the runs that a server takes
+	LiveRuns      int64                  `protobuf:"varint,3,opt,name=live_runs,json=liveRuns,proto3" json:"live_runs,omitempty"`          // runs that hosts have at the same time; the others wait. 0: as many as its hosts take
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`                                // of the definitions of jobs and the inputs of live runs; 0: 16 GiB
+	ModuleBytes   int64                  `protobuf:"varint,5,opt,name=module_bytes,json=moduleBytes,proto3" json:"module_bytes,omitempty"` // of modules whose code is stored, each digest once; 0: 4 GiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppLimits) Reset() {
+	*x = AppLimits{}
+	mi := &file_v1_app_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppLimits) ProtoMessage() {}
+
+func (x *AppLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppLimits.ProtoReflect.Descriptor instead.
+func (*AppLimits) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AppLimits) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *AppLimits) GetQueuedRuns() int64 {
+	if x != nil {
+		return x.QueuedRuns
+	}
+	return 0
+}
+
+func (x *AppLimits) GetLiveRuns() int64 {
+	if x != nil {
+		return x.LiveRuns
+	}
+	return 0
+}
+
+func (x *AppLimits) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *AppLimits) GetModuleBytes() int64 {
+	if x != nil {
+		return x.ModuleBytes
+	}
+	return 0
+}
+
+type SetAppLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Limits        *AppLimits             `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"` // unset: the defaults
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAppLimitsRequest) Reset() {
+	*x = SetAppLimitsRequest{}
+	mi := &file_v1_app_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAppLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAppLimitsRequest) ProtoMessage() {}
+
+func (x *SetAppLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAppLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SetAppLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetAppLimitsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetAppLimitsRequest) GetLimits() *AppLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 type ListAppsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -200,7 +363,7 @@ type ListAppsRequest struct {
 
 func (x *ListAppsRequest) Reset() {
 	*x = ListAppsRequest{}
-	mi := &file_v1_app_proto_msgTypes[1]
+	mi := &file_v1_app_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -212,7 +375,7 @@ func (x *ListAppsRequest) String() string {
 func (*ListAppsRequest) ProtoMessage() {}
 
 func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[1]
+	mi := &file_v1_app_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -225,7 +388,7 @@ func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsRequest.ProtoReflect.Descriptor instead.
 func (*ListAppsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{1}
+	return file_v1_app_proto_rawDescGZIP(), []int{3}
 }
 
 type ListAppsResponse struct {
@@ -237,7 +400,7 @@ type ListAppsResponse struct {
 
 func (x *ListAppsResponse) Reset() {
 	*x = ListAppsResponse{}
-	mi := &file_v1_app_proto_msgTypes[2]
+	mi := &file_v1_app_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +412,7 @@ func (x *ListAppsResponse) String() string {
 func (*ListAppsResponse) ProtoMessage() {}
 
 func (x *ListAppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[2]
+	mi := &file_v1_app_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +425,7 @@ func (x *ListAppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsResponse.ProtoReflect.Descriptor instead.
 func (*ListAppsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{2}
+	return file_v1_app_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListAppsResponse) GetApps() []*App {
@@ -281,7 +444,7 @@ type GetAppRequest struct {
 
 func (x *GetAppRequest) Reset() {
 	*x = GetAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[3]
+	mi := &file_v1_app_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +456,7 @@ func (x *GetAppRequest) String() string {
 func (*GetAppRequest) ProtoMessage() {}
 
 func (x *GetAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[3]
+	mi := &file_v1_app_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +469,7 @@ func (x *GetAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAppRequest.ProtoReflect.Descriptor instead.
 func (*GetAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{3}
+	return file_v1_app_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetAppRequest) GetName() string {
@@ -325,7 +488,7 @@ type PutAppRequest struct {
 
 func (x *PutAppRequest) Reset() {
 	*x = PutAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[4]
+	mi := &file_v1_app_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +500,7 @@ func (x *PutAppRequest) String() string {
 func (*PutAppRequest) ProtoMessage() {}
 
 func (x *PutAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[4]
+	mi := &file_v1_app_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +513,7 @@ func (x *PutAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAppRequest.ProtoReflect.Descriptor instead.
 func (*PutAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{4}
+	return file_v1_app_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PutAppRequest) GetApp() *App {
@@ -369,7 +532,7 @@ type DeleteAppRequest struct {
 
 func (x *DeleteAppRequest) Reset() {
 	*x = DeleteAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[5]
+	mi := &file_v1_app_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +544,7 @@ func (x *DeleteAppRequest) String() string {
 func (*DeleteAppRequest) ProtoMessage() {}
 
 func (x *DeleteAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[5]
+	mi := &file_v1_app_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +557,7 @@ func (x *DeleteAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAppRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{5}
+	return file_v1_app_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteAppRequest) GetName() string {
@@ -413,7 +576,7 @@ type DeleteAppResponse struct {
 
 func (x *DeleteAppResponse) Reset() {
 	*x = DeleteAppResponse{}
-	mi := &file_v1_app_proto_msgTypes[6]
+	mi := &file_v1_app_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +588,7 @@ func (x *DeleteAppResponse) String() string {
 func (*DeleteAppResponse) ProtoMessage() {}
 
 func (x *DeleteAppResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[6]
+	mi := &file_v1_app_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +601,7 @@ func (x *DeleteAppResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAppResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAppResponse) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{6}
+	return file_v1_app_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteAppResponse) GetBytes() int64 {
@@ -452,7 +615,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc1\x04\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xd8\x05\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -473,7 +636,21 @@ const file_v1_app_proto_rawDesc = "" +
 	"\x04live\x18\x16 \x01(\x03B\x04\xf8\xbb\x18\x01R\x04live\x129\n" +
 	"\n" +
 	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x1a\n" +
-	"\brevision\x18\x18 \x01(\x03R\brevision\"\x11\n" +
+	"\brevision\x18\x18 \x01(\x03R\brevision\x12/\n" +
+	"\x06limits\x18\x19 \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\x12\x1f\n" +
+	"\bat_hosts\x18\x1a \x01(\x03B\x04\xf8\xbb\x18\x01R\aatHosts\x12\x1a\n" +
+	"\x05bytes\x18\x1b \x01(\x03B\x04\xf8\xbb\x18\x01R\x05bytes\x12'\n" +
+	"\fmodule_bytes\x18\x1c \x01(\x03B\x04\xf8\xbb\x18\x01R\vmoduleBytes\"\x96\x01\n" +
+	"\tAppLimits\x12\x12\n" +
+	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x1f\n" +
+	"\vqueued_runs\x18\x02 \x01(\x03R\n" +
+	"queuedRuns\x12\x1b\n" +
+	"\tlive_runs\x18\x03 \x01(\x03R\bliveRuns\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12!\n" +
+	"\fmodule_bytes\x18\x05 \x01(\x03R\vmoduleBytes\"Z\n" +
+	"\x13SetAppLimitsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x06limits\x18\x02 \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\"\x11\n" +
 	"\x0fListAppsRequest\"9\n" +
 	"\x10ListAppsResponse\x12%\n" +
 	"\x04apps\x18\x01 \x03(\v2\x11.wheelwork.v1.AppR\x04apps\"#\n" +
@@ -484,12 +661,13 @@ const file_v1_app_proto_rawDesc = "" +
 	"\x10DeleteAppRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\")\n" +
 	"\x11DeleteAppResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x03R\x05bytes2\xf9\x03\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes2\x8b\x05\n" +
 	"\x04Apps\x12y\n" +
 	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\".\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01*\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12r\n" +
 	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"8\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x04name\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12|\n" +
 	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"B\xaa\xbb\x18\n" +
-	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}\x12\x83\x01\n" +
+	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}\x12\x8f\x01\n" +
+	"\fSetAppLimits\x12!.wheelwork.v1.SetAppLimitsRequest\x1a\x11.wheelwork.v1.App\"I\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02$:\x06limits\x1a\x1a/api/v1/apps/{name}/limits\x12\x83\x01\n" +
 	"\tDeleteApp\x12\x1e.wheelwork.v1.DeleteAppRequest\x1a\x1f.wheelwork.v1.DeleteAppResponse\"5\xaa\xbb\x18\n" +
 	"apps.write\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02\x15*\x13/api/v1/apps/{name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
@@ -505,37 +683,43 @@ func file_v1_app_proto_rawDescGZIP() []byte {
 	return file_v1_app_proto_rawDescData
 }
 
-var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_v1_app_proto_goTypes = []any{
 	(*App)(nil),                   // 0: wheelwork.v1.App
-	(*ListAppsRequest)(nil),       // 1: wheelwork.v1.ListAppsRequest
-	(*ListAppsResponse)(nil),      // 2: wheelwork.v1.ListAppsResponse
-	(*GetAppRequest)(nil),         // 3: wheelwork.v1.GetAppRequest
-	(*PutAppRequest)(nil),         // 4: wheelwork.v1.PutAppRequest
-	(*DeleteAppRequest)(nil),      // 5: wheelwork.v1.DeleteAppRequest
-	(*DeleteAppResponse)(nil),     // 6: wheelwork.v1.DeleteAppResponse
-	(*Rate)(nil),                  // 7: wheelwork.v1.Rate
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*AppLimits)(nil),             // 1: wheelwork.v1.AppLimits
+	(*SetAppLimitsRequest)(nil),   // 2: wheelwork.v1.SetAppLimitsRequest
+	(*ListAppsRequest)(nil),       // 3: wheelwork.v1.ListAppsRequest
+	(*ListAppsResponse)(nil),      // 4: wheelwork.v1.ListAppsResponse
+	(*GetAppRequest)(nil),         // 5: wheelwork.v1.GetAppRequest
+	(*PutAppRequest)(nil),         // 6: wheelwork.v1.PutAppRequest
+	(*DeleteAppRequest)(nil),      // 7: wheelwork.v1.DeleteAppRequest
+	(*DeleteAppResponse)(nil),     // 8: wheelwork.v1.DeleteAppResponse
+	(*Rate)(nil),                  // 9: wheelwork.v1.Rate
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_v1_app_proto_depIdxs = []int32{
-	7, // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
-	8, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
-	8, // 2: wheelwork.v1.App.deleted_at:type_name -> google.protobuf.Timestamp
-	0, // 3: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
-	0, // 4: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
-	1, // 5: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
-	3, // 6: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
-	4, // 7: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
-	5, // 8: wheelwork.v1.Apps.DeleteApp:input_type -> wheelwork.v1.DeleteAppRequest
-	2, // 9: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
-	0, // 10: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
-	0, // 11: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
-	6, // 12: wheelwork.v1.Apps.DeleteApp:output_type -> wheelwork.v1.DeleteAppResponse
-	9, // [9:13] is the sub-list for method output_type
-	5, // [5:9] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	9,  // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
+	10, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
+	10, // 2: wheelwork.v1.App.deleted_at:type_name -> google.protobuf.Timestamp
+	1,  // 3: wheelwork.v1.App.limits:type_name -> wheelwork.v1.AppLimits
+	1,  // 4: wheelwork.v1.SetAppLimitsRequest.limits:type_name -> wheelwork.v1.AppLimits
+	0,  // 5: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
+	0,  // 6: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
+	3,  // 7: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
+	5,  // 8: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
+	6,  // 9: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
+	2,  // 10: wheelwork.v1.Apps.SetAppLimits:input_type -> wheelwork.v1.SetAppLimitsRequest
+	7,  // 11: wheelwork.v1.Apps.DeleteApp:input_type -> wheelwork.v1.DeleteAppRequest
+	4,  // 12: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
+	0,  // 13: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
+	0,  // 14: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
+	0,  // 15: wheelwork.v1.Apps.SetAppLimits:output_type -> wheelwork.v1.App
+	8,  // 16: wheelwork.v1.Apps.DeleteApp:output_type -> wheelwork.v1.DeleteAppResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_v1_app_proto_init() }
@@ -551,7 +735,7 @@ func file_v1_app_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_app_proto_rawDesc), len(file_v1_app_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Apps_ListApps_FullMethodName  = "/wheelwork.v1.Apps/ListApps"
-	Apps_GetApp_FullMethodName    = "/wheelwork.v1.Apps/GetApp"
-	Apps_PutApp_FullMethodName    = "/wheelwork.v1.Apps/PutApp"
-	Apps_DeleteApp_FullMethodName = "/wheelwork.v1.Apps/DeleteApp"
+	Apps_ListApps_FullMethodName     = "/wheelwork.v1.Apps/ListApps"
+	Apps_GetApp_FullMethodName       = "/wheelwork.v1.Apps/GetApp"
+	Apps_PutApp_FullMethodName       = "/wheelwork.v1.Apps/PutApp"
+	Apps_SetAppLimits_FullMethodName = "/wheelwork.v1.Apps/SetAppLimits"
+	Apps_DeleteApp_FullMethodName    = "/wheelwork.v1.Apps/DeleteApp"
 )
 
 // AppsClient is the client API for Apps service.
@@ -40,6 +41,9 @@ type AppsClient interface {
 	// defining jobs, because it also decides which keys and which other apps the app
 	// trusts.
 	PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc.CallOption) (*App, error)
+	// SetAppLimits replaces the limits of an app. It needs the permission for the whole cluster:
+	// limits protect other apps, so the administrators of one app cannot raise them.
+	SetAppLimits(ctx context.Context, in *SetAppLimitsRequest, opts ...grpc.CallOption) (*App, error)
 	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
 	// and settings. Its ended runs and their lines are no longer shown. An app that still has
 	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
@@ -85,6 +89,16 @@ func (c *appsClient) PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *appsClient) SetAppLimits(ctx context.Context, in *SetAppLimitsRequest, opts ...grpc.CallOption) (*App, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(App)
+	err := c.cc.Invoke(ctx, Apps_SetAppLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *appsClient) DeleteApp(ctx context.Context, in *DeleteAppRequest, opts ...grpc.CallOption) (*DeleteAppResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteAppResponse)
@@ -110,6 +124,9 @@ type AppsServer interface {
 	// defining jobs, because it also decides which keys and which other apps the app
 	// trusts.
 	PutApp(context.Context, *PutAppRequest) (*App, error)
+	// SetAppLimits replaces the limits of an app. It needs the permission for the whole cluster:
+	// limits protect other apps, so the administrators of one app cannot raise them.
+	SetAppLimits(context.Context, *SetAppLimitsRequest) (*App, error)
 	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
 	// and settings. Its ended runs and their lines are no longer shown. An app that still has
 	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
@@ -133,6 +150,9 @@ func (UnimplementedAppsServer) GetApp(context.Context, *GetAppRequest) (*App, er
 }
 func (UnimplementedAppsServer) PutApp(context.Context, *PutAppRequest) (*App, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutApp not implemented")
+}
+func (UnimplementedAppsServer) SetAppLimits(context.Context, *SetAppLimitsRequest) (*App, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetAppLimits not implemented")
 }
 func (UnimplementedAppsServer) DeleteApp(context.Context, *DeleteAppRequest) (*DeleteAppResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteApp not implemented")
@@ -212,6 +232,24 @@ func _Apps_PutApp_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Apps_SetAppLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetAppLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AppsServer).SetAppLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Apps_SetAppLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AppsServer).SetAppLimits(ctx, req.(*SetAppLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Apps_DeleteApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteAppRequest)
 	if err := dec(in); err != nil {
@@ -248,6 +286,10 @@ var Apps_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PutApp",
 			Handler:    _Apps_PutApp_Handler,
+		},
+		{
+			MethodName: "SetAppLimits",
+			Handler:    _Apps_SetAppLimits_Handler,
 		},
 		{
 			MethodName: "DeleteApp",

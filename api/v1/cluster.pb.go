@@ -2046,6 +2046,7 @@ type AppState struct {
 	ModulesAt     []string               `protobuf:"bytes,9,rep,name=modules_at,json=modulesAt,proto3" json:"modules_at,omitempty"` // addresses of servers that have the code
 	Epoch         uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                        // of the owner of the primary partition that made this state
 	Revision      uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                  // number of the state; a later state of the same owner has a higher one
+	Limits        *AppLimits             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2155,6 +2156,13 @@ func (x *AppState) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *AppState) GetLimits() *AppLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
 }
 
 type AskRequest struct {
@@ -3745,7 +3753,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x0eCopyOutRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\"\x11\n" +
-	"\x0fCopyOutResponse\"\xac\x03\n" +
+	"\x0fCopyOutResponse\"\xdd\x03\n" +
 	"\bAppState\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12-\n" +
@@ -3759,7 +3767,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"modules_at\x18\t \x03(\tR\tmodulesAt\x12\x14\n" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x04R\brevision\"\xfc\x03\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x12/\n" +
+	"\x06limits\x18\f \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\"\xfc\x03\n" +
 	"\n" +
 	"AskRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
@@ -3968,19 +3977,20 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*Calendar)(nil),                // 56: wheelwork.v1.Calendar
 	(*SecretRow)(nil),               // 57: wheelwork.v1.SecretRow
 	(*ModuleGrants)(nil),            // 58: wheelwork.v1.ModuleGrants
-	(*GuestGetEntryRequest)(nil),    // 59: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 60: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 61: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 62: wheelwork.v1.GuestEnqueueRequest
-	(*Change)(nil),                  // 63: wheelwork.v1.Change
-	(*Attribution)(nil),             // 64: wheelwork.v1.Attribution
-	(*Refusal_Problem)(nil),         // 65: wheelwork.v1.Refusal.Problem
-	(*GuestGetEntryResponse)(nil),   // 66: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 67: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 68: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 69: wheelwork.v1.Run
-	(*Command)(nil),                 // 70: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 71: wheelwork.v1.CommandResult
+	(*AppLimits)(nil),               // 59: wheelwork.v1.AppLimits
+	(*GuestGetEntryRequest)(nil),    // 60: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 61: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 62: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 63: wheelwork.v1.GuestEnqueueRequest
+	(*Change)(nil),                  // 64: wheelwork.v1.Change
+	(*Attribution)(nil),             // 65: wheelwork.v1.Attribution
+	(*Refusal_Problem)(nil),         // 66: wheelwork.v1.Refusal.Problem
+	(*GuestGetEntryResponse)(nil),   // 67: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 68: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 69: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 70: wheelwork.v1.Run
+	(*Command)(nil),                 // 71: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 72: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
@@ -4007,73 +4017,74 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	56, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
 	57, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
 	58, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
-	59, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	60, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	61, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	62, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	35, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	33, // 29: wheelwork.v1.AskRequest.apply_changes:type_name -> wheelwork.v1.ChangeSetShare
-	63, // 30: wheelwork.v1.ChangeSetShare.changes:type_name -> wheelwork.v1.Change
-	64, // 31: wheelwork.v1.ChangeSetShare.attribution:type_name -> wheelwork.v1.Attribution
-	50, // 32: wheelwork.v1.ChangeSetCheck.results:type_name -> wheelwork.v1.ChangeSetCheck.Result
-	65, // 33: wheelwork.v1.ChangeSetCheck.problems:type_name -> wheelwork.v1.Refusal.Problem
-	66, // 34: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	67, // 35: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	68, // 36: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	69, // 37: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	34, // 38: wheelwork.v1.AskResponse.check:type_name -> wheelwork.v1.ChangeSetCheck
-	70, // 39: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	71, // 40: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	46, // 41: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	47, // 42: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	44, // 43: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	45, // 44: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	51, // 45: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 46: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	2,  // 47: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
-	3,  // 48: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
-	5,  // 49: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	9,  // 50: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	11, // 51: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	17, // 52: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	18, // 53: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	20, // 54: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	39, // 55: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	40, // 56: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	41, // 57: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	42, // 58: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	23, // 59: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
-	24, // 60: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	37, // 61: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	25, // 62: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
-	27, // 63: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	29, // 64: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
-	32, // 65: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 66: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 67: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
-	4,  // 68: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
-	6,  // 69: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	10, // 70: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	16, // 71: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	19, // 72: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	19, // 73: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	21, // 74: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	43, // 75: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	43, // 76: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	43, // 77: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	43, // 78: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	43, // 79: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	43, // 80: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	38, // 81: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	26, // 82: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	28, // 83: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	30, // 84: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
-	36, // 85: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	66, // [66:86] is the sub-list for method output_type
-	46, // [46:66] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	59, // 24: wheelwork.v1.AppState.limits:type_name -> wheelwork.v1.AppLimits
+	60, // 25: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	61, // 26: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	62, // 27: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	63, // 28: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	35, // 29: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	33, // 30: wheelwork.v1.AskRequest.apply_changes:type_name -> wheelwork.v1.ChangeSetShare
+	64, // 31: wheelwork.v1.ChangeSetShare.changes:type_name -> wheelwork.v1.Change
+	65, // 32: wheelwork.v1.ChangeSetShare.attribution:type_name -> wheelwork.v1.Attribution
+	50, // 33: wheelwork.v1.ChangeSetCheck.results:type_name -> wheelwork.v1.ChangeSetCheck.Result
+	66, // 34: wheelwork.v1.ChangeSetCheck.problems:type_name -> wheelwork.v1.Refusal.Problem
+	67, // 35: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	68, // 36: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	69, // 37: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	70, // 38: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	34, // 39: wheelwork.v1.AskResponse.check:type_name -> wheelwork.v1.ChangeSetCheck
+	71, // 40: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	72, // 41: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	46, // 42: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	47, // 43: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	44, // 44: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	45, // 45: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	51, // 46: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 47: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	2,  // 48: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
+	3,  // 49: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
+	5,  // 50: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	9,  // 51: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	11, // 52: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	17, // 53: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	18, // 54: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	20, // 55: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	39, // 56: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	40, // 57: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	41, // 58: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	42, // 59: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	23, // 60: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	24, // 61: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	37, // 62: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	25, // 63: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	27, // 64: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	29, // 65: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
+	32, // 66: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 67: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 68: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
+	4,  // 69: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
+	6,  // 70: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	10, // 71: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	16, // 72: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	19, // 73: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	19, // 74: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	21, // 75: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	43, // 76: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	43, // 77: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 78: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 79: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	43, // 80: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	43, // 81: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	38, // 82: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	26, // 83: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	28, // 84: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	30, // 85: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
+	36, // 86: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	67, // [67:87] is the sub-list for method output_type
+	47, // [47:67] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }

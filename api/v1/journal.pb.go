@@ -130,6 +130,7 @@ type Record struct {
 	//	*Record_AccessPut
 	//	*Record_AccessDelete
 	//	*Record_Audited
+	//	*Record_AppLimits
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -523,6 +524,15 @@ func (x *Record) GetAudited() *Audited {
 	return nil
 }
 
+func (x *Record) GetAppLimits() *AppLimits {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AppLimits); ok {
+			return x.AppLimits
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -693,6 +703,10 @@ type Record_Audited struct {
 	Audited *Audited `protobuf:"bytes,80,opt,name=audited,proto3,oneof"`
 }
 
+type Record_AppLimits struct {
+	AppLimits *AppLimits `protobuf:"bytes,81,opt,name=app_limits,json=appLimits,proto3,oneof"` // of the slot's app, after a change
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -768,6 +782,8 @@ func (*Record_AccessPut) isRecord_Kind() {}
 func (*Record_AccessDelete) isRecord_Kind() {}
 
 func (*Record_Audited) isRecord_Kind() {}
+
+func (*Record_AppLimits) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -6653,7 +6669,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa2\x12\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xdc\x12\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -6701,7 +6717,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"access_put\x18N \x01(\v2\x17.wheelwork.v1.AccessPutH\x00R\taccessPut\x12A\n" +
 	"\raccess_delete\x18O \x01(\v2\x1a.wheelwork.v1.AccessDeleteH\x00R\faccessDelete\x121\n" +
-	"\aaudited\x18P \x01(\v2\x15.wheelwork.v1.AuditedH\x00R\aaudited\x12;\n" +
+	"\aaudited\x18P \x01(\v2\x15.wheelwork.v1.AuditedH\x00R\aaudited\x128\n" +
+	"\n" +
+	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -7297,16 +7315,17 @@ var file_v1_journal_proto_goTypes = []any{
 	nil,                       // 82: wheelwork.v1.RunRow.LabelsEntry
 	(*RouteRow_Use)(nil),      // 83: wheelwork.v1.RouteRow.Use
 	(*KeyRow_Key)(nil),        // 84: wheelwork.v1.KeyRow.Key
-	(*Attribution)(nil),       // 85: wheelwork.v1.Attribution
-	(*Job)(nil),               // 86: wheelwork.v1.Job
-	(*Module)(nil),            // 87: wheelwork.v1.Module
-	(*Alias)(nil),             // 88: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 89: wheelwork.v1.Calendar
-	(*App)(nil),               // 90: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 91: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 92: wheelwork.v1.Outcome
-	(*Command)(nil),           // 93: wheelwork.v1.Command
-	(*LogLine)(nil),           // 94: wheelwork.v1.LogLine
+	(*AppLimits)(nil),         // 85: wheelwork.v1.AppLimits
+	(*Attribution)(nil),       // 86: wheelwork.v1.Attribution
+	(*Job)(nil),               // 87: wheelwork.v1.Job
+	(*Module)(nil),            // 88: wheelwork.v1.Module
+	(*Alias)(nil),             // 89: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 90: wheelwork.v1.Calendar
+	(*App)(nil),               // 91: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 92: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 93: wheelwork.v1.Outcome
+	(*Command)(nil),           // 94: wheelwork.v1.Command
+	(*LogLine)(nil),           // 95: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -7347,64 +7366,65 @@ var file_v1_journal_proto_depIdxs = []int32{
 	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	15, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10, // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	85, // 38: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	52, // 39: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	86, // 40: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	24, // 41: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,  // 42: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	85, // 43: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	16, // 44: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	20, // 45: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	18, // 46: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	12, // 47: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13, // 48: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	19, // 49: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	17, // 50: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	19, // 51: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	87, // 52: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	88, // 53: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	76, // 54: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	77, // 55: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	78, // 56: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	31, // 57: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	31, // 58: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	89, // 59: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	90, // 60: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	48, // 61: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	50, // 62: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	91, // 63: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	44, // 64: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	45, // 65: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	44, // 66: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	47, // 67: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	79, // 68: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	24, // 69: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	31, // 70: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	80, // 71: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	81, // 72: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	80, // 73: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	59, // 74: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	31, // 75: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	58, // 76: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	24, // 77: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	82, // 78: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	92, // 79: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	63, // 80: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	93, // 81: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	83, // 82: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	57, // 83: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	84, // 84: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	94, // 85: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	72, // 86: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 87: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 88: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	24, // 89: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	92, // 90: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	91, // [91:91] is the sub-list for method output_type
-	91, // [91:91] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	85, // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	86, // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	52, // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	87, // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	24, // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,  // 43: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	86, // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	16, // 45: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	20, // 46: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	18, // 47: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	12, // 48: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13, // 49: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	19, // 50: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	17, // 51: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	19, // 52: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	88, // 53: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	89, // 54: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	76, // 55: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	77, // 56: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	78, // 57: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	31, // 58: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	31, // 59: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	90, // 60: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	91, // 61: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	48, // 62: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	50, // 63: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	92, // 64: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	44, // 65: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	45, // 66: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	44, // 67: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	47, // 68: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	79, // 69: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	24, // 70: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	31, // 71: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	80, // 72: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	81, // 73: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	80, // 74: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	59, // 75: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	31, // 76: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	58, // 77: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	24, // 78: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	82, // 79: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	93, // 80: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	63, // 81: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	94, // 82: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	83, // 83: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	57, // 84: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	84, // 85: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	95, // 86: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	72, // 87: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 88: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 89: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	24, // 90: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	93, // 91: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	92, // [92:92] is the sub-list for method output_type
+	92, // [92:92] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -7458,6 +7478,7 @@ func file_v1_journal_proto_init() {
 		(*Record_AccessPut)(nil),
 		(*Record_AccessDelete)(nil),
 		(*Record_Audited)(nil),
+		(*Record_AppLimits)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),

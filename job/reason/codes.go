@@ -13,6 +13,7 @@ const (
 	OverlapQueue      = "overlap_queue"
 	AppRate           = "app_rate"
 	JobRate           = "job_rate"
+	AppLiveRuns       = "app_live_runs"
 	DiskFull          = "disk_full"
 	MaybeDispatched   = "maybe_dispatched"
 	BroadcastRecovery = "broadcast_recovery"
@@ -76,6 +77,7 @@ var english = map[string]string{
 	AppRate:             "the jobs of the app start no more often than its rate allows",
 	JobRate:             "the job starts at most {n} times in {per}",
 	JobRate + One:       "the job starts at most once in {per}",
+	AppLiveRuns:         "hosts have {n} runs of the app, which is its limit live-runs: an administrator of the cluster raises it with `wheelwork app limits {app} --live-runs N`",
 	DiskFull:            "the server's disk is full: nothing starts until there is space on it",
 	MaybeDispatched:     "the server before this one may have sent it to a host, which has a moment to say so",
 	BroadcastRecovery:   "the server has just started, and a broadcast waits until its hosts are back",

@@ -45,6 +45,17 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.PutApp(m) })
 }
 
+func (a *appsAPI) SetAppLimits(ctx context.Context, req *apiv1.SetAppLimitsRequest) (*apiv1.App, error) {
+	if err := naming.Check("name", req.Name); err != nil {
+		return nil, core.Invalid(err)
+	}
+	m, err := core.AppLimits(req.Limits)
+	if err != nil {
+		return nil, err
+	}
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.SetLimits(req.Name, m) })
+}
+
 // DeleteApp deletes what an app has, and the bytes of its modules that no other app has. It
 // waits until the store has the ended runs of the app, because it hides them by their time.
 // The record comes before the removal of the bytes: after a crash in between, a file belongs

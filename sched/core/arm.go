@@ -98,8 +98,8 @@ func (tm *timing) arm() {
 			continue
 		}
 		seen[j] = true
-		if tm.l.commits.cramped() || tm.l.State.live >= 2*tm.l.cfg.MaxLive {
-			tm.after(armWindow, jobTimer{j}) // the disk or the server is full: try again in a window
+		if tm.l.commits.cramped() || tm.l.limits.mayAccept(ownerOf(j.Slot()), 0, 2) != nil {
+			tm.after(armWindow, jobTimer{j}) // the disk, the server or the app is full: try again in a window
 			continue
 		}
 		plan, err := tm.l.Planner.planOf(j)

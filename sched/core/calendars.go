@@ -29,7 +29,7 @@ func NoCalendar(app, name string) error {
 
 // PutCalendar records a calendar, and reschedules the jobs that name it.
 func (pl *Planner) PutCalendar(c *apiv1.Calendar, compiled *schedule.Calendar) (*apiv1.Calendar, error) {
-	if err := cmp.Or(pl.l.Holds.Free(c.App), pl.l.commits.refuse()); err != nil {
+	if err := cmp.Or(pl.l.Holds.Free(c.App), pl.l.limits.mayAddApp(c.App), pl.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	s := pl.l.State.app(c.App).slots[job.ModuleSlot]

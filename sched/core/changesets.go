@@ -54,6 +54,7 @@ type ChangeSet struct {
 	circles *circleSearch
 	at      int            // number of items whose circles were searched
 	added   map[string]int // by kind: number of calendars and aliases that the set adds
+	grows   growth         // what the jobs of the set add
 	refused problems
 	records int // number of records that a calendar of the set makes for jobs that name it
 
@@ -332,6 +333,8 @@ func (cs *ChangeSets) Begin(set *ChangeSet, answer func(*apiv1.ApplyChangeSetRes
 			return status.Errorf(codes.NotFound, "there is no app %q: create it with --create-app (create_app in the API), or with a document of kind App", set.app)
 		case a.primary() != "" || a.split() && cs.l.cfg.Others == nil:
 			return status.Errorf(codes.Unavailable, "this partition is not the primary one of app %s: try again in a moment", set.app)
+		case cs.l.limits.mayAddApp(set.app) != nil:
+			return cs.l.limits.mayAddApp(set.app)
 		case set.dryRun:
 			return nil
 		case cs.l.commits.failure == nil && cs.l.cfg.Journal.Room()-int64(cs.l.commits.stage.bytes)-3*set.bytes < growthRoom: // the set, its changes and their revisions
@@ -431,7 +434,7 @@ func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, 
 	s := a.slots[job.ModuleSlot]
 	switch k := it.change.Kind.(type) {
 	case *apiv1.Change_Job:
-		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with, inSet: true})
+		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with, inSet: true, set: &set.grows})
 		return result, err
 	case *apiv1.Change_Settings:
 		return changeOf(s.Settings, k.Settings), nil

@@ -77,6 +77,7 @@ type JobChange struct {
 	// inSet says that a change set has the definition. One that differs from the present
 	// definition only in defaults that are written out changes nothing.
 	inSet bool
+	set   *growth // what the set has added so far; nil: there is no set
 	// checked says that the definition was checked with the others of its set, and is applied.
 	checked bool
 }
@@ -145,6 +146,11 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 		return nil, "", err
 	}
 	put.Job.Etag = etag
+	if !w.checked {
+		if err := cm.l.limits.mayPut(j, old, def, w.set); err != nil {
+			return nil, "", err
+		}
+	}
 	if j == nil {
 		return put, "created", nil
 	}
@@ -330,8 +336,8 @@ func (cm *Commands) TriggerJob(t *Trigger) (id job.RunID, duplicate bool, err er
 	if err := cm.l.commits.refuse(); err != nil {
 		return id, false, err
 	}
-	if cm.l.State.live >= cm.l.cfg.MaxLive {
-		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", cm.l.State.live)
+	if err := cm.l.limits.mayAccept(ownerOf(j.Slot()), len(t.Input), 1); err != nil {
+		return id, false, err
 	}
 	acc.Run = append(cm.acceptedID[:0], id[:]...)
 	cm.l.commits.accept(j, acc)
@@ -506,7 +512,7 @@ func (cm *Commands) survives(req *apiv1.BulkJobsRequest, j *job.Job, seen map[st
 
 // PutApp records the settings of an app.
 func (cm *Commands) PutApp(m *apiv1.App) (*apiv1.App, error) {
-	if err := cmp.Or(cm.l.Holds.Free(m.Name), cm.l.commits.refuse()); err != nil {
+	if err := cmp.Or(cm.l.Holds.Free(m.Name), cm.l.limits.mayAddApp(m.Name), cm.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	cm.setApp(m)
@@ -518,4 +524,15 @@ func (cm *Commands) setApp(m *apiv1.App) {
 	m.UpdatedAt = timestamppb.New(cm.l.clock.now)
 	m.DeletedAt = cm.l.State.app(m.Name).slots[job.ModuleSlot].Settings.GetDeletedAt()
 	cm.l.commits.record(cm.l.State.app(m.Name).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: m}}})
+}
+
+// SetLimits replaces the limits of an app. They may be lower than what the app has: then it
+// keeps that, and gets no more.
+func (cm *Commands) SetLimits(app string, m *apiv1.AppLimits) (*apiv1.App, error) {
+	if err := cmp.Or(cm.l.limits.mayAddApp(app), cm.l.commits.refuseChange()); err != nil {
+		return nil, err
+	}
+	a := cm.l.State.app(app)
+	cm.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AppLimits{AppLimits: m}})
+	return a.message(), nil
 }

@@ -41,6 +41,7 @@ type Config struct {
 
 	Sync      string        // what durable means for the journal: always, interval or os
 	MaxLive   int           // bound of the runs that have not ended
+	MaxApps   int           // bound of the apps of the partition; 0: none
 	HostLease time.Duration // how long a host may be disconnected before its runs are lost
 	Random    io.Reader     // makes the ids of triggered runs; it never fails
 	Meter     metric.Meter  // nil: nothing is measured

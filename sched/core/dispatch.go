@@ -91,7 +91,12 @@ func (d *dispatching) serveLane(a *fair.App, lv *fair.Level, i int) bool {
 			a.Queue.Push(r, false)
 			continue
 		}
+		free := ownerOf(r.Slot()).room()
+		if free == 0 {
+			return false // until one of its runs leaves a host
+		}
 		h, room := l.Dispatcher.pick(a, r, pace)
+		room = min(room, free)
 		switch {
 		case h != nil || constrained(r):
 			d.send(a, ln, i, h, room)
@@ -291,6 +296,7 @@ func (di *dispatcher) take(h *hosts.Host, r *job.Run) {
 	pace := di.paces.Of(r)
 	a := fairOf(r)
 	h.Held.Take(a, r, pace, di.l.clock.nowMs)
+	a.AtHosts++
 	r.Mark &^= isRecalled
 	a.Usage.Charge(pace, ownerOf(r.Slot()).weight())
 	a.Queue.Lane(r, pace).Usage.Charge(pace, 1)
@@ -303,6 +309,7 @@ func (di *dispatcher) drop(h *hosts.Host, r *job.Run, took time.Duration) {
 	if !h.Held.Drop(a, r, di.l.clock.nowMs) {
 		return
 	}
+	a.AtHosts--
 	a.Usage.Correct(r.Pace, took, ownerOf(r.Slot()).weight())
 	a.Queue.Lane(r, r.Pace).Usage.Correct(r.Pace, took, 1)
 	if fair.IsQuick(di.paces.Of(r)) { // with the duration that was learned when it ended

@@ -234,8 +234,8 @@ func (gu *Guests) EnqueueFor(by job.RunID, traceParent string, e *Enqueued) (id 
 	if err := gu.busy(); err != nil {
 		return id, false, err
 	}
-	if gu.l.State.live >= gu.l.cfg.MaxLive {
-		return id, false, status.Errorf(codes.Unavailable, "%d runs have not ended, which is the limit: try again when some have", gu.l.State.live)
+	if err := gu.l.limits.mayAccept(ownerOf(j.Slot()), len(e.input), 1); err != nil {
+		return id, false, status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
 	acc.Run = id[:]
 	gu.l.commits.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})

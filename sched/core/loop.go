@@ -35,6 +35,7 @@ type Loop struct {
 	relations relations // which jobs name which
 	workflows workflows // runs whose change other jobs react to
 	admission admission // overlap policies, start deadlines and rates
+	limits    limits    // what one app may take of what all share
 
 	Dispatcher dispatcher // ready queues, and the choice of hosts
 	Sessions   Sessions   // hosts, and the handling of their reports
@@ -121,6 +122,9 @@ type admission struct {
 	overlapQueues map[jobKey]*overlapQueue // of jobs with an overlap policy and live runs
 	rates         map[jobKey]*bucket       // of jobs with a rate; without a name: of apps
 }
+
+// limits decides whether an app may take more of what all apps share.
+type limits struct{ l *Loop }
 
 // dispatcher sends runs from the ready queues of the apps to hosts.
 type dispatcher struct {

@@ -116,6 +116,9 @@ func (ca *Catalog) HasInterpreter(m *apiv1.Module, get string) error {
 // MayPut fails if a version cannot be added: its name is that of an alias, the version exists
 // with other bytes, or a signature that the app requires is missing.
 func (ca *Catalog) MayPut(m *apiv1.Module) error {
+	if err := ca.l.limits.mayAddApp(m.App); err != nil {
+		return err
+	}
 	a, ref := ca.l.State.app(m.App), m.Name+"@"+m.Version
 	if a.aliases()[ref] != nil {
 		return status.Errorf(codes.AlreadyExists, "%s is an alias: push the version under another name", ref)
@@ -123,6 +126,11 @@ func (ca *Catalog) MayPut(m *apiv1.Module) error {
 	old := a.version(ref)
 	if old != nil && old.Digest != m.Digest {
 		return status.Errorf(codes.AlreadyExists, "module %s is there with other bytes (%.19s…), and a version never changes: push these bytes (%.19s…) as a new version", ref, old.Digest, m.Digest)
+	}
+	if old == nil || old.CollectedAt != nil {
+		if err := a.mayStore(m); err != nil {
+			return err
+		}
 	}
 	if old != nil { // the signatures that it has count as well
 		with := proto.CloneOf(old)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -183,6 +184,9 @@ func (mo *Moves) CopyApp(st *apiv1.AppState) error {
 	}
 	if st.Settings != nil && !proto.Equal(m.Settings, st.Settings) {
 		mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: st.Settings}}})
+	}
+	if !proto.Equal(m.Limits, st.Limits) {
+		mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_AppLimits{AppLimits: cmp.Or(st.Limits, &apiv1.AppLimits{})}})
 	}
 	for _, x := range st.Modules {
 		if !proto.Equal(m.Modules[x.Name+"@"+x.Version], x) {
@@ -385,7 +389,7 @@ func (mo *Moves) AppState(app string) *apiv1.AppState {
 		return nil
 	}
 	m := a.slots[job.ModuleSlot]
-	st := &apiv1.AppState{App: app, Settings: m.Settings}
+	st := &apiv1.AppState{App: app, Settings: m.Settings, Limits: m.Limits}
 	for _, k := range slices.Sorted(maps.Keys(m.Modules)) {
 		st.Modules = append(st.Modules, m.Modules[k])
 	}

@@ -109,8 +109,8 @@ func (l *Loop) JobMessage(j *job.Job) *apiv1.Job {
 	return m
 }
 
-// Load returns the load of the server.
-func (l *Loop) Load() Load {
+// PartitionLoad returns the load of the partition.
+func (l *Loop) PartitionLoad() Load {
 	ld := Load{ScheduleRate: l.Stats.rate.value(l.clock.now)}
 	zones := map[string]int{}
 	for _, h := range l.Sessions.hosts {
@@ -147,6 +147,20 @@ func (l *Loop) AppNames() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// message returns an app as the API shows it.
+func (a *app) message() *apiv1.App {
+	m := &apiv1.App{Name: a.name}
+	if s := a.slots[job.ModuleSlot].Settings; s != nil {
+		m = proto.CloneOf(s)
+	}
+	for _, s := range a.slots {
+		m.Jobs += int64(s.Jobs.Len())
+		m.Live += int64(s.Runs.Len())
+	}
+	m.Limits, m.AtHosts, m.Bytes, m.ModuleBytes = a.limits(), int64(a.fair.AtHosts), a.bytes, a.moduleBytes("")
+	return m
 }
 
 // AppMessage returns an app as the API shows it; nil: there is none.
@@ -195,11 +209,17 @@ func (l *Loop) Newest(f RunFilter, before uint64, limit int) (runs []*apiv1.Run,
 type Counts struct {
 	Live, Up, Lost int
 	AtHosts        map[job.State]int // by dispatched, running and sleeping
+	Used           []LimitUse        // of the limits of all apps
 }
 
 // Counts returns the numbers of live runs and of hosts.
 func (l *Loop) Counts() Counts {
 	c := Counts{Live: l.State.live, AtHosts: map[job.State]int{}}
+	for _, a := range l.State.apps {
+		if a.name != "" && !a.gone() {
+			c.Used = a.uses(c.Used)
+		}
+	}
 	for _, h := range l.Sessions.hosts {
 		if h.Connected {
 			c.Up++
@@ -209,6 +229,29 @@ func (l *Loop) Counts() Counts {
 		l.Sessions.countStates(h, c.AtHosts)
 	}
 	return c
+}
+
+// LimitUse says how much of a limit an app has used: 0 to 1, or more if the limit is lower than what
+// the app has had before.
+type LimitUse struct {
+	App, Limit string
+	Part       float64
+}
+
+// uses appends the use of each limit of the app.
+func (a *app) uses(all []LimitUse) []LimitUse {
+	m := a.message()
+	add := func(limit string, used, most int64) {
+		if most > 0 {
+			all = append(all, LimitUse{a.name, limit, float64(used) / float64(a.part(most))})
+		}
+	}
+	add("jobs", m.Jobs, m.Limits.Jobs)
+	add("queued_runs", m.Live, m.Limits.QueuedRuns)
+	add("live_runs", m.AtHosts, m.Limits.LiveRuns)
+	add("bytes", m.Bytes, m.Limits.Bytes)
+	add("module_bytes", m.ModuleBytes, m.Limits.ModuleBytes)
+	return all
 }
 
 // HostMessages returns the hosts as the API shows them, in no order.

@@ -28,6 +28,7 @@ func Open(cfg Config) (*Loop, error) {
 			s.Loaded()
 			for r := range s.Runs.All() {
 				a.live.push(r)
+				a.runs++
 				l.State.live++
 			}
 		}

@@ -5,26 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched/fair"
 	"github.com/wheelworkhq/wheelwork/sched/projection"
 )
-
-// message returns an app as the API shows it.
-func (a *app) message() *apiv1.App {
-	m := &apiv1.App{Name: a.name}
-	if s := a.slots[job.ModuleSlot].Settings; s != nil {
-		m = proto.CloneOf(s)
-	}
-	for _, s := range a.slots {
-		m.Jobs += int64(s.Jobs.Len())
-		m.Live += int64(s.Runs.Len())
-	}
-	return m
-}
 
 // gone reports whether there is nothing in the app: it was deleted, or a check of a definition
 // has named it and nothing was put into it.
@@ -32,7 +17,7 @@ func (a *app) gone() bool {
 	s := a.slots[job.ModuleSlot]
 	switch {
 	case job.Deleted(s.Settings):
-	case s.Settings != nil, s.Home != "", a.rows.Count.Succeeded+a.rows.Count.Failed > 0:
+	case s.Settings != nil, s.Limits != nil, s.Home != "", a.rows.Count.Succeeded+a.rows.Count.Failed > 0:
 		return false
 	}
 	return !slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len()+s.Runs.Len() > 0 || s.HasResources() })
@@ -45,6 +30,8 @@ type app struct {
 	slots  [job.Slots]*job.Slot
 	fair   fair.App       // its queued runs, and its share of the hosts
 	live   acceptance     // live runs in the order of acceptance
+	runs   int64          // number of live runs
+	bytes  int64          // of the definitions of jobs and the inputs of live runs; the slots count it
 	rows   projection.App // what the projection has of it
 	labels labels
 	// tails has, by slot, the open record of accepted runs.
@@ -78,7 +65,7 @@ func (st *state) app(name string) *app {
 		a = &app{name: name, fair: fair.App{Name: name}, labels: newLabels(name), canaries: map[string]*job.Tally{}}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
-			a.slots[i].Owner = a
+			a.slots[i].Owner, a.slots[i].Bytes = a, &a.bytes
 		}
 		a.rows = projection.NewApp(name, &a.slots)
 		st.apps[name] = a

@@ -30,6 +30,7 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.Planner = Planner{l: l, plans: map[string]schedule.Plan{}, planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*schedule.Calendar{}}
 	l.relations = relations{l: l, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{}}
 	l.workflows.l = l
+	l.limits = limits{l}
 	l.admission = admission{l: l, overlapQueues: map[jobKey]*overlapQueue{}, rates: map[jobKey]*bucket{}}
 	l.Dispatcher.l = l
 	l.Sessions = Sessions{l: l, hosts: map[string]*hosts.Host{}, progress: map[job.RunID]*apiv1.Progress{}}
@@ -300,16 +301,20 @@ func (l *Loop) accountRun(e *job.Effect) {
 		l.Moves.countSlot(a, e.Run.Slot().Index)
 		l.Stats.count(a, a.labels.Trigger[e.Run.Trigger])
 		l.State.live++
+		a.runs++
 	case job.RunCame: // the partition that accepted it has counted it
 		a.live.push(e.Run)
 		l.State.live++
+		a.runs++
 		l.View.RunChanged(e.Run)
 		return
 	case job.RunRevoked:
 		l.State.live--
+		a.runs--
 	case job.RunEnded, job.RunPassed:
 		if e.Change == job.RunEnded {
 			l.State.live--
+			a.runs--
 		}
 		switch e.Run.State {
 		case job.Succeeded:

@@ -69,7 +69,7 @@ func (gu *Guests) PutValue(p *ValueChange) (*apiv1.ValueRow, error) {
 	if grows := s.GrowsBy(p.Bucket, p.Key, p.Value); grows > 0 && a.valueBytes()+grows > a.valueQuota() {
 		return nil, status.Errorf(codes.ResourceExhausted, "the keys and values of app %s would take more than %d KiB: delete some, or allow more with `wheelwork app set %s --kv-quota`", p.App, a.valueQuota()>>10, p.App)
 	}
-	if err := gu.l.commits.refuse(); err != nil {
+	if err := cmp.Or(gu.l.limits.mayAddApp(p.App), gu.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	row = &apiv1.ValueRow{Value: p.Value, Version: s.NextVersion(), AtMs: gu.l.clock.nowMs, Id: p.id}
@@ -100,7 +100,7 @@ func (gu *Guests) SetSecret(app, name string, sealed []byte) (*apiv1.SecretRow, 
 	if old == nil && s.Secrets(func(*apiv1.SecretRow) {}) >= job.MaxSecrets {
 		return nil, status.Errorf(codes.ResourceExhausted, "app %s has %d secrets, which is the limit", app, job.MaxSecrets)
 	}
-	if err := gu.l.commits.refuse(); err != nil {
+	if err := cmp.Or(gu.l.limits.mayAddApp(app), gu.l.commits.refuse()); err != nil {
 		return nil, err
 	}
 	row := &apiv1.SecretRow{Name: name, Version: old.GetVersion() + 1, CreatedMs: old.GetCreatedMs(), UpdatedMs: gu.l.clock.nowMs, Sealed: sealed}
@@ -130,7 +130,7 @@ func (gu *Guests) PutGrants(m *apiv1.ModuleGrants) (*apiv1.ModuleGrants, error) 
 	if job.Nothing(m.Grants) {
 		refuse = gu.l.commits.refuseChange // grants can be revoked even on a full disk
 	}
-	if err := cmp.Or(gu.l.Holds.Free(m.App), refuse()); err != nil {
+	if err := cmp.Or(gu.l.Holds.Free(m.App), gu.l.limits.mayAddApp(m.App), refuse()); err != nil {
 		return nil, err
 	}
 	gu.setGrants(m)

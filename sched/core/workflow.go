@@ -98,7 +98,7 @@ func (wf *workflows) step(r *job.Run, ended []*job.Run) {
 		}
 	}
 	switch {
-	case wf.l.commits.cramped() || wf.l.State.live >= 2*wf.l.cfg.MaxLive:
+	case wf.l.commits.cramped() || wf.l.limits.mayAccept(ownerOf(r.Slot()), 0, 2) != nil:
 		s.later(armWindow)
 	case wf.l.commits.stage.bytes >= fullBatchBytes:
 		s.later(0)

@@ -29,7 +29,7 @@ func TestZoneOfHosts(t *testing.T) {
 		for i, x := range c.hosts {
 			l.Sessions.hosts[string(rune('a'+i))] = &hosts.Host{Connected: !x.away, Hello: &apiv1.Hello{Labels: map[string]string{"zone": x.zone}}}
 		}
-		if got := l.Load().Zone; got != c.want {
+		if got := l.PartitionLoad().Zone; got != c.want {
 			t.Errorf("%v: %q, want %q", c.hosts, got, c.want)
 		}
 	}

@@ -11,6 +11,8 @@ type App struct {
 	Usage  Usage
 	Coming Coming
 	Listed bool // the app is among those with runs to dispatch
+
+	AtHosts int // its runs that hosts have
 }
 
 // Usage is the time of hosts that an app has used, for weighted fair queueing: the

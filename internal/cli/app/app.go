@@ -25,7 +25,7 @@ type commands struct {
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
-		command.Group("app", "List apps, set their limits, and delete them", c.listApps(), c.getApp(), c.setApp(), c.deleteApp()),
+		command.Group("app", "List apps, set their limits, and delete them", c.listApps(), c.getApp(), c.setApp(), c.limitApp(), c.deleteApp()),
 		command.Group("calendar", "Manage sets of dates that schedules include or exclude",
 			c.putCalendar(), c.getCalendar(), c.listCalendars(), c.deleteCalendar()),
 		command.Group("kv", "Show and change the values that handlers store", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
@@ -119,7 +119,8 @@ func (c *commands) getApp() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.PrintOne(appColumns, appRecord(app))
+			columns, record := withLimits(app)
+			return c.PrintOne(columns, record)
 		}),
 	}
 }

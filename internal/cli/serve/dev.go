@@ -40,6 +40,7 @@ directory.`,
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
+	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "warn")
 	addProfile(cmd)
@@ -60,7 +61,7 @@ directory.`,
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(retention(cmd), limits(cmd)); err != nil {
+		if err := errors.Join(retention(cmd), limits(cmd), shares(cmd)); err != nil {
 			return err
 		}
 		if err := uploads(cmd); err != nil {

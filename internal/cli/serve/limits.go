@@ -10,6 +10,23 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
+// addShares adds the flags that bound what one app or caller takes of a server. The returned
+// function checks them.
+func addShares(cmd *cobra.Command, apps, streamsPerApp, streamsPerCaller *int) func(*cobra.Command) error {
+	flags := cmd.Flags()
+	flags.IntVar(apps, "max-apps", 1000, "`number` of apps; in a cluster, of each partition")
+	flags.IntVar(streamsPerApp, "max-streams-per-app", 512, "`number` of streams that are open for an app, as followers of logs")
+	flags.IntVar(streamsPerCaller, "max-streams-per-caller", 4096, "`number` of streams that a user or a program has open, with all its tokens")
+	return func(cmd *cobra.Command) error {
+		for _, flag := range []string{"max-apps", "max-streams-per-app", "max-streams-per-caller"} {
+			if n, _ := flags.GetInt(flag); n < 1 {
+				return command.Usage(cmd, "--%s %d: want a positive number", flag, n)
+			}
+		}
+		return nil
+	}
+}
+
 // addLimits adds the flags that bound the resources of callers. The returned function
 // reads them.
 func addLimits(cmd *cobra.Command, limits *transport.Limits) func(*cobra.Command) error {

@@ -75,6 +75,7 @@ func (c *commands) server() *cobra.Command {
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	retention := addRetention(cmd, &conf.Retain)
 	limits := addLimits(cmd, &conf.Limits)
+	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	log := process.AddLog(cmd, "info")
 	addProfile(cmd)
@@ -83,7 +84,7 @@ func (c *commands) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), uploads(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {

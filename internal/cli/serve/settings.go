@@ -35,8 +35,11 @@ var effects = map[string]effect{
 	"log-level":  reload,
 	"http-allow": reload, "http-allow-private": reload,
 	"max-body": reload, "max-inflated": reload, "min-body-rate": reload, "max-streams": reload, "max-connections": reload,
-	"max-connections-per-address": reload, "trusted-proxy": reload,
+	"max-connections-per-address": reload, "trusted-proxy": reload, "max-streams-per-app": reload, "max-streams-per-caller": reload,
 	"upload-size": reload, "upload-body": reload, "upload-functions": reload, "upload-locals": reload,
+
+	// A partition takes it when it opens.
+	"max-apps": restart,
 
 	// gRPC takes these once.
 	"max-header": restart, "idle-timeout": restart,

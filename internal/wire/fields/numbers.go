@@ -45,6 +45,7 @@ const (
 	RecordAccessPut       = 78
 	RecordAccessDelete    = 79
 	RecordAudited         = 80
+	RecordAppLimits       = 81
 )
 
 // The fields of apiv1.AuditEvents.
