@@ -95,7 +95,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 			Handler:  &apiv1.Handler{Module: "totals@1", Name: "main", Args: []string{"--fast"}},
 			Schedule: &apiv1.Schedule{Cron: "0 */5 * * * *", Zone: "Asia/Shanghai"},
 			Input:    "id,amount\n1,20\n", Timeout: "30s", Retry: &apiv1.Retry{Max: 3, Backoff: "exponential", First: "1s", Limit: "1m"},
-			Labels: map[string]string{"team": "billing"}, Revision: 4, Etag: "abc", NextAt: ts(-90 * time.Second), UpdatedAt: ts(time.Hour),
+			Labels: map[string]string{"team": "billing"}, Owner: "money" + evil, CreatedBy: "ada", ChangedBy: "ci", Revision: 4, Etag: "abc", NextAt: ts(-90 * time.Second), UpdatedAt: ts(time.Hour),
 			Digest: "sha256:" + strings.Repeat("ab", 32),
 			Stats:  &apiv1.JobStats{Live: 1, Succeeded: 12843, Failed: 7, LastState: "failed", LastRun: failedRun},
 		},

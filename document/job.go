@@ -25,6 +25,7 @@ var jobKind = &Kind{
 		{Path: "app", Type: Text, Default: "default", Help: "The app that the job belongs to.", Example: "shop"},
 		{Path: "name", Type: Text, Required: true, Help: "The identity of the job in its app: letters, digits, `.`, `_`, `-`, at most 128.", Example: "nightly-totals"},
 		{Path: "description", Type: Text, Help: "What the job is for, at most 4096 bytes.", Example: "totals of the day"},
+		{Path: "owner", Type: Text, Help: "The user or the group that is responsible for the job, at most 128 bytes.", Example: "ada"},
 		{Path: "labels", Type: Map, Help: "Labels for people and for filters, at most 64; a run keeps those that its job had when it was accepted.", Example: "{team: money}"},
 		{Path: "paused", Type: Truth, Default: "false", Help: "Whether the schedule and the dependency start no runs; without the field a job that exists stays as it is.", Example: "true"},
 
@@ -133,6 +134,8 @@ var jobKind = &Kind{
 		"revision":   "counts the changes of the definition",
 		"created_at": "the time of the first change",
 		"updated_at": "the time of the last change",
+		"created_by": "the caller of the first change",
+		"changed_by": "the caller of the last change",
 		"next_at":    "follows from the schedule",
 		"next_why":   "follows from the schedule",
 		"digest":     "of the module's version",

@@ -145,6 +145,9 @@ func (j *Job) Nodes() []string { return j.kind.shape.Nodes }
 // Labels returns the labels of the definition. The caller does not modify them.
 func (j *Job) Labels() map[string]string { return j.kind.shape.Labels }
 
+// OwnedBy returns the user or the group that is responsible for the job; "": none is named.
+func (j *Job) OwnedBy() string { return j.kind.shape.Owner }
+
 // HasLabels reports whether labels has all entries of wanted.
 func HasLabels(labels, wanted map[string]string) bool {
 	for k, v := range wanted {

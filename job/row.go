@@ -89,6 +89,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
 	row.Module, row.Handler, row.Digest, row.Labels = r.shape.Handler.GetModule(), r.HandlerName(), r.shape.Digest, r.shape.Labels
 	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
+	row.TriggeredBy = r.By
 	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
@@ -142,7 +143,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
-		Covers: row.Covers, Cause: runID(row.Cause), slot: s, spec: s.spec(d),
+		Covers: row.Covers, By: s.name(row.TriggeredBy), Cause: runID(row.Cause), slot: s, spec: s.spec(d),
 	}
 	for _, a := range row.Attempts {
 		r.Attempts = append(r.Attempts, Attempt{
@@ -243,7 +244,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: traceParent, JobRevision: row.JobRevision,
-		Covers: row.Covers, Labels: row.Labels,
+		Covers: row.Covers, Labels: row.Labels, TriggeredBy: row.TriggeredBy,
 	}
 	if len(row.Cause) > 0 {
 		m.Cause = runID(row.Cause).String()

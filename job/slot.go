@@ -55,6 +55,7 @@ type Run struct {
 	TraceParent     string // as TraceText makes it
 	Revision        int64
 	Covers          int64      // number of missed planned times that the run covers besides its own
+	By              string     // the caller that requested the run; "": none did
 	Cause           RunID      // the run that this one retries or follows, or whose node it is; zero: none
 	Node            string     // name of the node of Cause, a run of a workflow; "": none
 	Nodes           *Nodes     // nil unless the run is of a workflow and has begun, or continues an earlier run
@@ -236,6 +237,7 @@ type Slot struct {
 	uses     map[use]int        // number of jobs by the handler that they name
 	refer    int                // number of jobs that refer to others
 	pinned   map[pinKey]pinned
+	names    map[string]string // of callers, so that runs share them
 	keys     keys
 	texts    texts
 }
@@ -627,7 +629,7 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		ID: runID(a.Run), App: s.App, Job: j.Name(), State: Queued, Trigger: ByHand, Policy: j.Policy(),
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision(),
-		Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec(),
+		By: s.name(a.By), Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec(),
 	}
 	if a.Trigger != "" {
 		r.Trigger = Trigger(a.Trigger)
@@ -664,6 +666,26 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		fx = append(fx, Effect{Change: KeyAdded, Run: r, Key: k.hash, Input: k.input})
 	}
 	return append(fx, Effect{Change: change, Run: r, Job: j})
+}
+
+// maxNames bounds the shared names of a slot.
+const maxNames = 1024
+
+// name returns a shared copy of the name of a caller, so that a live run retains neither a message nor
+// a copy of its own.
+func (s *Slot) name(of string) string {
+	if of == "" {
+		return ""
+	}
+	if shared, ok := s.names[of]; ok {
+		return shared
+	}
+	if len(s.names) >= maxNames {
+		clear(s.names)
+	}
+	of = strings.Clone(of)
+	set(&s.names, of, of)
+	return of
 }
 
 // KeyNumbers returns the range of numbers of the idempotency keys in the slot: from

@@ -41,6 +41,7 @@ type Shape struct {
 	Dependency *Dependency
 	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
+	Owner      string
 	Needs      string // what a host must announce, in the form of needsOf
 	Memory     int64  // bytes of memory for an attempt; 0: the job sets no limit
 	Fuel       int64  // fuel of an attempt, in units of about one instruction; 0: the job sets no limit
@@ -104,7 +105,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 		clear(s.shapes) // jobs and runs still hold the shapes in use
 	}
 	sh := &Shape{
-		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: needsOf(d),
+		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Needs: needsOf(d),
 		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {

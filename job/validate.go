@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -210,8 +211,26 @@ func checkTexts(d *apiv1.Job) error {
 	if len(d.Description) > 4096 {
 		return fmt.Errorf("description is longer than 4096 bytes")
 	}
+	if err := checkOwner(d.Owner); err != nil {
+		return err
+	}
 	if err := CheckLabels(d.Labels); err != nil {
 		return err
+	}
+	return nil
+}
+
+// maxOwner bounds the owner of a job, in bytes.
+const maxOwner = 128
+
+// checkOwner checks the owner of a job: the name of a user or a group of any directory, so it may have
+// all characters that show.
+func checkOwner(owner string) error {
+	if len(owner) > maxOwner {
+		return fmt.Errorf("owner: %d bytes, the limit is %d", len(owner), maxOwner)
+	}
+	if strings.ContainsFunc(owner, func(r rune) bool { return !unicode.IsGraphic(r) }) || strings.TrimSpace(owner) != owner {
+		return fmt.Errorf("owner %q: want a name without control characters, and without space around it", owner)
 	}
 	return nil
 }
@@ -233,7 +252,7 @@ func CheckLabels(labels map[string]string) error {
 // that the server sets are cleared.
 func Definition(d *apiv1.Job) *apiv1.Job {
 	c := proto.CloneOf(d)
-	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs, c.NextWhy = 0, "", nil, nil, nil, "", nil, nil, ""
+	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs, c.NextWhy, c.CreatedBy, c.ChangedBy = 0, "", nil, nil, nil, "", nil, nil, "", "", ""
 	return c
 }
 

@@ -95,6 +95,7 @@ func appendAccepted(b []byte, a *apiv1.Accepted) ([]byte, error) {
 		}
 	}
 	b = appendPin(b, fields.AcceptedPin, a.Pin)
+	b = wire.Text(b, fields.AcceptedBy, a.By)
 	return wire.Int(b, fields.AcceptedPlannedMs, a.PlannedMs), nil
 }
 
@@ -199,7 +200,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) { return r.AppendOwn(r.AppendS
 
 // Shares reports whether [Run.AppendShared] appends the same bytes for two runs.
 func (r *Run) Shares(o *Run) bool {
-	return r.App == o.App && r.State == o.State && r.Trigger == o.Trigger && r.MaxAttempts() == o.MaxAttempts() &&
+	return r.App == o.App && r.State == o.State && r.Trigger == o.Trigger && r.By == o.By && r.MaxAttempts() == o.MaxAttempts() &&
 		r.Host == o.Host && r.Session == o.Session && r.HandlerName() == o.HandlerName() &&
 		(r.shape == o.shape || r.shape.Digest == o.shape.Digest && r.shape.Handler.GetModule() == o.shape.Handler.GetModule() &&
 			maps.Equal(r.shape.Labels, o.shape.Labels))
@@ -219,6 +220,7 @@ func (r *Run) AppendShared(b []byte) []byte {
 	b = wire.Text(b, fields.RunRowModule, r.shape.Handler.GetModule())
 	b = wire.Text(b, fields.RunRowHandler, r.HandlerName())
 	b = wire.Text(b, fields.RunRowDigest, r.shape.Digest)
+	b = wire.Text(b, fields.RunRowTriggeredBy, r.By)
 	if len(r.shape.Labels) > 0 { // without the check, runs without labels would pay for a sort
 		b = appendLabels(b, fields.RunRowLabels, r.shape.Labels)
 	}

@@ -180,6 +180,7 @@ type JobQuery struct {
 	Prefix string            // prefix of the name
 	Limit  int               // default: all
 	Labels map[string]string // the job has all of these
+	Owner  string            // of the job; "": any
 
 	// NoInput omits the inputs of the jobs, which may be large. Do not apply a job that
 	// was read without its input. Default: with inputs.
@@ -191,7 +192,7 @@ type JobQuery struct {
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Job, string, error) {
 		r, err := c.jobs.ListJobs(ctx, &apiv1.ListJobsRequest{
-			App: appOf(q.App), Prefix: q.Prefix, Labels: q.Labels, PageSize: size, PageToken: token, WithInput: !q.NoInput,
+			App: appOf(q.App), Prefix: q.Prefix, Labels: q.Labels, Owner: q.Owner, PageSize: size, PageToken: token, WithInput: !q.NoInput,
 		})
 		return r.GetJobs(), r.GetNextPageToken(), c.callError(ctx, "list jobs", err)
 	})

@@ -60,16 +60,21 @@ type Job struct {
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
 	// only if it still has this etag. "": in any case.
-	Etag          string                 `protobuf:"bytes,21,opt,name=etag,proto3" json:"etag,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if any
-	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
-	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
-	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                    // what a host must offer to run the module version, see Module
-	NextWhy       string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"` // of GetJob: why next_at is later than the schedule says; "": it is not
-	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"`              // instead of handler: other jobs, which run in order
-	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`                  // of one attempt of a handler in a module, in addition to the timeout
+	Etag      string                 `protobuf:"bytes,21,opt,name=etag,proto3" json:"etag,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	NextAt    *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if any
+	Digest    string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
+	Stats     *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
+	Needs     []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                          // what a host must offer to run the module version, see Module
+	CreatedBy string                 `protobuf:"bytes,29,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"` // the caller that created the job; "": a server without access control, or an older one
+	ChangedBy string                 `protobuf:"bytes,33,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"` // the caller of the last change of the definition
+	NextWhy   string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"`       // of GetJob: why next_at is later than the schedule says; "": it is not
+	// owner is the user or the group that is responsible for the job, for people and for filters; at
+	// most 128 bytes.
+	Owner         string    `protobuf:"bytes,34,opt,name=owner,proto3" json:"owner,omitempty"`
+	Workflow      *Workflow `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
+	Limits        *Limits   `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`     // of one attempt of a handler in a module, in addition to the timeout
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,9 +298,30 @@ func (x *Job) GetNeeds() []string {
 	return nil
 }
 
+func (x *Job) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *Job) GetChangedBy() string {
+	if x != nil {
+		return x.ChangedBy
+	}
+	return ""
+}
+
 func (x *Job) GetNextWhy() string {
 	if x != nil {
 		return x.NextWhy
+	}
+	return ""
+}
+
+func (x *Job) GetOwner() string {
+	if x != nil {
+		return x.Owner
 	}
 	return ""
 }
@@ -1584,6 +1610,7 @@ type Run struct {
 	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                                                             // name@alias, as in the job; module has the version that it pointed at
 	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                                                                          // the run belongs to the share of a version on trial
 	Labels          map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
+	TriggeredBy     string                 `protobuf:"bytes,71,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested the run; "": no caller did, see trigger
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1910,6 +1937,13 @@ func (x *Run) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *Run) GetTriggeredBy() string {
+	if x != nil {
+		return x.TriggeredBy
+	}
+	return ""
 }
 
 // Attempt is one try of a run on one host.
@@ -2470,6 +2504,7 @@ type ListJobsRequest struct {
 	// again loses its input.
 	WithInput     bool              `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
 	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // jobs that have all of these
+	Owner         string            `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                                                             // jobs with this owner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2544,6 +2579,13 @@ func (x *ListJobsRequest) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *ListJobsRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type ListJobsResponse struct {
@@ -4708,7 +4750,8 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xfb\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xcf\n" +
+	"\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4742,8 +4785,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\anext_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\tR\x06digest\x12,\n" +
 	"\x05stats\x18\x1a \x01(\v2\x16.wheelwork.v1.JobStatsR\x05stats\x12\x14\n" +
-	"\x05needs\x18\x1b \x03(\tR\x05needs\x12\x19\n" +
-	"\bnext_why\x18\x1c \x01(\tR\anextWhy\x122\n" +
+	"\x05needs\x18\x1b \x03(\tR\x05needs\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x1d \x01(\tR\tcreatedBy\x12\x1d\n" +
+	"\n" +
+	"changed_by\x18! \x01(\tR\tchangedBy\x12\x19\n" +
+	"\bnext_why\x18\x1c \x01(\tR\anextWhy\x12\x14\n" +
+	"\x05owner\x18\" \x01(\tR\x05owner\x122\n" +
 	"\bworkflow\x18\x1e \x01(\v2\x16.wheelwork.v1.WorkflowR\bworkflow\x12,\n" +
 	"\x06limits\x18\x1f \x01(\v2\x14.wheelwork.v1.LimitsR\x06limits\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -4853,7 +4901,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xa5\v\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xc8\v\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -4902,7 +4950,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
 	"\x05alias\x18< \x01(\tR\x05alias\x12\x16\n" +
 	"\x06canary\x18= \x01(\bR\x06canary\x125\n" +
-	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x12!\n" +
+	"\ftriggered_by\x18G \x01(\tR\vtriggeredBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
@@ -4950,7 +4999,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xa3\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xb9\x02\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
@@ -4959,7 +5008,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x1d\n" +
 	"\n" +
 	"with_input\x18\x05 \x01(\bR\twithInput\x12A\n" +
-	"\x06labels\x18\x06 \x03(\v2).wheelwork.v1.ListJobsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x06 \x03(\v2).wheelwork.v1.ListJobsRequest.LabelsEntryR\x06labels\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +

@@ -4043,6 +4043,7 @@ type Accepted struct {
 	// kept are, for a retried workflow, the nodes that it may keep and the nested workflows
 	// that continue.
 	Kept          []*NodeRow `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`
+	By            string     `protobuf:"bytes,15,opt,name=by,proto3" json:"by,omitempty"` // the caller that requested the run; "": none did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4180,6 +4181,13 @@ func (x *Accepted) GetKept() []*NodeRow {
 		return x.Kept
 	}
 	return nil
+}
+
+func (x *Accepted) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // Started records the runs that were sent to a host. No sync waits for it: after a loss
@@ -4468,6 +4476,7 @@ type RunRow struct {
 	// only_hosts are, for a retried broadcast before its fan-out, the hosts of only.
 	OnlyHosts     []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
 	Labels        map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
+	TriggeredBy   string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4864,6 +4873,13 @@ func (x *RunRow) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *RunRow) GetTriggeredBy() string {
+	if x != nil {
+		return x.TriggeredBy
+	}
+	return ""
 }
 
 // MapRow is the state that a run that maps has about its parts, in addition to their
@@ -6984,7 +7000,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"updated_ms\x18\x04 \x01(\x03R\tupdatedMs\x12\x16\n" +
 	"\x06sealed\x18\x05 \x01(\fR\x06sealed\"#\n" +
 	"\rCheckpointRow\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xa2\x03\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xb2\x03\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -7002,7 +7018,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"planned_ms\x182 \x01(\x03R\tplannedMs\x12#\n" +
 	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12)\n" +
-	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
+	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\x12\x0e\n" +
+	"\x02by\x18\x0f \x01(\tR\x02by\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
@@ -7036,7 +7053,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xee\v\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x91\f\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -7099,7 +7116,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12\x1d\n" +
 	"\n" +
 	"only_hosts\x18L \x03(\tR\tonlyHosts\x128\n" +
-	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x12!\n" +
+	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/sched/core"
@@ -67,7 +68,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		return nil, err
 	}
 	size, examined := pageSize(req.PageSize), pageSize(req.PageSize)
-	if len(req.Labels) > 0 {
+	if len(req.Labels) > 0 || req.Owner != "" {
 		examined = maxPage
 	}
 	names, more, err := a.s.cfg.Store.Jobs(core.AppOf(req.App), req.Prefix, string(after), examined)
@@ -78,7 +79,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		resp := &apiv1.ListJobsResponse{}
 		page, last := Page{}, ""
 		for _, name := range names {
-			if j := l.State.Job(core.AppOf(req.App), name); j != nil && job.HasLabels(j.Labels(), req.Labels) { // nil: it was deleted meanwhile
+			if j := l.State.Job(core.AppOf(req.App), name); j != nil && job.HasLabels(j.Labels(), req.Labels) && (req.Owner == "" || j.OwnedBy() == req.Owner) { // nil: it was deleted meanwhile
 				m := l.JobMessage(j)
 				if !req.WithInput {
 					m.Input, m.InputBytes = "", nil
@@ -121,6 +122,9 @@ func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) 
 	err := core.NewTrigger(t, req, TraceParent(ctx))
 	if err != nil {
 		return nil, err
+	}
+	if p := access.Caller(ctx); p != nil {
+		t.By = p.Author()
 	}
 	once := onceOf(ctx)
 	once.fix(t, once.try())

@@ -176,8 +176,9 @@ func (cm *Commands) planPut(j *job.Job, old *apiv1.Job, w JobChange) (*apiv1.Job
 	now := timestamppb.New(cm.l.clock.now)
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
+	def.CreatedBy, def.ChangedBy = cm.l.commits.by.Author, cm.l.commits.by.Author
 	if j != nil {
-		def.Revision, def.CreatedAt = j.Revision()+1, old.CreatedAt
+		def.Revision, def.CreatedAt, def.CreatedBy = j.Revision()+1, old.CreatedAt, old.CreatedBy
 		put.NextMs = j.NextMs
 	}
 	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {
@@ -270,6 +271,7 @@ type Trigger struct {
 	Run         job.RunID // the fixed id of the run, if there is no key (ADR 32); zero: the loop chooses one
 	Again       bool      // an earlier try may have been accepted, with the id run
 	TraceParent string
+	By          string // the caller; "": that of the call in which the trigger is executed, if it has one
 
 	Why   job.Trigger // "": manual
 	Cause job.RunID
@@ -300,6 +302,9 @@ func (cm *Commands) TriggerJob(t *Trigger) (id job.RunID, duplicate bool, err er
 	acc := &cm.accepted
 	*acc = apiv1.Accepted{} // Reset would also store the message's type, at the cost of cache misses
 	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Kept = t.Name, t.HasInput, t.Input, t.TraceParent, string(t.Why), t.Kept
+	if acc.By = t.By; acc.By == "" && cm.l.commits.by != byServer {
+		acc.By = cm.l.commits.by.Author
+	}
 	goesOn := t.Redo != nil && t.Redo.Fanout == j.Policy().Fanout() // otherwise the job makes other parts now
 	if goesOn {
 		acc.Parts = t.Redo.Parts

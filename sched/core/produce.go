@@ -96,6 +96,9 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string, by *apiv1.Attr
 		if k.Trigger.GetWait() != "" {
 			cmd.Err = status.Error(codes.InvalidArgument, "wait is for TriggerJob: a stream of commands waits for no run")
 		} else if cmd.Err = NewTrigger(t, k.Trigger, traceParent); cmd.Err == nil {
+			if t.By = by.GetAuthor(); by == ByQueue { // the server added the caller when it accepted the command
+				t.By = c.Attribution.GetAuthor()
+			}
 			cmd.Trigger = t
 		}
 	default:

@@ -313,7 +313,7 @@ func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.L
 	defer s.mu.Unlock()
 	var jobs []*apiv1.Job
 	for _, j := range s.jobs {
-		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() && hasLabels(j.GetLabels(), r.GetLabels()) {
+		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() && hasLabels(j.GetLabels(), r.GetLabels()) && (r.GetOwner() == "" || j.GetOwner() == r.GetOwner()) {
 			jobs = append(jobs, j)
 		}
 	}

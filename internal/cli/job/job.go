@@ -87,9 +87,9 @@ func (c *commands) printWhole(jobs iter.Seq2[*sdk.Job, error]) error {
 
 func (c *commands) printJob(job *sdk.Job) error {
 	columns := []string{
-		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
+		"name", "app", "description", "owner", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
 		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
-		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
+		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "created by", "changed by", "updated at", "digest",
 	}
 	stats := job.GetStats()
 	return c.PrintOne(columns, recordOf(job, func() []output.Cell {
@@ -97,6 +97,7 @@ func (c *commands) printJob(job *sdk.Job) error {
 			{Text: job.GetName()},
 			{Text: job.GetApp()},
 			{Text: job.GetDescription()},
+			{Text: job.GetOwner()},
 			{Text: job.GetHandler().GetModule()},
 			{Text: job.GetHandler().GetName()},
 			{Text: strings.Join(job.GetHandler().GetArgs(), " ")},
@@ -122,6 +123,8 @@ func (c *commands) printJob(job *sdk.Job) error {
 			{Text: fmt.Sprint(stats.GetFailed())},
 			{Text: strings.TrimSpace(stats.GetLastState() + " " + stats.GetLastRun()), Tint: output.StateTint(stats.GetLastState())},
 			{Text: fmt.Sprint(job.GetRevision())},
+			{Text: job.GetCreatedBy()},
+			{Text: job.GetChangedBy()},
 			{Text: output.Time(job.GetUpdatedAt())},
 			{Text: job.GetDigest()},
 		}
@@ -162,6 +165,7 @@ func (c *commands) list() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
 	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
+	cmd.Flags().StringVar(&q.Owner, "owner", "", "only jobs with this owner, a user or a group")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
 }

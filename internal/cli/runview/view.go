@@ -20,7 +20,7 @@ type Viewer struct {
 // Print prints a run.
 func (v Viewer) Print(run *sdk.Run) error {
 	columns := []string{
-		"id", "app", "job", "state", "trigger", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
+		"id", "app", "job", "state", "trigger", "triggered by", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
 		"host", "alias", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "nodes", "input", "output",
 	}
 	return v.PrintOne(columns, output.Message(run, func() []output.Cell {
@@ -31,6 +31,7 @@ func (v Viewer) Print(run *sdk.Run) error {
 			{Text: run.GetJob()},
 			{Text: run.GetState(), Tint: tint},
 			{Text: run.GetTrigger()},
+			{Text: run.GetTriggeredBy()},
 			{Text: run.GetCause()},
 			{Text: run.GetNode()},
 			{Text: partText(run)},

@@ -91,6 +91,7 @@ const (
 	AcceptedNode        = 11
 	AcceptedPriority    = 12
 	AcceptedKept        = 13
+	AcceptedBy          = 15
 	AcceptedPin         = 40
 	AcceptedPlannedMs   = 50
 )
@@ -193,6 +194,7 @@ const (
 	RunRowRole            = 75
 	RunRowOnlyHosts       = 76
 	RunRowLabels          = 77
+	RunRowTriggeredBy     = 78
 )
 
 // The fields of apiv1.AttemptRow.
@@ -281,8 +283,11 @@ const (
 	JobStats       = 26
 	JobNeeds       = 27
 	JobNextWhy     = 28
+	JobCreatedBy   = 29
 	JobWorkflow    = 30
 	JobLimits      = 31
+	JobChangedBy   = 33
+	JobOwner       = 34
 )
 
 // The fields of apiv1.Schedule.
