@@ -72,9 +72,9 @@ const Public = "public"
 type Guard struct {
 	// Refusals has the refused calls, for the audit log. Its owner takes them from time to time.
 	Refusals audit.Refusals
-	// SessionUsed is called with the id of a session that was used, about once an hour. It must not
-	// block. nil: it is not called. It is set before the first call.
-	SessionUsed func(id string)
+	// Used is called with the id of a session or a token that was used, about once an hour. It must
+	// not block. nil: it is not called. It is set before the first call.
+	Used func(id string)
 
 	streams streams
 	known   atomic.Pointer[keys] // replaced as a whole, and never changed

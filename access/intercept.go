@@ -38,13 +38,26 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// use reports the use of a session whose end should move.
+// usedEvery is how often the use of a token is noted: each note is a record.
+const usedEvery = time.Hour
+
+// use reports the use of a session whose end should move, or of a token whose last use is too long
+// ago.
 func (g *Guard) use(p *Principal) {
-	if p == nil || p.session == nil || g.SessionUsed == nil {
+	if p == nil || g.Used == nil {
 		return
 	}
-	if now := time.Now(); now.Add(sessionIdle-sessionMoves).After(p.session.ends) && p.session.told.CompareAndSwap(false, true) {
-		g.SessionUsed(p.Token)
+	if p.session != nil {
+		if now := time.Now(); now.Add(sessionIdle-sessionMoves).After(p.session.ends) && p.session.told.CompareAndSwap(false, true) {
+			g.Used(p.Token)
+		}
+		return
+	}
+	if p.usedMs == nil {
+		return
+	}
+	if now, last := time.Now().UnixMilli(), p.usedMs.Load(); now-last >= usedEvery.Milliseconds() && p.usedMs.CompareAndSwap(last, now) {
+		g.Used(p.Token)
 	}
 }
 
@@ -67,6 +80,7 @@ func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if err != nil {
 		return err
 	}
+	g.use(p)
 	if p == nil {
 		return settled(s, next(srv, s))
 	}

@@ -282,13 +282,17 @@ func (s *State) RotateToken(by By, q *apiv1.RotateTokenRequest) ([]Change, *apiv
 	return []Change{putToken(t)}, m, nil
 }
 
-// RevokeToken returns the change that removes a token.
+// RevokeToken returns the changes that remove a token.
 func (s *State) RevokeToken(by By, id string) ([]Change, error) {
 	t, err := s.token(by, id)
 	if err != nil {
 		return nil, err
 	}
-	return []Change{{Delete: &apiv1.AccessDelete{Kind: tokenRow, Id: t.Id}}}, nil
+	changes := []Change{{Delete: &apiv1.AccessDelete{Kind: tokenRow, Id: t.Id}}}
+	if s.uses[t.Id] != nil {
+		changes = append(changes, Change{Delete: &apiv1.AccessDelete{Kind: useRow, Id: t.Id}})
+	}
+	return changes, nil
 }
 
 // AddBinding returns the change that gives a principal a binding, and the binding.

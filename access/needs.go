@@ -3,6 +3,7 @@ package access
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -180,7 +181,18 @@ func advice(p *Principal, permission, scope string) string {
 	if p.Token == "" || len(roles) == 0 {
 		return rightToken(permission)
 	}
-	return fmt.Sprintf("the roles %s have it; a caller with access.write can add one: wheelwork binding add %s --role %s %s", strings.Join(roles, ", "), p.Name, roles[0], scope)
+	return fmt.Sprintf("the roles %s have it; a caller with access.write can add one: wheelwork binding add %s --role %s %s", strings.Join(roles, ", "), p.Name, fitting(roles), scope)
+}
+
+// fitting returns the role to propose of those that have a permission: the least one of people, or the
+// least of all.
+func fitting(roles []string) string {
+	for _, role := range []string{RoleViewer, RoleOperator, RoleDeveloper, RoleMaintainer} {
+		if slices.Contains(roles, role) {
+			return role
+		}
+	}
+	return roles[0]
 }
 
 // rightToken tells a caller where the token for a permission is.

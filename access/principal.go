@@ -37,7 +37,8 @@ type Principal struct {
 	// server.
 	Address string
 
-	session *session // of a user that has signed in
+	session *session      // of a user that has signed in
+	usedMs  *atomic.Int64 // of an issued token: when its use was noted last, in Unix ms
 }
 
 // session is the part of a session that a guard needs.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -21,11 +22,12 @@ type State struct {
 	principals map[string]*apiv1.PrincipalRow // by name
 	tokens     map[string]*apiv1.TokenRow     // by id
 	sessions   map[string]*apiv1.SessionRow   // by id
+	uses       map[string]*apiv1.TokenUseRow  // by the id of the token
 }
 
 // NewState returns a state without principals.
 func NewState() *State {
-	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}}
+	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}}
 }
 
 // The kinds of rows.
@@ -33,6 +35,7 @@ const (
 	principalRow = "principal"
 	tokenRow     = "token"
 	sessionRow   = "session"
+	useRow       = "use"
 )
 
 // Change is one change of the state. Exactly one field is set.
@@ -73,6 +76,8 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 		return tokenRow, k.Token.Id, k.Token
 	case *apiv1.AccessPut_Session:
 		return sessionRow, k.Session.Id, k.Session
+	case *apiv1.AccessPut_Use:
+		return useRow, k.Use.Id, k.Use
 	}
 	return "", "", nil
 }
@@ -86,12 +91,16 @@ func (s *State) Apply(c Change) {
 		delete(s.tokens, id)
 	case row == nil && kind == sessionRow:
 		delete(s.sessions, id)
+	case row == nil && kind == useRow:
+		delete(s.uses, id)
 	case kind == principalRow:
 		s.principals[id] = row.(*apiv1.PrincipalRow)
 	case kind == tokenRow:
 		s.tokens[id] = row.(*apiv1.TokenRow)
 	case kind == sessionRow:
 		s.sessions[id] = row.(*apiv1.SessionRow)
+	case kind == useRow:
+		s.uses[id] = row.(*apiv1.TokenUseRow)
 	}
 }
 
@@ -111,6 +120,10 @@ func (s *State) Load(kind, id string, value []byte) error {
 		row := &apiv1.SessionRow{}
 		err = proto.Unmarshal(value, row)
 		s.sessions[id] = row
+	case useRow:
+		row := &apiv1.TokenUseRow{}
+		err = proto.Unmarshal(value, row)
+		s.uses[id] = row
 	default:
 		err = fmt.Errorf("its kind is %q, which this version does not know", kind)
 	}
@@ -129,7 +142,8 @@ func (s *State) Credentials() []Credential {
 		}
 	}
 	for _, t := range s.tokens {
-		p := &Principal{Name: t.Principal, Kind: KindService, Token: t.Id}
+		p := &Principal{Name: t.Principal, Kind: KindService, Token: t.Id, usedMs: &atomic.Int64{}}
+		p.usedMs.Store(s.uses[t.Id].GetUsedMs())
 		own, ok := bindingOf(t.Binding)
 		if ok {
 			p.Bindings = append(p.Bindings, own)
@@ -221,7 +235,9 @@ func (s *State) Tokens(by *Principal, app string, now time.Time) []*apiv1.Token 
 	var all []*apiv1.Token
 	for _, t := range s.tokens {
 		if by.seesBinding(t.Binding, app, now) {
-			all = append(all, tokenMessage(t, now))
+			m := tokenMessage(t, now)
+			m.UsedAt = stamp(s.uses[t.Id].GetUsedMs())
+			all = append(all, m)
 		}
 	}
 	slices.SortFunc(all, func(a, b *apiv1.Token) int {

@@ -224,9 +224,15 @@ func (s *State) Sessions(by *Principal) []*apiv1.Session {
 	return all
 }
 
-// SessionUsed returns the change that moves the end of a session that was used; none: it need not
-// move now.
-func (s *State) SessionUsed(id string, now time.Time) []Change {
+// Used returns the change that moves the end of a session that was used, or notes the use of a token;
+// none: that is not due yet.
+func (s *State) Used(id string, now time.Time) []Change {
+	if s.tokens[id] != nil {
+		if now.UnixMilli()-s.uses[id].GetUsedMs() < usedEvery.Milliseconds() {
+			return nil
+		}
+		return []Change{{Put: &apiv1.AccessPut{Kind: &apiv1.AccessPut_Use{Use: &apiv1.TokenUseRow{Id: id, UsedMs: now.UnixMilli()}}}}}
+	}
 	x := s.sessions[id]
 	if x == nil {
 		return nil

@@ -199,7 +199,7 @@ func TestSessionsSlide(t *testing.T) {
 	moves, minutes := 0, 0
 	for begin := p.now; ; minutes++ {
 		p.now = p.now.Add(time.Minute)
-		changes := p.state.SessionUsed(id, p.now)
+		changes := p.state.Used(id, p.now)
 		if moves += len(changes); len(changes) > 0 {
 			p.apply(changes)
 		}
@@ -240,7 +240,7 @@ func TestSessionUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		var used []string
-		p.guard.SessionUsed = func(id string) { used = append(used, id) }
+		p.guard.Used = func(id string) { used = append(used, id) }
 		id := p.principal(token).Token
 		open := p.guard.Bound(t.Context(), []string{"Bearer " + token})
 		use := func() {
@@ -260,7 +260,7 @@ func TestSessionUsed(t *testing.T) {
 			if len(used) != hour+1 || used[hour] != id {
 				t.Fatalf("after %d hours %v is reported", 2*hour, used)
 			}
-			p.apply(p.state.SessionUsed(id, time.Now()))
+			p.apply(p.state.Used(id, time.Now()))
 			synctest.Wait()
 			if ended := open.Err() != nil; ended != (hour >= 5) { // at the end that the session had
 				t.Errorf("after %d hours the stream has ended: %t", 2*hour+2, ended)
@@ -312,3 +312,63 @@ func TestManagingUsers(t *testing.T) {
 func second(_ []access.Change, err error) error { return err }
 
 func third(_ []access.Change, _ *apiv1.Principal, err error) error { return err }
+
+// TestTokenUsed checks that the guard reports the use of a token once an hour, by calls and by streams,
+// that lists show it, and that the token and its streams go on.
+func TestTokenUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIssuer(t)
+		token := i.token("operator", "cluster")
+		id := i.principal(token).Token
+		var used []string
+		i.guard.Used = func(id string) { used = append(used, id) }
+		open := i.guard.Bound(t.Context(), []string{"Bearer " + token})
+		lastUse := func() time.Time {
+			t.Helper()
+			all := i.state.Tokens(i.admin, "", time.Now())
+			if len(all) != 1 {
+				t.Fatal(all)
+			}
+			if all[0].UsedAt == nil {
+				return time.Time{}
+			}
+			return all[0].UsedAt.AsTime()
+		}
+		if !lastUse().IsZero() {
+			t.Error("a new token was used")
+		}
+		for hour := range 3 {
+			began := time.Now()
+			for range 3 {
+				var err error
+				if hour == 1 {
+					err = i.call(token, apiv1.Runs_WatchRun_FullMethodName, &apiv1.WatchRunRequest{App: "shop"})
+				} else {
+					err = i.call(token, apiv1.Access_WhoAmI_FullMethodName, &apiv1.WhoAmIRequest{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(used) != hour+1 || used[hour] != id {
+					t.Fatalf("in hour %d %v is reported", hour, used)
+				}
+				changes := i.state.Used(id, time.Now())
+				if i.apply(changes); len(changes) > 1 {
+					t.Errorf("%v", changes)
+				}
+				time.Sleep(10 * time.Minute)
+			}
+			if at := lastUse(); !at.Equal(began) {
+				t.Errorf("used at %v, want %v", at, began)
+			}
+			time.Sleep(time.Hour)
+		}
+		if synctest.Wait(); open.Err() != nil {
+			t.Error("the notes of its use have ended a stream")
+		}
+		i.revokeAll()
+		if len(i.state.Used(id, time.Now())) > 0 {
+			t.Error("a revoked token was used")
+		}
+	})
+}

@@ -224,12 +224,12 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 	}
 	m := s.parts.member
 	s.guard.SetStreamLimits(cfg.Streams)
-	s.guard.SessionUsed = func(id string) {
+	s.guard.Used = func(id string) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if _, err := apiv1.NewAccessClient(s.self).UseSession(ctx, &apiv1.UseSessionRequest{Id: id}); err != nil {
-				s.log.Warn("the use of a session is not recorded", "session", id, "error", err)
+				s.log.Warn("the use of a session or a token is not recorded", "id", id, "error", err)
 			}
 		}()
 	}

@@ -343,3 +343,19 @@ func TestCallsHaveEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestUsesAreNoEvents checks that the notes of uses, which servers make, have no events.
+func TestUsesAreNoEvents(t *testing.T) {
+	for what, rec := range map[string]*apiv1.Record{
+		"the use of a session": {Kind: &apiv1.Record_AccessPut{AccessPut: &apiv1.AccessPut{Kind: &apiv1.AccessPut_Session{Session: &apiv1.SessionRow{Id: "ses-x"}}}}},
+		"the use of a token":   {Kind: &apiv1.Record_AccessPut{AccessPut: &apiv1.AccessPut{Kind: &apiv1.AccessPut_Use{Use: &apiv1.TokenUseRow{Id: "tok-x"}}}}},
+		"its end":              {Kind: &apiv1.Record_AccessDelete{AccessDelete: &apiv1.AccessDelete{Kind: "use", Id: "tok-x"}}},
+	} {
+		if e, ok := OfRecord("", rec); ok {
+			t.Errorf("%s has the event %v", what, e)
+		}
+	}
+	if e, ok := OfRecord("", &apiv1.Record{Kind: &apiv1.Record_AccessDelete{AccessDelete: &apiv1.AccessDelete{Kind: "session", Id: "ses-x"}}}); !ok || e.Code != "session.ended" {
+		t.Errorf("the end of a session has the event %v", e)
+	}
+}

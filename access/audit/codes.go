@@ -139,8 +139,11 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	case *apiv1.Record_CancelRequested:
 		e = Row{Code: "run.cancelled", Object: job.RunID(k.CancelRequested.GetRun()).String(), Message: k.CancelRequested.GetWhy()}
 	case *apiv1.Record_AccessPut:
-		return ofAccess(k.AccessPut), true
+		return ofAccess(k.AccessPut)
 	case *apiv1.Record_AccessDelete:
+		if k.AccessDelete.GetKind() == "use" { // it goes with its token
+			return e, false
+		}
 		e = Row{Code: "access.removed", Object: k.AccessDelete.GetId()}
 		switch k.AccessDelete.GetKind() {
 		case "token":
@@ -157,19 +160,22 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 
 func version(n int64) string { return "version " + strconv.FormatInt(n, 10) }
 
-func ofAccess(put *apiv1.AccessPut) Row {
+func ofAccess(put *apiv1.AccessPut) (e Row, ok bool) {
 	if t := put.GetToken(); t != nil {
 		return Row{
 			Code: "access.token", App: appOf(t.GetBinding().GetScope()), Object: t.GetId() + " of " + t.GetPrincipal(), Before: shortHash(t.GetFormer()), After: shortHash(t.GetDigest()),
 			Message: t.GetBinding().GetRole() + " in " + t.GetBinding().GetScope(),
-		}
+		}, true
 	}
 	p := put.GetPrincipal()
+	if p == nil { // the use of a session or of a token; a sign-in has an event of its own
+		return e, false
+	}
 	var bindings []string
 	for _, b := range p.GetBindings() {
 		bindings = append(bindings, b.GetRole()+" in "+b.GetScope())
 	}
-	return Row{Code: "access.principal", Object: p.GetName(), Message: strings.Join(bindings, ", ")}
+	return Row{Code: "access.principal", Object: p.GetName(), Message: strings.Join(bindings, ", ")}, true
 }
 
 // appOf returns the app of a scope; "": it is none of one app.

@@ -229,6 +229,7 @@ type Token struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,8,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`        // of the last rotation
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`                // of the last use, at most an hour too early; unset: never
 	FormerUntil   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=former_until,json=formerUntil,proto3" json:"former_until,omitempty"` // until when the text before the last rotation is valid
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -323,6 +324,13 @@ func (x *Token) GetCreatedBy() string {
 func (x *Token) GetRotatedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RotatedAt
+	}
+	return nil
+}
+
+func (x *Token) GetUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UsedAt
 	}
 	return nil
 }
@@ -1725,7 +1733,7 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\a \x01(\tR\tcreatedBy\"\x84\x03\n" +
+	"created_by\x18\a \x01(\tR\tcreatedBy\"\xb9\x03\n" +
 	"\x05Token\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1c\n" +
@@ -1739,7 +1747,8 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\b \x01(\tR\tcreatedBy\x129\n" +
 	"\n" +
-	"rotated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x12=\n" +
+	"rotated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x123\n" +
+	"\aused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12=\n" +
 	"\fformer_until\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\vformerUntil\"\x0f\n" +
 	"\rWhoAmIRequest\"d\n" +
@@ -1897,53 +1906,54 @@ var file_v1_access_proto_depIdxs = []int32{
 	31, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
 	31, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
 	31, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	31, // 7: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
-	2,  // 8: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
-	0,  // 9: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
-	18, // 10: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
-	31, // 11: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	31, // 12: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 13: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
-	31, // 14: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 15: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
-	1,  // 16: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
-	3,  // 17: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
-	4,  // 18: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
-	5,  // 19: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
-	7,  // 20: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
-	8,  // 21: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
-	10, // 22: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
-	12, // 23: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
-	14, // 24: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
-	15, // 25: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
-	16, // 26: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
-	19, // 27: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
-	21, // 28: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
-	23, // 29: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
-	25, // 30: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
-	26, // 31: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
-	28, // 32: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
-	0,  // 33: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
-	2,  // 34: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
-	6,  // 35: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
-	2,  // 36: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
-	9,  // 37: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
-	11, // 38: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
-	13, // 39: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
-	0,  // 40: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
-	13, // 41: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
-	17, // 42: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
-	20, // 43: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
-	22, // 44: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
-	24, // 45: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
-	1,  // 46: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
-	27, // 47: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
-	29, // 48: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
-	33, // [33:49] is the sub-list for method output_type
-	17, // [17:33] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	31, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
+	31, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
+	2,  // 9: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
+	0,  // 10: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
+	18, // 11: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
+	31, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	31, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 14: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
+	31, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 16: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
+	1,  // 17: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
+	3,  // 18: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
+	4,  // 19: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
+	5,  // 20: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
+	7,  // 21: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
+	8,  // 22: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
+	10, // 23: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
+	12, // 24: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
+	14, // 25: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
+	15, // 26: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
+	16, // 27: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
+	19, // 28: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
+	21, // 29: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
+	23, // 30: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
+	25, // 31: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
+	26, // 32: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
+	28, // 33: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
+	0,  // 34: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
+	2,  // 35: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
+	6,  // 36: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
+	2,  // 37: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
+	9,  // 38: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
+	11, // 39: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
+	13, // 40: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
+	0,  // 41: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
+	13, // 42: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
+	17, // 43: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
+	20, // 44: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
+	22, // 45: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
+	24, // 46: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
+	1,  // 47: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
+	27, // 48: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
+	29, // 49: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
+	34, // [34:50] is the sub-list for method output_type
+	18, // [18:34] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_v1_access_proto_init() }

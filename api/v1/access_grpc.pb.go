@@ -85,7 +85,8 @@ type AccessClient interface {
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// EndSession ends a session: one of the caller, or one of a user that the caller manages.
 	EndSession(ctx context.Context, in *EndSessionRequest, opts ...grpc.CallOption) (*EndSessionResponse, error)
-	// UseSession moves the end of a session. Servers call it while the session is used.
+	// UseSession moves the end of a session, or notes the use of a token. Servers call it about once
+	// an hour while one is used.
 	UseSession(ctx context.Context, in *UseSessionRequest, opts ...grpc.CallOption) (*UseSessionResponse, error)
 	// AddBinding gives a principal a role in a scope. A binding that it has already, up to the
 	// expiry, gets the new expiry.
@@ -312,7 +313,8 @@ type AccessServer interface {
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// EndSession ends a session: one of the caller, or one of a user that the caller manages.
 	EndSession(context.Context, *EndSessionRequest) (*EndSessionResponse, error)
-	// UseSession moves the end of a session. Servers call it while the session is used.
+	// UseSession moves the end of a session, or notes the use of a token. Servers call it about once
+	// an hour while one is used.
 	UseSession(context.Context, *UseSessionRequest) (*UseSessionResponse, error)
 	// AddBinding gives a principal a role in a scope. A binding that it has already, up to the
 	// expiry, gets the new expiry.

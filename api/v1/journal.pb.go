@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -1183,6 +1183,7 @@ type AccessPut struct {
 	//	*AccessPut_Principal
 	//	*AccessPut_Token
 	//	*AccessPut_Session
+	//	*AccessPut_Use
 	Kind          isAccessPut_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1252,6 +1253,15 @@ func (x *AccessPut) GetSession() *SessionRow {
 	return nil
 }
 
+func (x *AccessPut) GetUse() *TokenUseRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Use); ok {
+			return x.Use
+		}
+	}
+	return nil
+}
+
 type isAccessPut_Kind interface {
 	isAccessPut_Kind()
 }
@@ -1268,11 +1278,17 @@ type AccessPut_Session struct {
 	Session *SessionRow `protobuf:"bytes,3,opt,name=session,proto3,oneof"`
 }
 
+type AccessPut_Use struct {
+	Use *TokenUseRow `protobuf:"bytes,4,opt,name=use,proto3,oneof"`
+}
+
 func (*AccessPut_Principal) isAccessPut_Kind() {}
 
 func (*AccessPut_Token) isAccessPut_Kind() {}
 
 func (*AccessPut_Session) isAccessPut_Kind() {}
+
+func (*AccessPut_Use) isAccessPut_Kind() {}
 
 // Audited has the audit events of a batch of the journal, which also has the changes that they
 // describe. It is in the slot of the app "".
@@ -2131,6 +2147,60 @@ func (x *TokenRow) GetRotatedMs() int64 {
 	return 0
 }
 
+// TokenUseRow is when a token was used, with the precision of an hour. It is a row of its own, so that
+// a use does not rewrite the token.
+type TokenUseRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the token
+	UsedMs        int64                  `protobuf:"varint,2,opt,name=used_ms,json=usedMs,proto3" json:"used_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenUseRow) Reset() {
+	*x = TokenUseRow{}
+	mi := &file_v1_journal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenUseRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenUseRow) ProtoMessage() {}
+
+func (x *TokenUseRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenUseRow.ProtoReflect.Descriptor instead.
+func (*TokenUseRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TokenUseRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TokenUseRow) GetUsedMs() int64 {
+	if x != nil {
+		return x.UsedMs
+	}
+	return 0
+}
+
 type ModulePut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Module        *Module                `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
@@ -2140,7 +2210,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2222,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2235,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -2185,7 +2255,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2267,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2280,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -2230,7 +2300,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2312,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2325,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -2286,7 +2356,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2368,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2381,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Pin) GetAlias() string {
@@ -2360,7 +2430,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2442,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2455,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -2412,7 +2482,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2494,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2507,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -2465,7 +2535,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2547,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2560,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Passed) GetJob() string {
@@ -2560,7 +2630,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2642,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2655,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -2609,7 +2679,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2691,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2704,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -2691,7 +2761,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2773,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2786,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -2797,7 +2867,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2879,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2892,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NodeRow) GetName() string {
@@ -2927,7 +2997,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3009,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3022,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Met) GetJob() string {
@@ -2978,7 +3048,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3060,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3073,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -3022,7 +3092,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3104,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3117,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -3066,7 +3136,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3148,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3161,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -3112,7 +3182,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3194,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3207,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 // ValuePut is a value after a change.
@@ -3152,7 +3222,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3234,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3247,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -3211,7 +3281,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3293,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3306,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -3263,7 +3333,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3345,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3358,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -3307,7 +3377,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3389,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3402,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -3351,7 +3421,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3433,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3446,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -3398,7 +3468,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3480,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3493,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -3460,7 +3530,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3542,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3555,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -3532,7 +3602,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3614,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3627,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -3607,7 +3677,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3689,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3702,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -3672,7 +3742,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3754,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3767,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -3752,7 +3822,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3834,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3847,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -3800,7 +3870,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3882,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3895,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -3866,7 +3936,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +3948,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +3961,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -3915,7 +3985,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3927,7 +3997,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3940,7 +4010,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SecretRow) GetName() string {
@@ -3988,7 +4058,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4000,7 +4070,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4013,7 +4083,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -4050,7 +4120,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4132,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4145,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -4203,7 +4273,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4285,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4298,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Started) GetHost() string {
@@ -4262,7 +4332,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4344,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4357,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -4308,7 +4378,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4390,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4403,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -4370,7 +4440,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4382,7 +4452,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4395,7 +4465,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Adopted) GetHost() string {
@@ -4483,7 +4553,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4565,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4578,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -4901,7 +4971,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4913,7 +4983,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4926,7 +4996,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -5001,7 +5071,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5013,7 +5083,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5026,7 +5096,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -5102,7 +5172,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5184,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5197,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -5200,7 +5270,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5212,7 +5282,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5225,7 +5295,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -5320,7 +5390,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5332,7 +5402,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5345,7 +5415,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -5388,7 +5458,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5400,7 +5470,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5413,7 +5483,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -5448,7 +5518,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5460,7 +5530,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5473,7 +5543,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -5493,7 +5563,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5505,7 +5575,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5518,7 +5588,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -5540,7 +5610,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5552,7 +5622,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5565,7 +5635,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -5601,7 +5671,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5613,7 +5683,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5626,7 +5696,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -5660,7 +5730,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5672,7 +5742,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5685,7 +5755,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -5708,7 +5778,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5720,7 +5790,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5733,7 +5803,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -5760,7 +5830,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5772,7 +5842,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5785,7 +5855,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -5809,7 +5879,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5821,7 +5891,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5834,7 +5904,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -5877,7 +5947,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5889,7 +5959,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5902,7 +5972,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -5938,7 +6008,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5950,7 +6020,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5963,7 +6033,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -5986,7 +6056,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5998,7 +6068,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6011,7 +6081,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -6052,7 +6122,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6134,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6147,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{74}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -6098,7 +6168,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6110,7 +6180,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6123,7 +6193,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -6161,7 +6231,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6173,7 +6243,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6186,7 +6256,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -6244,7 +6314,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6256,7 +6326,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6269,7 +6339,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -6317,7 +6387,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6329,7 +6399,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6342,7 +6412,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -6369,7 +6439,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6381,7 +6451,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6394,7 +6464,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -6432,7 +6502,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6444,7 +6514,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6457,7 +6527,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -6562,7 +6632,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6574,7 +6644,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6587,7 +6657,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -6625,7 +6695,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6637,7 +6707,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6650,7 +6720,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -6761,11 +6831,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aapplied\x18\x01 \x01(\x03R\aapplied\"=\n" +
 	"\x0fChangeSetShared\x12\x10\n" +
 	"\x03set\x18\x01 \x01(\x04R\x03set\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\xb5\x01\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\xe4\x01\n" +
 	"\tAccessPut\x12:\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.wheelwork.v1.PrincipalRowH\x00R\tprincipal\x12.\n" +
 	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05token\x124\n" +
-	"\asession\x18\x03 \x01(\v2\x18.wheelwork.v1.SessionRowH\x00R\asessionB\x06\n" +
+	"\asession\x18\x03 \x01(\v2\x18.wheelwork.v1.SessionRowH\x00R\asession\x12-\n" +
+	"\x03use\x18\x04 \x01(\v2\x19.wheelwork.v1.TokenUseRowH\x00R\x03useB\x06\n" +
 	"\x04kind\"K\n" +
 	"\aAudited\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x16\n" +
@@ -6846,7 +6917,10 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06former\x18\x05 \x01(\fR\x06former\x12&\n" +
 	"\x0fformer_until_ms\x18\x06 \x01(\x03R\rformerUntilMs\x12\x1d\n" +
 	"\n" +
-	"rotated_ms\x18\a \x01(\x03R\trotatedMs\"9\n" +
+	"rotated_ms\x18\a \x01(\x03R\trotatedMs\"6\n" +
+	"\vTokenUseRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
+	"\aused_ms\x18\x02 \x01(\x03R\x06usedMs\"9\n" +
 	"\tModulePut\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
 	"\bAliasPut\x12)\n" +
@@ -7246,7 +7320,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -7269,180 +7343,182 @@ var file_v1_journal_proto_goTypes = []any{
 	(*SessionRow)(nil),        // 18: wheelwork.v1.SessionRow
 	(*BindingRow)(nil),        // 19: wheelwork.v1.BindingRow
 	(*TokenRow)(nil),          // 20: wheelwork.v1.TokenRow
-	(*ModulePut)(nil),         // 21: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 22: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 23: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 24: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 25: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 26: wheelwork.v1.Armed
-	(*Passed)(nil),            // 27: wheelwork.v1.Passed
-	(*Ended)(nil),             // 28: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 29: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 30: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 31: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 32: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 33: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 34: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 35: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 36: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 37: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 38: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 39: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 40: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 41: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 42: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 43: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 44: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 45: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 46: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 47: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 48: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 49: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 50: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 51: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 52: wheelwork.v1.Accepted
-	(*Started)(nil),           // 53: wheelwork.v1.Started
-	(*Finished)(nil),          // 54: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 55: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 56: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 57: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 58: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 59: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 60: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 61: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 62: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 63: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 64: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 65: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 66: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 67: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 68: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 69: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 70: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 71: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 72: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 73: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 74: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 75: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 76: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 77: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 78: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 79: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 80: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 81: wheelwork.v1.Finished.End
-	nil,                       // 82: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 83: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 84: wheelwork.v1.KeyRow.Key
-	(*AppLimits)(nil),         // 85: wheelwork.v1.AppLimits
-	(*Attribution)(nil),       // 86: wheelwork.v1.Attribution
-	(*Job)(nil),               // 87: wheelwork.v1.Job
-	(*Module)(nil),            // 88: wheelwork.v1.Module
-	(*Alias)(nil),             // 89: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 90: wheelwork.v1.Calendar
-	(*App)(nil),               // 91: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 92: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 93: wheelwork.v1.Outcome
-	(*Command)(nil),           // 94: wheelwork.v1.Command
-	(*LogLine)(nil),           // 95: wheelwork.v1.LogLine
+	(*TokenUseRow)(nil),       // 21: wheelwork.v1.TokenUseRow
+	(*ModulePut)(nil),         // 22: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 23: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 24: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 25: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 26: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 27: wheelwork.v1.Armed
+	(*Passed)(nil),            // 28: wheelwork.v1.Passed
+	(*Ended)(nil),             // 29: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 30: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 31: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 32: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 33: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 34: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 35: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 36: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 37: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 38: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 39: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 40: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 41: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 42: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 43: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 44: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 45: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 46: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 47: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 48: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 49: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 50: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 51: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 52: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 53: wheelwork.v1.Accepted
+	(*Started)(nil),           // 54: wheelwork.v1.Started
+	(*Finished)(nil),          // 55: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 56: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 57: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 58: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 59: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 60: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 61: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 62: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 63: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 64: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 65: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 66: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 67: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 68: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 69: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 70: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 71: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 72: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 73: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 74: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 75: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 76: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 77: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 78: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 79: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 80: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 81: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 82: wheelwork.v1.Finished.End
+	nil,                       // 83: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 84: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 85: wheelwork.v1.KeyRow.Key
+	(*AppLimits)(nil),         // 86: wheelwork.v1.AppLimits
+	(*Attribution)(nil),       // 87: wheelwork.v1.Attribution
+	(*Job)(nil),               // 88: wheelwork.v1.Job
+	(*Module)(nil),            // 89: wheelwork.v1.Module
+	(*Alias)(nil),             // 90: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 91: wheelwork.v1.Calendar
+	(*App)(nil),               // 92: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 93: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 94: wheelwork.v1.Outcome
+	(*Command)(nil),           // 95: wheelwork.v1.Command
+	(*LogLine)(nil),           // 96: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	21, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	26, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	52, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	53, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	54, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	55, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	56, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	27, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	28, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	29, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	32, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	33, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	35, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	30, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	34, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	37, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	38, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	39, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	40, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	41, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	42, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	43, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	46, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	22, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	23, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	69, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	70, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	71, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	73, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	36, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	22, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	27, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	53, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	54, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	55, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	56, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	57, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	28, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	29, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	30, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	33, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	34, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	36, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	31, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	35, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	38, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	39, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	40, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	41, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	42, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	43, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	44, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	47, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	23, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	24, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	70, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	71, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	72, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	74, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	37, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	15, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10, // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	85, // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
-	86, // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	52, // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	87, // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	24, // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	86, // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	87, // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	53, // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	88, // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	25, // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
 	5,  // 43: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	86, // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	87, // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
 	16, // 45: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
 	20, // 46: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
 	18, // 47: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	12, // 48: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13, // 49: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	19, // 50: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	17, // 51: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	19, // 52: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	88, // 53: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	89, // 54: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	76, // 55: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	77, // 56: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	78, // 57: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	31, // 58: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	31, // 59: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	90, // 60: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	91, // 61: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	48, // 62: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	50, // 63: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	92, // 64: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	44, // 65: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	45, // 66: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	44, // 67: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	47, // 68: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	79, // 69: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	24, // 70: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	31, // 71: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	80, // 72: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	81, // 73: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	80, // 74: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	59, // 75: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	31, // 76: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	58, // 77: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	24, // 78: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	82, // 79: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	93, // 80: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	63, // 81: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	94, // 82: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	83, // 83: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	57, // 84: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	84, // 85: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	95, // 86: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	72, // 87: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 88: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 89: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	24, // 90: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	93, // 91: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	92, // [92:92] is the sub-list for method output_type
-	92, // [92:92] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	21, // 48: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	12, // 49: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13, // 50: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	19, // 51: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	17, // 52: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	19, // 53: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	89, // 54: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	90, // 55: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	77, // 56: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	78, // 57: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	79, // 58: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	32, // 59: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	32, // 60: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	91, // 61: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	92, // 62: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	49, // 63: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	51, // 64: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	93, // 65: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	45, // 66: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	46, // 67: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	45, // 68: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	48, // 69: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	80, // 70: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	25, // 71: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	32, // 72: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	81, // 73: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	82, // 74: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	81, // 75: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	60, // 76: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	32, // 77: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	59, // 78: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	25, // 79: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	83, // 80: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	94, // 81: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	64, // 82: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	95, // 83: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	84, // 84: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	58, // 85: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	85, // 86: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	96, // 87: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	73, // 88: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 89: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,  // 90: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	25, // 91: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	94, // 92: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	93, // [93:93] is the sub-list for method output_type
+	93, // [93:93] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -7502,6 +7578,7 @@ func file_v1_journal_proto_init() {
 		(*AccessPut_Principal)(nil),
 		(*AccessPut_Token)(nil),
 		(*AccessPut_Session)(nil),
+		(*AccessPut_Use)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7509,7 +7586,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   84,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -57,6 +57,16 @@ func TestLogin(t *testing.T) {
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info.Mode(), err)
 	}
+	var sessions []struct{ ID, Principal string }
+	if err := json.Unmarshal([]byte(as(0, "", "session", "list", "-o", "json")), &sessions); err != nil || len(sessions) != 1 || sessions[0].Principal != "ada" {
+		t.Fatal(sessions, err)
+	}
+	as(1, "", "session", "end", "ses-none")
+	as(0, "", "session", "end", sessions[0].ID)
+	if text := as(1, "", "whoami"); !strings.Contains(text, "has ended") {
+		t.Error(text)
+	}
+	as(0, chosen+"\n", "login", "--user", "ada")
 	as(0, "", "logout")
 	if _, err := os.Stat(files[0]); err == nil {
 		t.Error("the session stays on the disk")

@@ -133,6 +133,6 @@ func (a *principalsAPI) EndSession(ctx context.Context, req *apiv1.EndSessionReq
 
 func (a *principalsAPI) UseSession(ctx context.Context, req *apiv1.UseSessionRequest) (*apiv1.UseSessionResponse, error) {
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.UseSessionResponse, error) {
-		return &apiv1.UseSessionResponse{}, l.ChangeAccess(func(st *access.State) ([]access.Change, error) { return st.SessionUsed(req.Id, time.Now()), nil })
+		return &apiv1.UseSessionResponse{}, l.ChangeAccess(func(st *access.State) ([]access.Change, error) { return st.Used(req.Id, time.Now()), nil })
 	})
 }

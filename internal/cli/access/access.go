@@ -20,12 +20,14 @@ type commands struct {
 	*connect.Server
 }
 
-// Commands returns the commands "whoami", "token", "binding" and "audit".
+// Commands returns the commands "whoami", "login", "logout", "user", "session", "token", "binding" and
+// "audit".
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
 		c.whoAmI(), c.login(), c.logout(),
 		command.Group("user", "Create people who sign in, and keep them out", c.createUser(), c.listUsers(), c.disableUser(), c.resetPassword()),
+		command.Group("session", "Show who is signed in, and end sessions", c.listSessions(), c.endSession()),
 		command.Group("token", "Create and revoke the tokens of programs", c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken(), generateToken(printer)),
 		command.Group("binding", "Give roles to principals, and remove them", c.addBinding(), c.listBindings(), c.removeBinding()),
 		command.Group("audit", "Show who changed what, and check that no event is missing", c.listAudit(), c.verifyAudit(), c.exportAudit()),

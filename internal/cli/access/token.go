@@ -30,7 +30,7 @@ func find(ctx context.Context, client *sdk.Client, principal, role, scope string
 	return "", fmt.Errorf("%s has no binding with the role %s in %s that you may see: `wheelwork binding list` shows what there is", principal, role, scope)
 }
 
-var tokenColumns = []string{"id", "principal", "role", "scope", "expires at", "created by", "former text until"}
+var tokenColumns = []string{"id", "principal", "role", "scope", "expires at", "last used", "created by", "former text until"}
 
 func tokenRecord(t *sdk.Token) output.Record {
 	return output.Message(t, func() []output.Cell {
@@ -40,6 +40,7 @@ func tokenRecord(t *sdk.Token) output.Record {
 			{Text: t.GetRole()},
 			{Text: t.GetScope()},
 			{Text: output.Time(t.GetExpiresAt())},
+			{Text: output.Time(t.GetUsedAt())},
 			{Text: t.GetCreatedBy()},
 			{Text: output.Time(t.GetFormerUntil())},
 		}

@@ -111,6 +111,50 @@ func (c *commands) disableUser() *cobra.Command {
 	return cmd
 }
 
+var sessionColumns = []string{"id", "user", "program", "address", "signed in at", "expires at"}
+
+func (c *commands) listSessions() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List your sessions, or those of all users if you manage the access to the cluster",
+		Args:  command.Arguments(),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			all, err := client.Sessions(ctx)
+			if err != nil {
+				return err
+			}
+			return c.PrintAll(sessionColumns, output.Each(all, func(x *sdk.Session) output.Record {
+				return output.Message(x, func() []output.Cell {
+					return []output.Cell{
+						{Text: x.GetId()},
+						{Text: x.GetPrincipal()},
+						{Text: x.GetProgram()},
+						{Text: x.GetAddress()},
+						{Text: output.Time(x.GetCreatedAt())},
+						{Text: output.Time(x.GetExpiresAt())},
+					}
+				})
+			}))
+		}),
+	}
+}
+
+func (c *commands) endSession() *cobra.Command {
+	return &cobra.Command{
+		Use:     "end ID",
+		Short:   "End a session: its user must sign in again there",
+		Example: `  wheelwork session end ses-4fhd2q7a`,
+		Args:    command.Arguments("ID"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if err := client.EndSession(ctx, args[0]); err != nil {
+				return err
+			}
+			c.Note("session %s: ended", args[0])
+			return nil
+		}),
+	}
+}
+
 func (c *commands) login() *cobra.Command {
 	name := ""
 	cmd := &cobra.Command{
