@@ -82,6 +82,8 @@ type Guard struct {
 	change  sync.Mutex           // orders the replacements of known; guards files and issued
 	files   []Token
 	issued  []Credential
+	// recovery is the token of [Guard.Recover]; nil: none.
+	recovery *Credential
 	// methods has the methods of the API, and others of gRPC, by "/package.Service/Method".
 	methods map[string]methods.Method
 }
@@ -214,6 +216,20 @@ func (g *Guard) Issue(all []Credential) {
 	g.waiting.Store(false)
 }
 
+// Recovery is the id of the token that [Guard.Recover] accepts, and the name of its principal.
+const Recovery = "access:recovery"
+
+// Recover also accepts a token of an administrator until a time. Its principal has a name that no
+// other one can have. Its binding has no end, so that it can make a lasting administrator.
+func (g *Guard) Recover(digest [sha256.Size]byte, until time.Time) {
+	g.change.Lock()
+	defer g.change.Unlock()
+	g.recovery = &Credential{Digest: digest, Until: until, Of: &Principal{
+		Name: Recovery, Kind: KindUser, Token: Recovery, Bindings: Bindings{{Role: RoleAdmin, Scope: Scope{Cluster: true}}}, usedMs: &atomic.Int64{},
+	}}
+	g.swap()
+}
+
 // swap puts the tokens in effect. The caller holds change.
 func (g *Guard) swap() {
 	old, next := *g.known.Load(), keys{}
@@ -231,6 +247,9 @@ func (g *Guard) swap() {
 	}
 	for _, c := range g.issued {
 		add(c)
+	}
+	if g.recovery != nil {
+		add(*g.recovery)
 	}
 	for _, t := range g.files {
 		if t.Text != "" {

@@ -61,6 +61,7 @@ var Codes = []Code{
 	{"access.password", "a user replaced its password", "user"},
 	{"call.denied", "a caller lacked a permission; one event for each address, principal and minute, with a count", "method"},
 	{"call.unauthenticated", "a call came without a valid token, which includes failed sign-ins; one event for each address and minute, with a count", "method"},
+	{"access.recovered", "the token of a recovery was used; one event for each hour", "token"},
 	{"access.principal", "a principal was created, or its bindings changed", "principal"},
 	{"access.token", "a token was created or rotated", "token of principal"},
 	{"access.revoked", "a token was revoked", "token"},

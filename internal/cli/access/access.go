@@ -26,6 +26,7 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 	c := &commands{printer, server}
 	return []*cobra.Command{
 		c.whoAmI(), c.login(), c.logout(),
+		command.Group("access", "Recover the access to a server", recoverAccess(printer)),
 		command.Group("user", "Create people who sign in, and keep them out", c.createUser(), c.listUsers(), c.disableUser(), c.resetPassword()),
 		command.Group("session", "Show who is signed in, and end sessions", c.listSessions(), c.endSession()),
 		command.Group("token", "Create and revoke the tokens of programs", c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken(), generateToken(printer)),
