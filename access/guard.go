@@ -40,6 +40,8 @@ var (
 	// read all state of the installation, and make calls for the callers whose calls they
 	// pass on.
 	Server = Role{"server", append(slices.Clone(Member.permissions), "state", act)}
+	// Setup is the role of a server that makes the first administrator for a visitor with its code.
+	Setup = Role{"setup", []string{"setup"}}
 	// Worker is the role of programs that execute runs with functions of their own. They
 	// get no modules, and nothing that modules are granted.
 	Worker = Role{"worker", []string{"work"}}

@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
 
 	"Access/CreateUser": keepers, "Access/DisableUser": keepers, "Access/ResetPassword": keepers,
-	"Access/WhoAmI": everyone, "Access/ListSessions": everyone, "Access/EndSession": everyone, "Access/UseSession": none,
+	"Access/WhoAmI": everyone, "Access/ListSessions": everyone, "Access/EndSession": everyone, "Access/UseSession": none, "Access/Setup": none,
 
 	"Backups/FetchState": none, "Membership/Forward": none, "Membership/TakeSlot": none, "Membership/CopyApp": none, "Membership/CopyOut": none,
 	"Membership/Ask": none, "Nameserver/Join": none, "Nameserver/Watch": none, "Worker/Work": none, "Worker/FetchModule": none, "Worker/GetModuleProof": none,

@@ -202,6 +202,8 @@ func rightToken(need string) string {
 		return "a worker uses the one in the file host-token of the server's data directory, and a host the token of the installation's hosts (--token-file)"
 	case Execute:
 		return "a host uses the token of the installation's hosts (--token-file)"
+	case "setup":
+		return "only the page calls it whose address the server prints"
 	case "serve", "state", act:
 		return "servers use the token of the installation's servers (--server-token-file)"
 	}

@@ -38,7 +38,7 @@ func CheckPassword(name, text string) error {
 		return fmt.Errorf("the password has %d characters, the least is %d: several words make a good one", n, leastPassword)
 	case len(text) > maxPassword:
 		return fmt.Errorf("the password has %d bytes, the limit is %d", len(text), maxPassword)
-	case strings.Contains(strings.ToLower(text), strings.ToLower(name)):
+	case name != "" && strings.Contains(strings.ToLower(text), strings.ToLower(name)):
 		return errors.New("the password contains the name of the user")
 	case strings.Count(text, text[:1]) == len(text):
 		return errors.New("the password is one character again and again")

@@ -133,6 +133,44 @@ func (s *State) ResetPassword(by By, name, hash string) ([]Change, error) {
 	return append([]Change{putPrincipal(row)}, s.endSessions(name)...), nil
 }
 
+// HasAdmin reports whether a user may sign in and do everything in the cluster.
+func (s *State) HasAdmin(now time.Time) bool {
+	for _, row := range s.principals {
+		if row.Kind != KindUser || row.Disabled || row.Password == nil {
+			continue
+		}
+		for _, b := range bindingsOf(row) {
+			if b.Role == RoleAdmin && b.Scope.Cluster && b.holds(now) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Setup returns the change that makes the first administrator, with the hash of its password.
+func (s *State) Setup(by By, name, hash string) ([]Change, error) {
+	if err := checkName("the name", name); err != nil {
+		return nil, err
+	}
+	if s.HasAdmin(by.Now) {
+		return nil, status.Error(codes.FailedPrecondition, "there is an administrator, who creates further users: wheelwork user create")
+	}
+	if had := s.principals[name]; had != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "there is a %s with the name %s: choose another one", had.Kind, name)
+	}
+	now := by.Now.UnixMilli()
+	id, err := newID("bnd-", by.Random)
+	if err != nil {
+		return nil, err
+	}
+	return []Change{putPrincipal(&apiv1.PrincipalRow{
+		Name: name, Kind: KindUser, CreatedMs: now, CreatedBy: Setup.Name,
+		Password: &apiv1.PasswordRow{Hash: hash, ChangedMs: now},
+		Bindings: []*apiv1.BindingRow{{Id: id, Role: RoleAdmin, Scope: clusterScope, CreatedMs: now, CreatedBy: Setup.Name}},
+	})}, nil
+}
+
 // Password returns the hash with which a sign-in is compared, and an error if the user may not sign in
 // with a password now. A user that does not exist has a hash that no password has, so that a client
 // cannot tell by the time whether a name exists.

@@ -372,3 +372,43 @@ func TestTokenUsed(t *testing.T) {
 		}
 	})
 }
+
+// TestSetup makes the first administrator, and no second one while it may sign in.
+func TestSetup(t *testing.T) {
+	i := newIssuer(t)
+	hash, err := access.HashPassword("several words make one", rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := func(name string) error {
+		changes, err := i.state.Setup(access.By{Now: time.Now(), Random: rand.Reader}, name, hash)
+		i.apply(changes)
+		return err
+	}
+	if i.state.HasAdmin(time.Now()) {
+		t.Error("a new state has an administrator")
+	}
+	for _, name := range []string{"", "legacy-admin", "a b"} {
+		if err := setup(name); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	i.token("viewer", "cluster") // of the service account p-viewer
+	if err := setup("p-viewer"); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("the name of a service account: %v", err)
+	}
+	if err := setup("ada"); err != nil {
+		t.Fatal(err)
+	}
+	if err := setup("eve"); status.Code(err) != codes.FailedPrecondition || !i.state.HasAdmin(time.Now()) {
+		t.Errorf("a second administrator: %v", err)
+	}
+	changes, _, err := i.state.DisableUser(access.By{Principal: i.admin, Now: time.Now()}, "ada", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.apply(changes)
+	if err := setup("bob"); err != nil || !i.state.HasAdmin(time.Now()) {
+		t.Errorf("after the first one was disabled: %v", err)
+	}
+}

@@ -45,6 +45,9 @@ type Config struct {
 	// Address returns the address of the client of a request; sign-ins of each address are
 	// limited. Default: the address of the connection.
 	Address func(*http.Request) netip.Addr
+	// Setup makes the first administrator for a visitor of /setup?code=CODE. nil: there is no such
+	// page.
+	Setup *Setup
 	// SignedIn is called when a visitor has signed in with a token. nil: it is not.
 	SignedIn func(token string, from netip.Addr)
 	// Logger receives the errors of the server side. Default: slog.Default().
@@ -76,6 +79,7 @@ type console struct {
 
 	sessions *sessions
 	codes    *Codes
+	setup    *Setup
 	attempts attempts
 	address  func(*http.Request) netip.Addr
 	signed   func(token string, from netip.Addr) // nil: it is not called
@@ -151,12 +155,12 @@ func newConsole(cfg Config) (*console, error) {
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
-		codes:     cfg.Codes,
-		address:   cfg.Address,
-		signed:    cfg.SignedIn,
-		views:     views,
-		assets:    assets,
-		gateway:   gateway,
+		codes:     cfg.Codes, setup: cfg.Setup,
+		address: cfg.Address,
+		signed:  cfg.SignedIn,
+		views:   views,
+		assets:  assets,
+		gateway: gateway,
 	}, nil
 }
 
@@ -181,6 +185,8 @@ func (c *console) routes() []route {
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
 		{pattern: "GET /login", open: c.loginPage},
 		{pattern: "POST /login", open: c.login, body: bound(nil, maxLogin)},
+		{pattern: "GET /setup", open: c.setupPage},
+		{pattern: "POST /setup", open: c.makeAdmin, body: bound(nil, maxLogin)},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: "GET /schemas/{file}", open: c.assets.schema},

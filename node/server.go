@@ -75,6 +75,13 @@ type ServerConfig struct {
 	fail context.CancelCauseFunc // ends the server
 
 	auditEvery time.Duration // how often refused calls become audit events; 0: every minute
+
+	// LegacyTokens says whether the administrator's token in the data directory is accepted.
+	LegacyTokens LegacyTokens
+
+	// Setup is called once with the address of the page on which a visitor makes the first
+	// administrator, if there is none. nil: there is no such page.
+	Setup func(link string)
 }
 
 // Retention is how long a server keeps ended runs, logs and dead letters.
@@ -135,7 +142,11 @@ type serving struct {
 	log       *slog.Logger
 	token     string // of the administrator, as at the start
 	hostToken string // of workers, as at the start
+	legacy    bool   // token is accepted
 	inner     string // token between the roles of this process
+	setup     *setup // nil: there is no page to make the first administrator
+	// tellSetup is called with the address of that page.
+	tellSetup func(link string)
 	guard     *access.Guard
 	ln        *transport.Port
 	listen    string // the address of ln as it was configured
@@ -163,6 +174,9 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	if cfg.Setup != nil {
+		s.setup, s.tellSetup = newSetup(), cfg.Setup
+	}
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 	s.listen = cfg.Listen
 	tokens, err := credential.ReadProcesses(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
@@ -181,6 +195,9 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	s.add(s.tel)
+	if s.legacy, err = acceptsLegacy(s.data, cfg.LegacyTokens, cfg.Listen); err != nil {
+		return nil, err
+	}
 	if s.token, err = credential.KeepToken(s.data.Join("token"), "ww_"); err != nil {
 		return nil, err
 	}
@@ -218,6 +235,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	}
 	if err := s.openServer(cfg, tokens); err != nil {
 		return nil, err
+	}
+	if s.setup != nil {
+		if s.setup.conn, err = s.dial(s.setup.token); err != nil {
+			return nil, err
+		}
 	}
 	return s, s.openConsole(kind)
 }
@@ -343,7 +365,7 @@ func (s *serving) openConsole(kind string) error {
 				s.events().record(context.Background(), audit.Event{By: by, Row: audit.Row{Code: "session.started", Object: "console"}})
 			}
 		},
-		Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
+		Setup: s.setup.console(), Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -353,15 +375,21 @@ func (s *serving) openConsole(kind string) error {
 	return nil
 }
 
-func (s *serving) ready() Ready {
-	scheme, address := "http://", s.ln.Addr().String()
+// url is where the console is.
+func (s *serving) url() string {
+	scheme := "http://"
 	if s.ln.Secure {
 		scheme = "https://"
 	}
-	return Ready{
-		URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken,
-		LoginURL: scheme + address + "/login?code=" + s.codes.Issue(s.token), PID: os.Getpid(),
+	return scheme + s.ln.Addr().String()
+}
+
+func (s *serving) ready() Ready {
+	r := Ready{URL: s.url(), GRPC: s.ln.Addr().String(), HostToken: s.hostToken, PID: os.Getpid()}
+	if s.legacy {
+		r.Token, r.LoginURL = s.token, s.url()+"/login?code="+s.codes.Issue(s.token)
 	}
+	return r
 }
 
 // start starts the server's roles.
@@ -375,6 +403,11 @@ func (s *serving) start(ctx context.Context) *roles {
 	r.run("audit", func(ctx context.Context) error {
 		return s.events().refusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals)
 	})
+	if s.setup != nil {
+		r.run("setup", func(ctx context.Context) error {
+			return s.setup.announce(ctx, func() { s.tellSetup(s.url() + "/setup?code=" + s.setup.code) })
+		})
+	}
 	for _, names := range s.names {
 		r.run("registration", func(ctx context.Context) error {
 			return announce(ctx, names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)
@@ -418,8 +451,14 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 // accepted returns the tokens that a server accepts: those of the administrator, of workers and of
 // the other processes, and its own.
 func (s *serving) accepted(token, hostToken string, processes credential.Processes) []access.Token {
-	all := []access.Token{{Text: token, Role: access.Admin}, {Text: hostToken, Role: access.Worker}}
+	all := []access.Token{{Text: hostToken, Role: access.Worker}}
+	if s.legacy {
+		all = append(all, access.Token{Text: token, Role: access.Admin})
+	}
 	all = append(append(all, processes.Tokens()...), access.Token{Text: s.inner, Role: access.Member})
+	if s.setup != nil {
+		all = append(all, access.Token{Text: s.setup.token, Role: access.Setup})
+	}
 	if m := s.parts.member; m != nil {
 		all = append(all, access.Token{Text: m.Router.Peers.Key.Token(), Role: access.Server})
 	}

@@ -1154,6 +1154,110 @@ func (x *Session) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type SetupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	Check         bool                   `protobuf:"varint,3,opt,name=check,proto3" json:"check,omitempty"` // change nothing, and report whether an administrator is missing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetupRequest) Reset() {
+	*x = SetupRequest{}
+	mi := &file_v1_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetupRequest) ProtoMessage() {}
+
+func (x *SetupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetupRequest.ProtoReflect.Descriptor instead.
+func (*SetupRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetupRequest) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *SetupRequest) GetCheck() bool {
+	if x != nil {
+		return x.Check
+	}
+	return false
+}
+
+type SetupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Missing       bool                   `protobuf:"varint,1,opt,name=missing,proto3" json:"missing,omitempty"` // with check: there is no user that is an administrator of the cluster
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetupResponse) Reset() {
+	*x = SetupResponse{}
+	mi := &file_v1_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetupResponse) ProtoMessage() {}
+
+func (x *SetupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetupResponse.ProtoReflect.Descriptor instead.
+func (*SetupResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SetupResponse) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
 type ListSessionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1162,7 +1266,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_v1_access_proto_msgTypes[19]
+	mi := &file_v1_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1278,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[19]
+	mi := &file_v1_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1291,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{19}
+	return file_v1_access_proto_rawDescGZIP(), []int{21}
 }
 
 type ListSessionsResponse struct {
@@ -1199,7 +1303,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_v1_access_proto_msgTypes[20]
+	mi := &file_v1_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1315,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[20]
+	mi := &file_v1_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1328,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{20}
+	return file_v1_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1243,7 +1347,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1359,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1372,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{21}
+	return file_v1_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EndSessionRequest) GetId() string {
@@ -1286,7 +1390,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1402,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1415,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{22}
+	return file_v1_access_proto_rawDescGZIP(), []int{24}
 }
 
 type UseSessionRequest struct {
@@ -1323,7 +1427,7 @@ type UseSessionRequest struct {
 
 func (x *UseSessionRequest) Reset() {
 	*x = UseSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1439,7 @@ func (x *UseSessionRequest) String() string {
 func (*UseSessionRequest) ProtoMessage() {}
 
 func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1452,7 @@ func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionRequest.ProtoReflect.Descriptor instead.
 func (*UseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{23}
+	return file_v1_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UseSessionRequest) GetId() string {
@@ -1366,7 +1470,7 @@ type UseSessionResponse struct {
 
 func (x *UseSessionResponse) Reset() {
 	*x = UseSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1482,7 @@ func (x *UseSessionResponse) String() string {
 func (*UseSessionResponse) ProtoMessage() {}
 
 func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1495,7 @@ func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionResponse.ProtoReflect.Descriptor instead.
 func (*UseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{24}
+	return file_v1_access_proto_rawDescGZIP(), []int{26}
 }
 
 type AddBindingRequest struct {
@@ -1406,7 +1510,7 @@ type AddBindingRequest struct {
 
 func (x *AddBindingRequest) Reset() {
 	*x = AddBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1522,7 @@ func (x *AddBindingRequest) String() string {
 func (*AddBindingRequest) ProtoMessage() {}
 
 func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1535,7 @@ func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBindingRequest.ProtoReflect.Descriptor instead.
 func (*AddBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{25}
+	return file_v1_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AddBindingRequest) GetPrincipal() string {
@@ -1471,7 +1575,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1587,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1600,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{26}
+	return file_v1_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListBindingsRequest) GetApp() string {
@@ -1515,7 +1619,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1631,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1644,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{27}
+	return file_v1_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -1559,7 +1663,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1675,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1688,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{28}
+	return file_v1_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RemoveBindingRequest) GetId() string {
@@ -1602,7 +1706,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1718,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1731,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{29}
+	return file_v1_access_proto_rawDescGZIP(), []int{31}
 }
 
 // ActingPrincipal is the caller of a call that one server passes on to another.
@@ -1644,7 +1748,7 @@ type ActingPrincipal struct {
 
 func (x *ActingPrincipal) Reset() {
 	*x = ActingPrincipal{}
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1760,7 @@ func (x *ActingPrincipal) String() string {
 func (*ActingPrincipal) ProtoMessage() {}
 
 func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1773,7 @@ func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActingPrincipal.ProtoReflect.Descriptor instead.
 func (*ActingPrincipal) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{30}
+	return file_v1_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ActingPrincipal) GetPrincipal() string {
@@ -1799,7 +1903,13 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x15\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"T\n" +
+	"\fSetupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\x12\x14\n" +
+	"\x05check\x18\x03 \x01(\bR\x05check\")\n" +
+	"\rSetupResponse\x12\x18\n" +
+	"\amissing\x18\x01 \x01(\bR\amissing\"\x15\n" +
 	"\x13ListSessionsRequest\"I\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.wheelwork.v1.SessionR\bsessions\"#\n" +
@@ -1827,7 +1937,7 @@ const file_v1_access_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x121\n" +
 	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress2\xb4\x10\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress2\x8a\x11\n" +
 	"\x06Access\x12g\n" +
 	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12x\n" +
 	"\vCreateToken\x12 .wheelwork.v1.CreateTokenRequest\x1a\x13.wheelwork.v1.Token\"2\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/api/v1/tokens\x12\x7f\n" +
@@ -1839,7 +1949,8 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"CreateUser\x12\x1f.wheelwork.v1.CreateUserRequest\x1a\x1a.wheelwork.v1.UserPassword\"1\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/api/v1/users\x12\x8a\x01\n" +
 	"\vDisableUser\x12 .wheelwork.v1.DisableUserRequest\x1a\x17.wheelwork.v1.Principal\"@\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/users/{name}:disable\x12\x98\x01\n" +
-	"\rResetPassword\x12\".wheelwork.v1.ResetPasswordRequest\x1a\x1a.wheelwork.v1.UserPassword\"G\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02(:\x01*\"#/api/v1/users/{name}:reset-password\x12s\n" +
+	"\rResetPassword\x12\".wheelwork.v1.ResetPasswordRequest\x1a\x1a.wheelwork.v1.UserPassword\"G\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02(:\x01*\"#/api/v1/users/{name}:reset-password\x12T\n" +
+	"\x05Setup\x12\x1a.wheelwork.v1.SetupRequest\x1a\x1b.wheelwork.v1.SetupResponse\"\x12\xaa\xbb\x18\x05setup\xb0\xbb\x18\f»\x18\x01-\x12s\n" +
 	"\x06SignIn\x12\x1b.wheelwork.v1.SignInRequest\x1a\x1c.wheelwork.v1.SignInResponse\".\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/api/v1/sessions\x12\x80\x01\n" +
 	"\fListSessions\x12!.wheelwork.v1.ListSessionsRequest\x1a\".wheelwork.v1.ListSessionsResponse\")\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x12\x12\x10/api/v1/sessions\x12\x7f\n" +
 	"\n" +
@@ -1863,7 +1974,7 @@ func file_v1_access_proto_rawDescGZIP() []byte {
 	return file_v1_access_proto_rawDescData
 }
 
-var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_v1_access_proto_goTypes = []any{
 	(*Principal)(nil),              // 0: wheelwork.v1.Principal
 	(*Binding)(nil),                // 1: wheelwork.v1.Binding
@@ -1884,37 +1995,39 @@ var file_v1_access_proto_goTypes = []any{
 	(*SignInRequest)(nil),          // 16: wheelwork.v1.SignInRequest
 	(*SignInResponse)(nil),         // 17: wheelwork.v1.SignInResponse
 	(*Session)(nil),                // 18: wheelwork.v1.Session
-	(*ListSessionsRequest)(nil),    // 19: wheelwork.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),   // 20: wheelwork.v1.ListSessionsResponse
-	(*EndSessionRequest)(nil),      // 21: wheelwork.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),     // 22: wheelwork.v1.EndSessionResponse
-	(*UseSessionRequest)(nil),      // 23: wheelwork.v1.UseSessionRequest
-	(*UseSessionResponse)(nil),     // 24: wheelwork.v1.UseSessionResponse
-	(*AddBindingRequest)(nil),      // 25: wheelwork.v1.AddBindingRequest
-	(*ListBindingsRequest)(nil),    // 26: wheelwork.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),   // 27: wheelwork.v1.ListBindingsResponse
-	(*RemoveBindingRequest)(nil),   // 28: wheelwork.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),  // 29: wheelwork.v1.RemoveBindingResponse
-	(*ActingPrincipal)(nil),        // 30: wheelwork.v1.ActingPrincipal
-	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*SetupRequest)(nil),           // 19: wheelwork.v1.SetupRequest
+	(*SetupResponse)(nil),          // 20: wheelwork.v1.SetupResponse
+	(*ListSessionsRequest)(nil),    // 21: wheelwork.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 22: wheelwork.v1.ListSessionsResponse
+	(*EndSessionRequest)(nil),      // 23: wheelwork.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),     // 24: wheelwork.v1.EndSessionResponse
+	(*UseSessionRequest)(nil),      // 25: wheelwork.v1.UseSessionRequest
+	(*UseSessionResponse)(nil),     // 26: wheelwork.v1.UseSessionResponse
+	(*AddBindingRequest)(nil),      // 27: wheelwork.v1.AddBindingRequest
+	(*ListBindingsRequest)(nil),    // 28: wheelwork.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),   // 29: wheelwork.v1.ListBindingsResponse
+	(*RemoveBindingRequest)(nil),   // 30: wheelwork.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),  // 31: wheelwork.v1.RemoveBindingResponse
+	(*ActingPrincipal)(nil),        // 32: wheelwork.v1.ActingPrincipal
+	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
 }
 var file_v1_access_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Principal.bindings:type_name -> wheelwork.v1.Binding
-	31, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
-	31, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
-	31, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	31, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	31, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
-	31, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
+	33, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
+	33, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
+	33, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	33, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
+	33, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
+	33, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
 	2,  // 9: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
 	0,  // 10: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
 	18, // 11: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
-	31, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	31, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	33, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
 	18, // 14: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
-	31, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 16: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
 	1,  // 17: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
 	3,  // 18: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
@@ -1926,31 +2039,33 @@ var file_v1_access_proto_depIdxs = []int32{
 	12, // 24: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
 	14, // 25: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
 	15, // 26: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
-	16, // 27: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
-	19, // 28: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
-	21, // 29: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
-	23, // 30: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
-	25, // 31: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
-	26, // 32: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
-	28, // 33: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
-	0,  // 34: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
-	2,  // 35: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
-	6,  // 36: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
-	2,  // 37: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
-	9,  // 38: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
-	11, // 39: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
-	13, // 40: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
-	0,  // 41: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
-	13, // 42: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
-	17, // 43: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
-	20, // 44: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
-	22, // 45: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
-	24, // 46: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
-	1,  // 47: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
-	27, // 48: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
-	29, // 49: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
-	34, // [34:50] is the sub-list for method output_type
-	18, // [18:34] is the sub-list for method input_type
+	19, // 27: wheelwork.v1.Access.Setup:input_type -> wheelwork.v1.SetupRequest
+	16, // 28: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
+	21, // 29: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
+	23, // 30: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
+	25, // 31: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
+	27, // 32: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
+	28, // 33: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
+	30, // 34: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
+	0,  // 35: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
+	2,  // 36: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
+	6,  // 37: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
+	2,  // 38: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
+	9,  // 39: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
+	11, // 40: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
+	13, // 41: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
+	0,  // 42: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
+	13, // 43: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
+	20, // 44: wheelwork.v1.Access.Setup:output_type -> wheelwork.v1.SetupResponse
+	17, // 45: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
+	22, // 46: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
+	24, // 47: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
+	26, // 48: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
+	1,  // 49: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
+	29, // 50: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
+	31, // 51: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
+	35, // [35:52] is the sub-list for method output_type
+	18, // [18:35] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1968,7 +2083,7 @@ func file_v1_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_access_proto_rawDesc), len(file_v1_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	Access_CreateUser_FullMethodName     = "/wheelwork.v1.Access/CreateUser"
 	Access_DisableUser_FullMethodName    = "/wheelwork.v1.Access/DisableUser"
 	Access_ResetPassword_FullMethodName  = "/wheelwork.v1.Access/ResetPassword"
+	Access_Setup_FullMethodName          = "/wheelwork.v1.Access/Setup"
 	Access_SignIn_FullMethodName         = "/wheelwork.v1.Access/SignIn"
 	Access_ListSessions_FullMethodName   = "/wheelwork.v1.Access/ListSessions"
 	Access_EndSession_FullMethodName     = "/wheelwork.v1.Access/EndSession"
@@ -77,6 +78,10 @@ type AccessClient interface {
 	DisableUser(ctx context.Context, in *DisableUserRequest, opts ...grpc.CallOption) (*Principal, error)
 	// ResetPassword gives a user another password, which the next sign-in replaces. Its sessions end.
 	ResetPassword(ctx context.Context, in *ResetPasswordRequest, opts ...grpc.CallOption) (*UserPassword, error)
+	// Setup makes the first administrator of the cluster, a user with a password. Servers call it for a
+	// visitor with the code that the server has printed. It fails with FAILED_PRECONDITION if there is
+	// an administrator.
+	Setup(ctx context.Context, in *SetupRequest, opts ...grpc.CallOption) (*SetupResponse, error)
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error)
@@ -195,6 +200,16 @@ func (c *accessClient) ResetPassword(ctx context.Context, in *ResetPasswordReque
 	return out, nil
 }
 
+func (c *accessClient) Setup(ctx context.Context, in *SetupRequest, opts ...grpc.CallOption) (*SetupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetupResponse)
+	err := c.cc.Invoke(ctx, Access_Setup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SignInResponse)
@@ -305,6 +320,10 @@ type AccessServer interface {
 	DisableUser(context.Context, *DisableUserRequest) (*Principal, error)
 	// ResetPassword gives a user another password, which the next sign-in replaces. Its sessions end.
 	ResetPassword(context.Context, *ResetPasswordRequest) (*UserPassword, error)
+	// Setup makes the first administrator of the cluster, a user with a password. Servers call it for a
+	// visitor with the code that the server has printed. It fails with FAILED_PRECONDITION if there is
+	// an administrator.
+	Setup(context.Context, *SetupRequest) (*SetupResponse, error)
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(context.Context, *SignInRequest) (*SignInResponse, error)
@@ -359,6 +378,9 @@ func (UnimplementedAccessServer) DisableUser(context.Context, *DisableUserReques
 }
 func (UnimplementedAccessServer) ResetPassword(context.Context, *ResetPasswordRequest) (*UserPassword, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResetPassword not implemented")
+}
+func (UnimplementedAccessServer) Setup(context.Context, *SetupRequest) (*SetupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Setup not implemented")
 }
 func (UnimplementedAccessServer) SignIn(context.Context, *SignInRequest) (*SignInResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SignIn not implemented")
@@ -564,6 +586,24 @@ func _Access_ResetPassword_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_Setup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Setup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Setup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Setup(ctx, req.(*SetupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_SignIn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SignInRequest)
 	if err := dec(in); err != nil {
@@ -732,6 +772,10 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResetPassword",
 			Handler:    _Access_ResetPassword_Handler,
+		},
+		{
+			MethodName: "Setup",
+			Handler:    _Access_Setup_Handler,
 		},
 		{
 			MethodName: "SignIn",

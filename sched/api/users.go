@@ -53,6 +53,28 @@ func (a *principalsAPI) DisableUser(ctx context.Context, req *apiv1.DisableUserR
 	})
 }
 
+// Setup makes the first administrator.
+func (a *principalsAPI) Setup(ctx context.Context, req *apiv1.SetupRequest) (*apiv1.SetupResponse, error) {
+	missing, err := seen(ctx, a.s, func(st *access.State, _ *access.Principal, now time.Time) bool { return !st.HasAdmin(now) })
+	if err != nil || req.Check {
+		return &apiv1.SetupResponse{Missing: missing}, err
+	}
+	if err := access.CheckPassword(req.Name, req.Password); err != nil {
+		return nil, core.Invalid(err)
+	}
+	hash := ""
+	if err := a.s.hashes.do(ctx, func() (err error) {
+		hash, err = access.HashPassword(req.Password, rand.Reader)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return changed(ctx, a.s, func(st *access.State, by access.By) ([]access.Change, *apiv1.SetupResponse, error) {
+		changes, err := st.Setup(by, req.Name, hash)
+		return changes, &apiv1.SetupResponse{}, err
+	})
+}
+
 // SignIn compares the password outside the loop, because that takes 60 ms.
 func (a *principalsAPI) SignIn(ctx context.Context, req *apiv1.SignInRequest) (*apiv1.SignInResponse, error) {
 	if req.NewPassword != "" {

@@ -41,6 +41,9 @@ var effects = map[string]effect{
 	// A partition takes it when it opens.
 	"max-apps": restart,
 
+	// A change is remembered in the data directory.
+	"legacy-tokens": restart,
+
 	// gRPC takes these once.
 	"max-header": restart, "idle-timeout": restart,
 
