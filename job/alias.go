@@ -205,7 +205,7 @@ func (sh *Shape) use() use {
 // recount updates the counts of references when a job changes from one shape to another.
 // nil is the shape of a job that does not exist.
 func (s *Slot) recount(before, now *Shape) {
-	*s.Bytes += int64(now.size() - before.size())
+	s.Usage.Bytes += int64(now.size() - before.size())
 	if before.refers() {
 		s.refer--
 	}

@@ -113,7 +113,8 @@ func (s *Slot) empty(fx []Effect) []Effect {
 		j.drop()
 		fx = append(fx, Effect{Change: JobDeleted, Job: j})
 	}
-	*s.Bytes -= s.texts.live
+	s.Usage.Bytes -= s.texts.live
+	s.Usage.Jobs -= int64(s.Jobs.Len())
 	s.Jobs, s.keys, s.texts = Jobs{}, keys{}, texts{}
 	clear(s.decoded)
 	return fx

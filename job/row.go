@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -53,6 +54,7 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 	copy(j.etag[:], row.Etag)
 	s.recount(nil, j.kind.shape)
 	s.Jobs.add(j)
+	s.Usage.Jobs++
 	return j, nil
 }
 
@@ -223,6 +225,7 @@ func (j *Job) Message(now time.Time) *apiv1.Job {
 		next = j.NextMs
 	}
 	d.NextAt = timestamp(next)
+	d.ChangedBy = cmp.Or(d.ChangedBy, d.CreatedBy)
 	d.Stats = &apiv1.JobStats{
 		Live: j.Live(), Succeeded: j.succeeded, Failed: j.failed, LastState: string(j.lastState()), LastFinishedAt: timestamp(j.lastEndMs),
 	}

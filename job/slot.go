@@ -213,9 +213,8 @@ type Slot struct {
 	// Limits are the limits of the app that differ from the defaults; nil: none. Only in
 	// ModuleSlot. They are immutable.
 	Limits *apiv1.AppLimits
-	// Bytes counts the definitions of jobs and the inputs of live runs. The slots of an app may
-	// share one counter.
-	Bytes *int64
+	// Usage counts what the slot has. The slots of an app may share one.
+	Usage *Usage
 
 	// Owner belongs to the owner of the slot. Apply ignores it.
 	Owner any
@@ -242,10 +241,16 @@ type Slot struct {
 	texts    texts
 }
 
+// Usage counts what is limited.
+type Usage struct {
+	Jobs  int64
+	Bytes int64 // of the definitions of jobs and the inputs of live runs
+}
+
 // NewSlot returns an empty slot.
 func NewSlot(app string, index uint8) *Slot {
 	s := &Slot{
-		App: app, Index: index, Bytes: new(int64),
+		App: app, Index: index, Usage: &Usage{},
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
 		decoded:   map[named]*apiv1.Job{},
@@ -479,6 +484,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j.revision, j.etag, j.NextMs = uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	if fresh {
 		s.Jobs.add(j) // it has its name now
+		s.Usage.Jobs++
 	}
 	s.recount(before.shape, j.kind.shape)
 	if !sameHandler(before.shape, j.kind.shape) {
@@ -523,7 +529,7 @@ func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 // add adds a live run to the slot.
 func (s *Slot) add(r *Run) {
 	s.Runs.add(r)
-	*s.Bytes += int64(len(r.Input))
+	s.Usage.Bytes += int64(len(r.Input))
 	s.live[r.State.Ordinal()]++
 	r.owner.live++
 	if r.Trigger != BySchedule {
@@ -551,7 +557,7 @@ func (s *Slot) move(r *Run, to State) {
 // remove removes a live run from the slot.
 func (s *Slot) remove(r *Run) {
 	s.Runs.remove(r.ID)
-	*s.Bytes -= int64(len(r.Input))
+	s.Usage.Bytes -= int64(len(r.Input))
 	s.live[r.State.Ordinal()]--
 	r.owner.live--
 	if r.Trigger == BySchedule {
@@ -592,6 +598,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 	s.recount(j.kind.shape, nil)
 	s.revisions = append(s.revisions, Revision{Kind: KindJob, Name: name, Number: j.Revision() + 1, Before: j.Content()})
 	s.Jobs.remove(name)
+	s.Usage.Jobs--
 	s.erased(j)
 	j.drop()
 	return append(fx, Effect{Change: JobDeleted, Job: j})

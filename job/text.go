@@ -57,7 +57,7 @@ func (s *Slot) write(j *Job, name string, own []byte) {
 	t := &s.texts
 	grows := int64(len(name) + len(own) - len(j.text))
 	t.live += grows
-	*s.Bytes += grows
+	s.Usage.Bytes += grows
 	j.text, j.nameLen = t.put(name, own), uint8(len(name))
 	s.moveTexts()
 }
@@ -65,7 +65,7 @@ func (s *Slot) write(j *Job, name string, own []byte) {
 // erased updates the counts for a job that is about to leave the slot.
 func (s *Slot) erased(j *Job) {
 	s.texts.live -= int64(len(j.text))
-	*s.Bytes -= int64(len(j.text))
+	s.Usage.Bytes -= int64(len(j.text))
 	s.moveTexts()
 }
 

@@ -97,6 +97,7 @@ func (cm *Commands) ApplyJob(w JobChange) (*apiv1.Job, string, error) {
 	}
 	if put != nil && w.DryRun {
 		m := proto.CloneOf(put.Job)
+		m.ChangedBy = cmp.Or(m.ChangedBy, m.CreatedBy)
 		if put.NextMs > 0 {
 			m.NextAt = timestamppb.New(time.UnixMilli(put.NextMs))
 		}
@@ -176,9 +177,12 @@ func (cm *Commands) planPut(j *job.Job, old *apiv1.Job, w JobChange) (*apiv1.Job
 	now := timestamppb.New(cm.l.clock.now)
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
-	def.CreatedBy, def.ChangedBy = cm.l.commits.by.Author, cm.l.commits.by.Author
+	def.CreatedBy = cm.l.commits.by.Author
 	if j != nil {
-		def.Revision, def.CreatedAt, def.CreatedBy = j.Revision()+1, old.CreatedAt, old.CreatedBy
+		def.Revision, def.CreatedAt = j.Revision()+1, old.CreatedAt
+		if def.CreatedBy = old.CreatedBy; def.CreatedBy != cm.l.commits.by.Author { // without it, the creator has changed the job
+			def.ChangedBy = cm.l.commits.by.Author
+		}
 		put.NextMs = j.NextMs
 	}
 	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {

@@ -101,10 +101,7 @@ func (li *limits) mayCreate(name string, more int64) error {
 	}
 	a := li.l.State.app(name)
 	limit := cmp.Or(a.slots[job.ModuleSlot].Limits.GetJobs(), defaultJobs)
-	for _, s := range a.slots {
-		more += int64(s.Jobs.Len())
-	}
-	if !a.within(more, limit) {
+	if !a.within(a.used.Jobs+more, limit) {
 		return a.beyond("jobs", limit, "jobs")
 	}
 	return nil
@@ -113,7 +110,7 @@ func (li *limits) mayCreate(name string, more int64) error {
 // mayGrow returns an error if the definitions and inputs of an app may not take that many more bytes.
 func (a *app) mayGrow(more int64) error {
 	limit := cmp.Or(a.slots[job.ModuleSlot].Limits.GetBytes(), defaultBytes)
-	if !a.within(a.bytes+more, limit) {
+	if !a.within(a.used.Bytes+more, limit) {
 		return a.beyond("bytes of definitions and inputs", limit, "bytes")
 	}
 	return nil
@@ -164,7 +161,7 @@ func (a *app) moduleBytes(without string) (n int64) {
 
 // mayAddApp returns an error if an app is new and there may be no further one.
 func (li *limits) mayAddApp(name string) error {
-	if a := li.l.State.apps[name]; li.l.cfg.MaxApps == 0 || a != nil && !a.gone() {
+	if a := li.l.State.apps[name]; li.l.cfg.MaxApps == 0 || a != nil && (a.used.Jobs > 0 || !a.gone()) {
 		return nil
 	}
 	n := 0

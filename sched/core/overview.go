@@ -159,7 +159,7 @@ func (a *app) message() *apiv1.App {
 		m.Jobs += int64(s.Jobs.Len())
 		m.Live += int64(s.Runs.Len())
 	}
-	m.Limits, m.AtHosts, m.Bytes, m.ModuleBytes = a.limits(), int64(a.fair.AtHosts), a.bytes, a.moduleBytes("")
+	m.Limits, m.AtHosts, m.Bytes, m.ModuleBytes = a.limits(), int64(a.fair.AtHosts), a.used.Bytes, a.moduleBytes("")
 	return m
 }
 

@@ -31,7 +31,7 @@ type app struct {
 	fair   fair.App       // its queued runs, and its share of the hosts
 	live   acceptance     // live runs in the order of acceptance
 	runs   int64          // number of live runs
-	bytes  int64          // of the definitions of jobs and the inputs of live runs; the slots count it
+	used   job.Usage      // the slots count it
 	rows   projection.App // what the projection has of it
 	labels labels
 	// tails has, by slot, the open record of accepted runs.
@@ -65,7 +65,7 @@ func (st *state) app(name string) *app {
 		a = &app{name: name, fair: fair.App{Name: name}, labels: newLabels(name), canaries: map[string]*job.Tally{}}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
-			a.slots[i].Owner, a.slots[i].Bytes = a, &a.bytes
+			a.slots[i].Owner, a.slots[i].Usage = a, &a.used
 		}
 		a.rows = projection.NewApp(name, &a.slots)
 		st.apps[name] = a
