@@ -32,7 +32,11 @@ func (d *Dir) WriteRecovery(r Recovery) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(d.Join(recoveryFile), append(text, '\n'), 0o600)
+	path := d.Join(recoveryFile)
+	if err := WriteFile(path, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return giveToOwner(path, d.Path)
 }
 
 // Recovery returns the stored token; nil: there is none. It removes one that has ended.

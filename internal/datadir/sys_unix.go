@@ -20,3 +20,20 @@ func freeBytes(path string) (int64, bool) {
 	}
 	return int64(st.Bavail) * int64(st.Bsize), true
 }
+
+// giveToOwner makes the owner of a directory the owner of a file in it, if this process may do so: a
+// service with a user of its own must read what root has written for it.
+func giveToOwner(file, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	return os.Chown(file, int(owner.Uid), int(owner.Gid))
+}
