@@ -273,7 +273,7 @@ func TestSessionUsed(t *testing.T) {
 	})
 }
 
-// TestManagingUsers checks who may manage users.
+// TestManagingUsers checks which principals manage users.
 func TestManagingUsers(t *testing.T) {
 	p := newPerson(t)
 	admin := access.By{Principal: p.admin, Now: p.now, Random: rand.Reader}

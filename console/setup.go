@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -17,7 +16,7 @@ import (
 type Setup struct {
 	Code string // a random text, which the server has printed
 	// Make makes the administrator. It fails with the code FailedPrecondition if there is one.
-	Make func(ctx context.Context, name, password string, from netip.Addr) error
+	Make func(ctx context.Context, name, password string) error
 }
 
 type setupView struct {
@@ -62,7 +61,7 @@ func (c *console) makeAdmin(w http.ResponseWriter, r *http.Request) {
 		c.renderSetup(w, r, http.StatusBadRequest, v)
 		return
 	}
-	err := c.setup.Make(c.forClient(r), v.Name, password, from)
+	err := c.setup.Make(c.forClient(r), v.Name, password)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.FailedPrecondition:

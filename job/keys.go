@@ -115,3 +115,11 @@ func (k *keys) all() iter.Seq[key] {
 		}
 	}
 }
+
+// runOf is [Slot.RunOfKey].
+func (k *keys) runOf(hash [16]byte, input uint32) (id RunID, same, ok bool) {
+	if found := k.find(hash); found != nil {
+		return found.run, found.input == 0 || found.input == input, true
+	}
+	return RunID{}, false, false
+}

@@ -145,7 +145,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
-		Covers: row.Covers, By: s.name(row.TriggeredBy), Cause: runID(row.Cause), slot: s, spec: s.spec(d),
+		Covers: row.Covers, By: s.names.shared(row.TriggeredBy), Cause: runID(row.Cause), slot: s, spec: s.spec(d),
 	}
 	for _, a := range row.Attempts {
 		r.Attempts = append(r.Attempts, Attempt{

@@ -236,15 +236,9 @@ type Slot struct {
 	uses     map[use]int        // number of jobs by the handler that they name
 	refer    int                // number of jobs that refer to others
 	pinned   map[pinKey]pinned
-	names    map[string]string // of callers, so that runs share them
+	names    names
 	keys     keys
 	texts    texts
-}
-
-// Usage counts what is limited.
-type Usage struct {
-	Jobs  int64
-	Bytes int64 // of the definitions of jobs and the inputs of live runs
 }
 
 // NewSlot returns an empty slot.
@@ -636,7 +630,7 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		ID: runID(a.Run), App: s.App, Job: j.Name(), State: Queued, Trigger: ByHand, Policy: j.Policy(),
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision(),
-		By: s.name(a.By), Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec(),
+		By: s.names.shared(a.By), Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec(),
 	}
 	if a.Trigger != "" {
 		r.Trigger = Trigger(a.Trigger)
@@ -675,26 +669,6 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
 
-// maxNames bounds the shared names of a slot.
-const maxNames = 1024
-
-// name returns a shared copy of the name of a caller, so that a live run retains neither a message nor
-// a copy of its own.
-func (s *Slot) name(of string) string {
-	if of == "" {
-		return ""
-	}
-	if shared, ok := s.names[of]; ok {
-		return shared
-	}
-	if len(s.names) >= maxNames {
-		clear(s.names)
-	}
-	of = strings.Clone(of)
-	set(&s.names, of, of)
-	return of
-}
-
 // KeyNumbers returns the range of numbers of the idempotency keys in the slot: from
 // first, up to and without next, modulo 2³².
 func (s *Slot) KeyNumbers() (first, next uint32) { return s.keys.next - uint32(s.keys.n), s.keys.next }
@@ -702,11 +676,7 @@ func (s *Slot) KeyNumbers() (first, next uint32) { return s.keys.next - uint32(s
 // RunOfKey returns the run of an idempotency key. same reports whether the first use of
 // the key had the given [InputSum]; it is true if the first sum is unknown.
 func (s *Slot) RunOfKey(hash [16]byte, input uint32) (id RunID, same, ok bool) {
-	k := s.keys.find(hash)
-	if k == nil {
-		return RunID{}, false, false
-	}
-	return k.run, k.input == 0 || k.input == input, true
+	return s.keys.runOf(hash, input)
 }
 
 func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx []Effect) []Effect {

@@ -23,13 +23,10 @@ const (
 	legacyAlways LegacyTokens = "always" // accepted, whatever is remembered: of a process for one machine
 )
 
-// legacyFile is in a data directory whose token is refused.
-const legacyFile = "legacy-tokens"
-
 // acceptsLegacy decides whether the administrator's token of a data directory is accepted, and
 // remembers a refusal. It comes before the token is made.
 func acceptsLegacy(d *datadir.Dir, how LegacyTokens, listen string) (bool, error) {
-	path := d.Join(legacyFile)
+	path := d.Join(datadir.LegacyFile)
 	exists := func(path string) (bool, error) {
 		_, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ func (s *setup) console() *console.Setup {
 	if s == nil {
 		return nil
 	}
-	return &console.Setup{Code: s.code, Make: func(ctx context.Context, name, password string, _ netip.Addr) error {
+	return &console.Setup{Code: s.code, Make: func(ctx context.Context, name, password string) error {
 		_, err := apiv1.NewAccessClient(s.conn).Setup(ctx, &apiv1.SetupRequest{Name: name, Password: password})
 		return err
 	}}

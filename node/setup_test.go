@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -129,6 +131,23 @@ func TestSetup(t *testing.T) {
 	}
 	if got, text := send(code, "bob", chosen, chosen); got != http.StatusForbidden || !strings.Contains(text, "newest one") {
 		t.Errorf("the code of an earlier process: status %d", got)
+	}
+	again, err := sdk.Dial(t.Context(), p.URL, sdk.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close() //nolint:errcheck // a test's
+	var saved bytes.Buffer
+	if err := again.Backup(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	dir, legacy = filepath.Join(t.TempDir(), "restored"), node.LegacyAuto
+	if _, err := archive.Restore(t.Context(), &saved, dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p = serve(); p.Token != "" {
+		t.Error("a restored server accepts the token that was off")
 	}
 	select {
 	case link := <-links:

@@ -30,10 +30,11 @@ var (
 //	split              if an app is in several partitions: programs that cannot read that refuse this file
 //	ingress/SEQUENCE   the records of the ingress queue's log; the name is the sequence of the first one
 //	token, host-token  of the administrator and of workers
+//	legacy-tokens      if the administrator's token is refused
 //	secret.key         seals secrets; absent if the operator keeps it elsewhere
 //
 // keptFiles are those that a server keeps at the top of its data directory.
-var keptFiles = []string{"token", "host-token", datadir.SecretKeyFile}
+var keptFiles = []string{"token", "host-token", datadir.LegacyFile, datadir.SecretKeyFile}
 
 const (
 	placementFile = "placement.json"

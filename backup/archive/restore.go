@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -178,7 +179,7 @@ func (x *restore) file(name string, r io.Reader) error {
 		return err
 	case ingressFile.MatchString(name):
 		return x.ingress(ingressFile.FindStringSubmatch(name)[1], r)
-	case name == "token", name == "host-token", name == datadir.SecretKeyFile:
+	case slices.Contains(keptFiles, name):
 		x.res.Key = x.res.Key || name == datadir.SecretKeyFile
 		return x.copy(name, r, 0o600)
 	}

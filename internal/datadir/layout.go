@@ -12,6 +12,8 @@ import (
 const (
 	// SecretKeyFile holds the key that seals secrets, unless the operator stores it elsewhere.
 	SecretKeyFile = "secret.key"
+	// LegacyFile is in a directory whose administrator's token (the file token) is refused.
+	LegacyFile = "legacy-tokens"
 	// PartitionsDir has one directory for each partition but the first.
 	PartitionsDir = "units"
 )

@@ -13,8 +13,8 @@ import (
 // recoveryFile has the digest of a token that makes its caller an administrator for a time.
 const recoveryFile = "recovery"
 
-// Recovery is the token of a person who may write the files of a stopped server, and has no other
-// way to be its administrator.
+// Recovery is a token of an administrator, which a person with access to the files of a stopped
+// server has made.
 type Recovery struct {
 	Digest [32]byte // SHA-256 of the token
 	Until  time.Time

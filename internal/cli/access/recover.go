@@ -26,7 +26,7 @@ func recoverAccess(printer *output.Printer) *cobra.Command {
 Stop the server first: the command writes a digest of the token to its data directory, and the
 server accepts the token from its next start. The use of the token is in the audit log, and so
 are the changes that are made with it.`,
-		Example: `  wheelwork access recover --data /var/lib/wheelwork
+		Example: `  wheelwork access recover --data /var/lib/wheelwork-server
   wheelwork user create ada --token wwk_...
   wheelwork binding add ada --role admin --cluster --token wwk_...`,
 		Args: command.Arguments(),

@@ -72,7 +72,7 @@ func (c *commands) server() *cobra.Command {
 	flags.StringVar(&conf.Zone, "zone", "", "`name` of the zone of the server: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
 	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
-	legacy := cmd.Flags().String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default as before; on for a new directory, and off for one of a server that listens beyond this machine)")
+	legacy := cmd.Flags().String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default what was chosen before; in a new directory on, or off with --listen beyond this machine)")
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	retention := addRetention(cmd, &conf.Retain)
