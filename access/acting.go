@@ -51,7 +51,7 @@ func acting(ctx context.Context, own *Principal) (*Principal, error) {
 	if len(values) == 1 && values[0] == byPrincipal {
 		return passed(metadata.ValueFromIncomingContext(ctx, principalHeader))
 	}
-	for _, r := range []Role{Admin, Host, Member, Server, Setup, Worker} {
+	for _, r := range []Role{Admin, Host, Member, Server, Setup, Federation, Worker} {
 		if len(values) == 1 && r.Name == values[0] {
 			p := builtIn(r)
 			if said, err := passed(metadata.ValueFromIncomingContext(ctx, principalHeader)); err == nil {

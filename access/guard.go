@@ -42,6 +42,8 @@ var (
 	Server = Role{"server", append(slices.Clone(Member.permissions), "state", act)}
 	// Setup is the role of a server that makes the first administrator for a visitor with its code.
 	Setup = Role{"setup", []string{"setup"}}
+	// Federation is the role of a server that signs in a person for the OpenID provider.
+	Federation = Role{"federation", []string{"federate"}}
 	// Worker is the role of programs that execute runs with functions of their own. They
 	// get no modules, and nothing that modules are granted.
 	Worker = Role{"worker", []string{"work"}}

@@ -45,7 +45,7 @@ type By struct {
 var principalName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$`)
 
 // reservedNames begin the names of principals that the server has of its own.
-var reservedNames = []string{"legacy-", "group:"}
+var reservedNames = []string{"legacy-", groupPrefix}
 
 func checkName(what, name string) error {
 	if !principalName.MatchString(name) {
@@ -313,11 +313,10 @@ func (s *State) AddBinding(by By, q *apiv1.AddBindingRequest) ([]Change, *apiv1.
 	if strings.HasPrefix(q.Principal, "legacy-") {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "%.64s is the principal of a token in a file of the server, whose role is fixed", q.Principal)
 	}
-	row := s.principals[q.Principal]
-	if row == nil {
-		return nil, nil, status.Errorf(codes.NotFound, "there is no principal %.64q: `wheelwork token create` makes a service account", q.Principal)
+	row, err := s.bound(by, q.Principal)
+	if err != nil {
+		return nil, nil, err
 	}
-	row = proto.CloneOf(row)
 	at := slices.IndexFunc(row.Bindings, func(r *apiv1.BindingRow) bool { return r.Role == b.Role && r.Scope == b.Scope.String() })
 	if at < 0 {
 		if len(row.Bindings) >= maxBindings {
@@ -334,7 +333,22 @@ func (s *State) AddBinding(by By, q *apiv1.AddBindingRequest) ([]Change, *apiv1.
 	return []Change{putPrincipal(row)}, bindingMessage(row.Name, row.Bindings[at]), nil
 }
 
-// RemoveBinding returns the change that removes a binding.
+// bound returns a copy of a principal that gets a binding. The principal of a group exists from its first
+// binding on, because the server learns of groups only when people sign in.
+func (s *State) bound(by By, name string) (*apiv1.PrincipalRow, error) {
+	row := s.principals[name]
+	switch {
+	case row != nil:
+		return proto.CloneOf(row), nil
+	case !strings.HasPrefix(name, groupPrefix):
+		return nil, status.Errorf(codes.NotFound, "there is no principal %.64q: `wheelwork user create` makes a user, `wheelwork token create` a service account, and %sNAME is a group of the OpenID provider", name, groupPrefix)
+	case len(s.principals) >= maxPrincipals:
+		return nil, full("principals", maxPrincipals)
+	}
+	return &apiv1.PrincipalRow{Name: name, Kind: KindGroup, CreatedMs: by.Now.UnixMilli(), CreatedBy: by.Principal.Name}, checkGroup(name)
+}
+
+// RemoveBinding returns the change that removes a binding. A group ends with its last one.
 func (s *State) RemoveBinding(by By, id string) ([]Change, error) {
 	for _, row := range s.principals {
 		at := slices.IndexFunc(row.Bindings, func(b *apiv1.BindingRow) bool { return b.Id == id })
@@ -346,6 +360,9 @@ func (s *State) RemoveBinding(by By, id string) ([]Change, error) {
 		}
 		row = proto.CloneOf(row)
 		row.Bindings = slices.Delete(row.Bindings, at, at+1)
+		if row.Kind == KindGroup && len(row.Bindings) == 0 && !row.Disabled {
+			return []Change{{Delete: &apiv1.AccessDelete{Kind: principalRow, Id: row.Name}}}, nil
+		}
 		return []Change{putPrincipal(row)}, nil
 	}
 	return nil, status.Errorf(codes.NotFound, "there is no binding %.40q: `wheelwork binding list` shows what there is", id)

@@ -20,6 +20,7 @@ import (
 const (
 	KindUser    = "user"    // a person
 	KindService = "service" // a program
+	KindGroup   = "group"   // the people whom an OpenID provider has in a group; it calls nothing itself
 	KindHost    = "host"    // a process that executes runs
 	KindServer  = "server"  // a server, a nameserver, or a process with the token of all of them
 )
@@ -43,8 +44,9 @@ type Principal struct {
 
 // session is the part of a session that a guard needs.
 type session struct {
-	ends time.Time
-	told atomic.Bool // its use was reported since its end moved last
+	ends     time.Time
+	provider string      // the issuer of the provider at which the user signs in; "": with a password
+	told     atomic.Bool // its use was reported since its end moved last
 }
 
 // AddressOf returns the address of the client that makes a call, without its port; "": not known. The
@@ -132,7 +134,11 @@ func (p *Principal) Permissions() []string {
 
 // Message returns the principal as the API shows it to itself.
 func (p *Principal) Message() *apiv1.Principal {
-	return &apiv1.Principal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings(), Permissions: p.Permissions()}
+	m := &apiv1.Principal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings(), Permissions: p.Permissions()}
+	if p.session != nil {
+		m.Provider = p.session.provider
+	}
+	return m
 }
 
 // bindings returns the bindings that hold now, as the API shows them. A process has its role in

@@ -23,11 +23,12 @@ type State struct {
 	tokens     map[string]*apiv1.TokenRow     // by id
 	sessions   map[string]*apiv1.SessionRow   // by id
 	uses       map[string]*apiv1.TokenUseRow  // by the id of the token
+	logins     map[string]*apiv1.LoginRow     // by code; those that were approved
 }
 
 // NewState returns a state without principals.
 func NewState() *State {
-	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}}
+	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}, map[string]*apiv1.LoginRow{}}
 }
 
 // The kinds of rows.
@@ -36,6 +37,7 @@ const (
 	tokenRow     = "token"
 	sessionRow   = "session"
 	useRow       = "use"
+	loginRow     = "login"
 )
 
 // Change is one change of the state. Exactly one field is set.
@@ -78,6 +80,8 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 		return sessionRow, k.Session.Id, k.Session
 	case *apiv1.AccessPut_Use:
 		return useRow, k.Use.Id, k.Use
+	case *apiv1.AccessPut_Login:
+		return loginRow, k.Login.Code, k.Login
 	}
 	return "", "", nil
 }
@@ -93,6 +97,8 @@ func (s *State) Apply(c Change) {
 		delete(s.sessions, id)
 	case row == nil && kind == useRow:
 		delete(s.uses, id)
+	case row == nil && kind == loginRow:
+		delete(s.logins, id)
 	case kind == principalRow:
 		s.principals[id] = row.(*apiv1.PrincipalRow)
 	case kind == tokenRow:
@@ -101,6 +107,8 @@ func (s *State) Apply(c Change) {
 		s.sessions[id] = row.(*apiv1.SessionRow)
 	case kind == useRow:
 		s.uses[id] = row.(*apiv1.TokenUseRow)
+	case kind == loginRow:
+		s.logins[id] = row.(*apiv1.LoginRow)
 	}
 }
 
@@ -124,6 +132,10 @@ func (s *State) Load(kind, id string, value []byte) error {
 		row := &apiv1.TokenUseRow{}
 		err = proto.Unmarshal(value, row)
 		s.uses[id] = row
+	case loginRow:
+		row := &apiv1.LoginRow{}
+		err = proto.Unmarshal(value, row)
+		s.logins[id] = row
 	default:
 		err = fmt.Errorf("its kind is %q, which this version does not know", kind)
 	}
@@ -226,7 +238,7 @@ func bindingMessage(principal string, b *apiv1.BindingRow) *apiv1.Binding {
 
 // principalMessage returns a principal without its bindings.
 func principalMessage(row *apiv1.PrincipalRow) *apiv1.Principal {
-	return &apiv1.Principal{Principal: row.Name, Kind: row.Kind, Disabled: row.Disabled, CreatedAt: stamp(row.CreatedMs), CreatedBy: row.CreatedBy}
+	return &apiv1.Principal{Principal: row.Name, Kind: row.Kind, Disabled: row.Disabled, CreatedAt: stamp(row.CreatedMs), CreatedBy: row.CreatedBy, Provider: row.GetProvider().GetIssuer()}
 }
 
 // Tokens returns the tokens that a principal may see, by principal and id. An app leaves only those

@@ -129,14 +129,18 @@ func (s *State) ResetPassword(by By, name, hash string) ([]Change, error) {
 	if row.Kind != KindUser {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s is a %s, and passwords are for users", name, row.Kind)
 	}
+	if row.Provider != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s signs in at %s, which has the password", name, row.Provider.Issuer)
+	}
 	row.Password = &apiv1.PasswordRow{Hash: hash, MustChange: true, ChangedMs: by.Now.UnixMilli()}
 	return append([]Change{putPrincipal(row)}, s.endSessions(name)...), nil
 }
 
-// HasAdmin reports whether a user may sign in and do everything in the cluster.
+// HasAdmin reports whether a user may sign in and do everything in the cluster. A group of a provider
+// counts as one: the server does not know who is in it before they sign in.
 func (s *State) HasAdmin(now time.Time) bool {
 	for _, row := range s.principals {
-		if row.Kind != KindUser || row.Disabled || row.Password == nil {
+		if row.Disabled || row.Password == nil && row.Provider == nil && row.Kind != KindGroup {
 			continue
 		}
 		for _, b := range bindingsOf(row) {
@@ -224,18 +228,29 @@ func (s *State) SignIn(x SignIn) (changes []Change, made *apiv1.Session, token s
 		}
 		changes = append(changes, putPrincipal(row))
 	}
-	if open := s.sessionsOf(x.Name); x.NewHash == "" && len(open) >= maxSessionsOf {
-		changes = append(changes, endSession(open[0].Id))
-	}
 	if token, err = NewToken(x.By.Random); err != nil {
 		return nil, nil, "", err
 	}
-	digest := Digest(token)
-	session := &apiv1.SessionRow{
-		Id: sessionID(digest), Principal: x.Name, Digest: digest[:], CreatedMs: x.By.Now.UnixMilli(), Address: x.Address, Program: x.Program,
-		ExpiresMs: x.By.Now.Add(sessionIdle).UnixMilli(), LimitMs: x.By.Now.Add(sessionLongest).UnixMilli(),
+	opened, made := s.openSession(&apiv1.SessionRow{Principal: x.Name, Address: x.Address, Program: x.Program}, token, x.By.Now)
+	if x.NewHash != "" {
+		opened = opened[len(opened)-1:] // all earlier sessions have ended
 	}
-	return append(changes, putSession(session)), sessionMessage(session), token, nil
+	return append(changes, opened...), made, token, nil
+}
+
+// openSession returns the changes that start the session of a token: the oldest session of the principal
+// makes room if there are too many, and the last change is the new one. The caller sets the principal,
+// where the session comes from and, if it is not the usual one, the latest end.
+func (s *State) openSession(x *apiv1.SessionRow, token string, now time.Time) ([]Change, *apiv1.Session) {
+	var changes []Change
+	if open := s.sessionsOf(x.Principal); len(open) >= maxSessionsOf {
+		changes = append(changes, endSession(open[0].Id))
+	}
+	digest := Digest(token)
+	x.Id, x.Digest, x.CreatedMs = sessionID(digest), digest[:], now.UnixMilli()
+	x.LimitMs = cmp.Or(x.LimitMs, now.Add(sessionLongest).UnixMilli())
+	x.ExpiresMs = min(now.Add(sessionIdle).UnixMilli(), x.LimitMs)
+	return append(changes, putSession(x)), sessionMessage(x)
 }
 
 func sessionID(digest [32]byte) string { return "ses-" + tokenText.EncodeToString(digest[:idBytes]) }
@@ -306,6 +321,6 @@ func (s *State) session(x *apiv1.SessionRow) (Credential, error) {
 		return Credential{}, fmt.Errorf("the session %s has no user", x.Id)
 	}
 	return Credential{Digest: [32]byte(x.Digest), Until: time.UnixMilli(x.ExpiresMs), Of: &Principal{
-		Name: row.Name, Kind: row.Kind, Token: x.Id, Bindings: bindingsOf(row), session: &session{ends: time.UnixMilli(x.ExpiresMs)},
+		Name: row.Name, Kind: row.Kind, Token: x.Id, Bindings: append(bindingsOf(row), s.bindingsOfGroups(x.Groups)...), session: &session{ends: time.UnixMilli(x.ExpiresMs), provider: row.GetProvider().GetIssuer()},
 	}}, nil
 }

@@ -48,6 +48,8 @@ type Config struct {
 	// Setup makes the first administrator for a visitor of /setup?code=CODE. nil: there is no such
 	// page.
 	Setup *Setup
+	// Provider signs visitors in at an OpenID provider. nil: they sign in here alone.
+	Provider *Provider
 	// SignedIn is called when a visitor has signed in with a token. nil: it is not.
 	SignedIn func(token string, from netip.Addr)
 	// Logger receives the errors of the server side. Default: slog.Default().
@@ -80,6 +82,7 @@ type console struct {
 	sessions *sessions
 	codes    *Codes
 	setup    *Setup
+	provider *Provider
 	attempts attempts
 	address  func(*http.Request) netip.Addr
 	signed   func(token string, from netip.Addr) // nil: it is not called
@@ -155,7 +158,7 @@ func newConsole(cfg Config) (*console, error) {
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
-		codes:     cfg.Codes, setup: cfg.Setup,
+		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider,
 		address: cfg.Address,
 		signed:  cfg.SignedIn,
 		views:   views,
@@ -185,6 +188,11 @@ func (c *console) routes() []route {
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
 		{pattern: "GET /login", open: c.loginPage},
 		{pattern: "POST /login", open: c.login, body: bound(nil, maxLogin)},
+		{pattern: "GET /login/provider", open: c.toProvider},
+		{pattern: "GET /login/callback", open: c.fromProvider},
+		{pattern: "GET /login/leave", open: c.leaveProvider},
+		{pattern: "GET /login/command", page: c.approvePage},
+		{pattern: "POST /login/command", page: c.approve},
 		{pattern: "GET /setup", open: c.setupPage},
 		{pattern: "POST /setup", open: c.makeAdmin, body: bound(nil, maxLogin)},
 		{pattern: "POST /preferences", open: c.preferences},
@@ -192,6 +200,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /schemas/{file}", open: c.assets.schema},
 		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
 		{pattern: "POST /api/v1/sessions", open: onlyJSON(c.gateway.ServeHTTP)}, // a sign-in has no token yet
+		{pattern: "POST /api/v1/logins:claim", open: onlyJSON(c.gateway.ServeHTTP)},
 		{pattern: "/api/", open: c.admitted(onlyJSON(c.gateway.ServeHTTP)), body: c.maxBody},
 
 		{pattern: "POST /logout", page: c.logout},

@@ -77,6 +77,9 @@ type fakeAPI struct {
 	scope               string   // of the good token; "": the cluster
 	session             string   // the id of the session of the good token; "": it is none
 	ended               []string // sessions
+	noRole              bool     // the good token has no role
+	provider            string   // that of the good token's user
+	approved            []string // codes of command lines
 	unreadable          int32    // damaged blocks of the history that each list of runs passes over
 }
 
@@ -640,6 +643,16 @@ func (f *fakeAPI) EndSession(_ context.Context, req *apiv1.EndSessionRequest) (*
 	return &apiv1.EndSessionResponse{}, nil
 }
 
+func (f *fakeAPI) ApproveLogin(_ context.Context, req *apiv1.ApproveLoginRequest) (*apiv1.ApproveLoginResponse, error) {
+	if req.Code == "" {
+		return nil, status.Error(codes.InvalidArgument, `"" is not a code`)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.approved = append(f.approved, req.Code)
+	return &apiv1.ApproveLoginResponse{}, nil
+}
+
 func (f *fakeAPI) SignIn(_ context.Context, req *apiv1.SignInRequest) (*apiv1.SignInResponse, error) {
 	switch {
 	case req.Name != "ada" || req.Password != "the first password" && req.Password != "a phrase of five words":
@@ -656,9 +669,15 @@ func (f *fakeAPI) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.Principa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := &apiv1.Principal{Principal: "ada", Kind: "user", Token: f.session, Bindings: []*apiv1.Binding{{Role: "operator", Scope: cmp.Or(f.scope, "cluster")}}}
-	if f.denied != "jobs.read" {
+	switch {
+	case f.noRole:
+		p.Bindings = nil
+	case f.denied == "jobs.read":
+		p.Permissions = []string{"metrics.read"}
+	default:
 		p.Permissions = []string{"jobs.read"}
 	}
+	p.Provider = f.provider
 	return p, nil
 }
 

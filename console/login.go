@@ -41,6 +41,7 @@ type loginView struct {
 	// be replaced.
 	User    string
 	Replace bool
+	Left    bool // the visitor has signed out, and may still be signed in at the provider
 }
 
 // loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
@@ -55,7 +56,7 @@ func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, localPath(q.Get("next")), http.StatusSeeOther)
 		return
 	}
-	c.renderLogin(w, r, http.StatusOK, loginView{Next: q.Get("next")})
+	c.renderLogin(w, r, http.StatusOK, loginView{Next: q.Get("next"), Left: c.provider != nil && q.Has("left")})
 }
 
 func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, next string) {
@@ -140,6 +141,8 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 	switch code := status.Code(err); {
 	case wrong(token, err):
 		refuse(http.StatusUnauthorized, "login.wrong", "")
+	case code == codes.OK && len(who.Permissions) == 0 && who.Kind == "user":
+		refuse(http.StatusForbidden, "login.norole", who.Principal)
 	case code == codes.OK && !slices.Contains(who.Permissions, "jobs.read"): // a worker's token, for example: it may not read any page
 		refuse(http.StatusForbidden, "login.unreadable", "")
 	case code == codes.OK: // the API checks the permissions of each page
@@ -181,11 +184,20 @@ func printable(token string) bool {
 }
 
 func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, v loginView) {
-	c.render(w, r, code, "login", frame{Data: v})
+	data := struct {
+		loginView
+		Provider string // its title; "": there is none
+	}{loginView: v}
+	if c.provider != nil {
+		data.Provider = c.provider.Title
+	}
+	c.render(w, r, code, "login", frame{Data: data})
 }
 
 func (c *console) logout(v *visit) error {
-	if id := c.visitor(v).session(); id != "" {
+	x := c.visitor(v)
+	federated := c.provider != nil && x.who.GetProvider() != ""
+	if id := x.session(); id != "" {
 		if _, err := c.access.EndSession(v.ctx, &apiv1.EndSessionRequest{Id: id}); err != nil && status.Code(err) != codes.Unauthenticated {
 			return err
 		}
@@ -193,6 +205,10 @@ func (c *console) logout(v *visit) error {
 	c.setCookie(v.w, c.cookieName(), "", -time.Second)
 	if err := c.sessions.remove(v.session.key); err != nil {
 		return status.Errorf(codes.Internal, "you are signed out, but the server could not record it, and a restart may bring the session back: change the token, or sign out again after the restart: %v", err)
+	}
+	if federated {
+		v.redirect("/login?left=1")
+		return nil
 	}
 	v.redirect("/login")
 	return nil

@@ -289,13 +289,14 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 		"/wheelwork.v1.Backups/FetchState": true, "/wheelwork.v1.Membership/Forward": true,
 		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/CopyOut": true, "/wheelwork.v1.Membership/Ask": true, "/wheelwork.v1.Access/UseSession": true,
-		"/wheelwork.v1.Access/Setup": true, // for a server's own page
+		"/wheelwork.v1.Access/Setup": true, "/wheelwork.v1.Access/Federate": true, // for a server's own pages
 	}
 	workers := map[string]bool{ // for workers' tokens
 		"/wheelwork.v1.Worker/Work":         true, // for the functions that it names: TestWorkersRunTheirOwnFunctions
 		"/wheelwork.v1.Nameserver/Watch":    true,
 		"/wheelwork.v1.Access/WhoAmI":       true,                                          // it tells the caller about itself alone
 		"/wheelwork.v1.Access/ListSessions": true, "/wheelwork.v1.Access/EndSession": true, // of the caller
+		"/wheelwork.v1.Access/ApproveLogin": true, // it refuses a caller without a session
 	}
 	n := 0
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
@@ -304,6 +305,12 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 				m := f.Services().Get(i).Methods().Get(k)
 				name := "/" + string(f.Services().Get(i).FullName()) + "/" + string(m.Name())
 				n++
+				if name == apiv1.Access_ClaimLogin_FullMethodName { // it needs no token, and refuses an empty secret
+					if err := call(anonymous, conn, m, name); status.Code(err) != codes.InvalidArgument {
+						t.Errorf("a claim without a secret: %v", err)
+					}
+					continue
+				}
 				if name == apiv1.Access_SignIn_FullMethodName { // it needs no token, and refuses an empty name
 					if err := call(anonymous, conn, m, name); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "the name or the password") {
 						t.Errorf("a sign-in without a name: %v", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/access/oidc"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
@@ -76,12 +77,21 @@ type ServerConfig struct {
 
 	auditEvery time.Duration // how often refused calls become audit events; 0: every minute
 
+	People PeopleConfig // how people sign in
+}
+
+// PeopleConfig says how people sign in to a server.
+type PeopleConfig struct {
 	// LegacyTokens says whether the administrator's token in the data directory is accepted.
 	LegacyTokens LegacyTokens
-
 	// Setup is called once with the address of the page on which a visitor makes the first
 	// administrator, if there is none. nil: there is no such page.
 	Setup func(link string)
+	// OIDC is the provider that signs people in. Without an issuer there is none.
+	OIDC oidc.Config
+	// OIDCSecretFile has the secret of this installation at the provider; "": it is in OIDC, or there is
+	// none.
+	OIDCSecretFile string
 }
 
 // Retention is how long a server keeps ended runs, logs and dead letters.
@@ -140,11 +150,12 @@ type serving struct {
 	data      *datadir.Dir
 	tel       *telemetry
 	log       *slog.Logger
-	token     string // of the administrator, as at the start
-	hostToken string // of workers, as at the start
-	legacy    bool   // token is accepted
-	inner     string // token between the roles of this process
-	setup     *setup // nil: there is no page to make the first administrator
+	token     string      // of the administrator, as at the start
+	hostToken string      // of workers, as at the start
+	legacy    bool        // token is accepted
+	inner     string      // token between the roles of this process
+	setup     *setup      // nil: there is no page to make the first administrator
+	people    *federation // nil: there is no provider
 	// tellSetup is called with the address of that page.
 	tellSetup func(link string)
 	guard     *access.Guard
@@ -174,8 +185,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if cfg.Setup != nil {
-		s.setup, s.tellSetup = newSetup(), cfg.Setup
+	if cfg.People.Setup != nil {
+		s.setup, s.tellSetup = newSetup(), cfg.People.Setup
+	}
+	if s.people, err = newFederation(cfg.People); err != nil {
+		return nil, err
 	}
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 	s.listen = cfg.Listen
@@ -195,7 +209,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	s.add(s.tel)
-	if s.legacy, err = acceptsLegacy(s.data, cfg.LegacyTokens, cfg.Listen); err != nil {
+	if s.legacy, err = acceptsLegacy(s.data, cfg.People.LegacyTokens, cfg.Listen); err != nil {
 		return nil, err
 	}
 	if s.token, err = credential.KeepToken(s.data.Join("token"), "ww_"); err != nil {
@@ -238,6 +252,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	}
 	if s.setup != nil {
 		if s.setup.conn, err = s.dial(s.setup.token); err != nil {
+			return nil, err
+		}
+	}
+	if s.people != nil {
+		if s.people.conn, err = s.dial(s.people.token); err != nil {
 			return nil, err
 		}
 	}
@@ -365,7 +384,7 @@ func (s *serving) openConsole(kind string) error {
 				s.events().record(context.Background(), audit.Event{By: by, Row: audit.Row{Code: "session.started", Object: "console"}})
 			}
 		},
-		Setup: s.setup.console(), Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
+		Setup: s.setup.console(), Provider: s.people.console(), Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -458,6 +477,9 @@ func (s *serving) accepted(token, hostToken string, processes credential.Process
 	all = append(append(all, processes.Tokens()...), access.Token{Text: s.inner, Role: access.Member})
 	if s.setup != nil {
 		all = append(all, access.Token{Text: s.setup.token, Role: access.Setup})
+	}
+	if s.people != nil {
+		all = append(all, access.Token{Text: s.people.token, Role: access.Federation})
 	}
 	if m := s.parts.member; m != nil {
 		all = append(all, access.Token{Text: m.Router.Peers.Key.Token(), Role: access.Server})

@@ -31,7 +31,7 @@ func TestSetup(t *testing.T) {
 	links, legacy := make(chan string, 1), node.LegacyAuto
 	serve := func() *process {
 		return launch(t, func(ctx context.Context, ready func(node.Ready)) error {
-			return node.Server(ctx, node.ServerConfig{Data: dir, Listen: "127.0.0.1:0", Ready: ready, LegacyTokens: legacy, Setup: func(link string) { links <- link }})
+			return node.Server(ctx, node.ServerConfig{Data: dir, Listen: "127.0.0.1:0", Ready: ready, People: node.PeopleConfig{LegacyTokens: legacy, Setup: func(link string) { links <- link }}})
 		})
 	}
 	p := serve()

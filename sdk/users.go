@@ -2,6 +2,9 @@ package sdk
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -32,6 +35,33 @@ func (c *Client) DisableUser(ctx context.Context, name string, disabled bool) (*
 func (c *Client) SignIn(ctx context.Context, name, password, newPassword string) (session *Session, token string, err error) {
 	r, err := c.principals.SignIn(ctx, &apiv1.SignInRequest{Name: name, Password: password, NewPassword: newPassword, Program: c.servers.program})
 	return r.GetSession(), r.GetToken(), c.callError(ctx, "sign in", err)
+}
+
+// Login is a sign-in that a user approves in a browser, on the page /login/command of the console.
+type Login struct {
+	Code   string // the user approves it: four groups of four characters
+	secret string
+}
+
+// NewLogin returns a login with a secret that no other client knows.
+func NewLogin() *Login {
+	secret := rand.Text()
+	digest := sha256.Sum256([]byte(secret))
+	text := base32.StdEncoding.EncodeToString(digest[:10])
+	return &Login{Code: text[:4] + "-" + text[4:8] + "-" + text[8:12] + "-" + text[12:], secret: secret}
+}
+
+// ClaimLogin starts a session of the user that has approved a login, which must be within ten minutes.
+// The error is [ErrNotFound] as long as no user has.
+func (c *Client) ClaimLogin(ctx context.Context, l *Login) (session *Session, token string, err error) {
+	r, err := c.principals.ClaimLogin(ctx, &apiv1.ClaimLoginRequest{Secret: l.secret, Program: c.servers.program})
+	return r.GetSession(), r.GetToken(), c.callError(ctx, "sign in", err)
+}
+
+// ApproveLogin lets the holder of a login act for the caller, a user that has signed in.
+func (c *Client) ApproveLogin(ctx context.Context, code string) error {
+	_, err := c.principals.ApproveLogin(ctx, &apiv1.ApproveLoginRequest{Code: code})
+	return c.callError(ctx, "approve the code "+code, err)
 }
 
 // Sessions returns the sessions of the caller, or those of all users for a caller that manages the

@@ -55,8 +55,9 @@ var Codes = []Code{
 	{"queue.edited", "the body of a dead letter was replaced", "dead letter"},
 	{"queue.replayed", "dead letters were published again", "dead letter"},
 	{"queue.dropped", "dead letters were removed", "dead letter"},
-	{"session.started", "a visitor signed in to the console with a token, or a user with a password", "console, or session"},
+	{"session.started", "a visitor signed in to the console with a token, or a user with a password, at the OpenID provider or for a command line", "console, or session"},
 	{"session.failed", "a user gave a wrong password", "user"},
+	{"session.approved", "a user let a command line act for it, until the end of the session that follows", "code of the command line"},
 	{"session.ended", "a session was ended before its time", "session"},
 	{"access.password", "a user replaced its password", "user"},
 	{"call.denied", "a caller lacked a permission; one event for each address, principal and minute, with a count", "method"},
@@ -142,7 +143,7 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	case *apiv1.Record_AccessPut:
 		return ofAccess(k.AccessPut)
 	case *apiv1.Record_AccessDelete:
-		if k.AccessDelete.GetKind() == "use" { // it goes with its token
+		if kind := k.AccessDelete.GetKind(); kind == "use" || kind == "login" { // they go with a token, or become a session
 			return e, false
 		}
 		e = Row{Code: "access.removed", Object: k.AccessDelete.GetId()}

@@ -27,13 +27,14 @@ const (
 type Principal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`     // its name
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`               // user, service, host or server
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`               // user, service, group, host or server
 	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`             // only in WhoAmI: the id of the token of the call; "": it is in a file of the server
 	Bindings      []*Binding             `protobuf:"bytes,4,rep,name=bindings,proto3" json:"bindings,omitempty"`       // in WhoAmI those that hold now, with that of the token
 	Permissions   []string               `protobuf:"bytes,5,rep,name=permissions,proto3" json:"permissions,omitempty"` // only in WhoAmI: those that the caller has in any app
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	Disabled      bool                   `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	Provider      string                 `protobuf:"bytes,9,opt,name=provider,proto3" json:"provider,omitempty"` // the issuer of the OpenID provider at which a user signs in; "": the user has a password
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -122,6 +123,13 @@ func (x *Principal) GetDisabled() bool {
 		return x.Disabled
 	}
 	return false
+}
+
+func (x *Principal) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
 }
 
 // Binding is a role of a principal in a scope.
@@ -1258,6 +1266,216 @@ func (x *SetupResponse) GetMissing() bool {
 	return false
 }
 
+type FederateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Issuer        string                 `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"` // the person at the provider; it never changes
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`       // of the user that the first sign-in creates; later ones ignore it
+	Groups        []string               `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`   // of the person. Each has the bindings of the principal group:NAME
+	Program       string                 `protobuf:"bytes,5,opt,name=program,proto3" json:"program,omitempty"` // for the list of sessions
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FederateRequest) Reset() {
+	*x = FederateRequest{}
+	mi := &file_v1_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FederateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FederateRequest) ProtoMessage() {}
+
+func (x *FederateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FederateRequest.ProtoReflect.Descriptor instead.
+func (*FederateRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FederateRequest) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *FederateRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *FederateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FederateRequest) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *FederateRequest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+type ApproveLoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// code is that of the secret: the first 10 bytes of its SHA-256 in base 32, 16 characters. Hyphens
+	// and case do not matter.
+	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveLoginRequest) Reset() {
+	*x = ApproveLoginRequest{}
+	mi := &file_v1_access_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveLoginRequest) ProtoMessage() {}
+
+func (x *ApproveLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveLoginRequest.ProtoReflect.Descriptor instead.
+func (*ApproveLoginRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ApproveLoginRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+type ApproveLoginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveLoginResponse) Reset() {
+	*x = ApproveLoginResponse{}
+	mi := &file_v1_access_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveLoginResponse) ProtoMessage() {}
+
+func (x *ApproveLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveLoginResponse.ProtoReflect.Descriptor instead.
+func (*ApproveLoginResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{23}
+}
+
+type ClaimLoginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secret        string                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`   // a random text, which the client has made: 26 to 128 characters
+	Program       string                 `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"` // for the list of sessions
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimLoginRequest) Reset() {
+	*x = ClaimLoginRequest{}
+	mi := &file_v1_access_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimLoginRequest) ProtoMessage() {}
+
+func (x *ClaimLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimLoginRequest.ProtoReflect.Descriptor instead.
+func (*ClaimLoginRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ClaimLoginRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *ClaimLoginRequest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
 type ListSessionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1266,7 +1484,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1496,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1509,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{21}
+	return file_v1_access_proto_rawDescGZIP(), []int{25}
 }
 
 type ListSessionsResponse struct {
@@ -1303,7 +1521,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1533,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1546,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{22}
+	return file_v1_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1347,7 +1565,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1577,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1590,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{23}
+	return file_v1_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndSessionRequest) GetId() string {
@@ -1390,7 +1608,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1620,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1633,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{24}
+	return file_v1_access_proto_rawDescGZIP(), []int{28}
 }
 
 type UseSessionRequest struct {
@@ -1427,7 +1645,7 @@ type UseSessionRequest struct {
 
 func (x *UseSessionRequest) Reset() {
 	*x = UseSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1657,7 @@ func (x *UseSessionRequest) String() string {
 func (*UseSessionRequest) ProtoMessage() {}
 
 func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1670,7 @@ func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionRequest.ProtoReflect.Descriptor instead.
 func (*UseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{25}
+	return file_v1_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UseSessionRequest) GetId() string {
@@ -1470,7 +1688,7 @@ type UseSessionResponse struct {
 
 func (x *UseSessionResponse) Reset() {
 	*x = UseSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1700,7 @@ func (x *UseSessionResponse) String() string {
 func (*UseSessionResponse) ProtoMessage() {}
 
 func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1713,7 @@ func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionResponse.ProtoReflect.Descriptor instead.
 func (*UseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{26}
+	return file_v1_access_proto_rawDescGZIP(), []int{30}
 }
 
 type AddBindingRequest struct {
@@ -1510,7 +1728,7 @@ type AddBindingRequest struct {
 
 func (x *AddBindingRequest) Reset() {
 	*x = AddBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1740,7 @@ func (x *AddBindingRequest) String() string {
 func (*AddBindingRequest) ProtoMessage() {}
 
 func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1753,7 @@ func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBindingRequest.ProtoReflect.Descriptor instead.
 func (*AddBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{27}
+	return file_v1_access_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AddBindingRequest) GetPrincipal() string {
@@ -1575,7 +1793,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1805,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1818,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{28}
+	return file_v1_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListBindingsRequest) GetApp() string {
@@ -1619,7 +1837,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1849,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1862,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{29}
+	return file_v1_access_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -1663,7 +1881,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1893,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1906,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{30}
+	return file_v1_access_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RemoveBindingRequest) GetId() string {
@@ -1706,7 +1924,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_v1_access_proto_msgTypes[31]
+	mi := &file_v1_access_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1936,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[31]
+	mi := &file_v1_access_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1949,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{31}
+	return file_v1_access_proto_rawDescGZIP(), []int{35}
 }
 
 // ActingPrincipal is the caller of a call that one server passes on to another.
@@ -1748,7 +1966,7 @@ type ActingPrincipal struct {
 
 func (x *ActingPrincipal) Reset() {
 	*x = ActingPrincipal{}
-	mi := &file_v1_access_proto_msgTypes[32]
+	mi := &file_v1_access_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1978,7 @@ func (x *ActingPrincipal) String() string {
 func (*ActingPrincipal) ProtoMessage() {}
 
 func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[32]
+	mi := &file_v1_access_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1991,7 @@ func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActingPrincipal.ProtoReflect.Descriptor instead.
 func (*ActingPrincipal) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{32}
+	return file_v1_access_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ActingPrincipal) GetPrincipal() string {
@@ -1815,7 +2033,7 @@ var File_v1_access_proto protoreflect.FileDescriptor
 
 const file_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x9e\x02\n" +
+	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xba\x02\n" +
 	"\tPrincipal\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -1826,7 +2044,8 @@ const file_v1_access_proto_rawDesc = "" +
 	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\a \x01(\tR\tcreatedBy\x12\x1a\n" +
-	"\bdisabled\x18\b \x01(\bR\bdisabled\"\xf6\x01\n" +
+	"\bdisabled\x18\b \x01(\bR\bdisabled\x12\x1a\n" +
+	"\bprovider\x18\t \x01(\tR\bprovider\"\xf6\x01\n" +
 	"\aBinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -1909,7 +2128,19 @@ const file_v1_access_proto_rawDesc = "" +
 	"\bpassword\x18\x02 \x01(\tR\bpassword\x12\x14\n" +
 	"\x05check\x18\x03 \x01(\bR\x05check\")\n" +
 	"\rSetupResponse\x12\x18\n" +
-	"\amissing\x18\x01 \x01(\bR\amissing\"\x15\n" +
+	"\amissing\x18\x01 \x01(\bR\amissing\"\x89\x01\n" +
+	"\x0fFederateRequest\x12\x16\n" +
+	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06groups\x18\x04 \x03(\tR\x06groups\x12\x18\n" +
+	"\aprogram\x18\x05 \x01(\tR\aprogram\")\n" +
+	"\x13ApproveLoginRequest\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\"\x16\n" +
+	"\x14ApproveLoginResponse\"E\n" +
+	"\x11ClaimLoginRequest\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\x12\x18\n" +
+	"\aprogram\x18\x02 \x01(\tR\aprogram\"\x15\n" +
 	"\x13ListSessionsRequest\"I\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.wheelwork.v1.SessionR\bsessions\"#\n" +
@@ -1937,7 +2168,7 @@ const file_v1_access_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x121\n" +
 	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress2\x8a\x11\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress2\xf7\x13\n" +
 	"\x06Access\x12g\n" +
 	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12x\n" +
 	"\vCreateToken\x12 .wheelwork.v1.CreateTokenRequest\x1a\x13.wheelwork.v1.Token\"2\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/api/v1/tokens\x12\x7f\n" +
@@ -1951,7 +2182,11 @@ const file_v1_access_proto_rawDesc = "" +
 	"\vDisableUser\x12 .wheelwork.v1.DisableUserRequest\x1a\x17.wheelwork.v1.Principal\"@\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/users/{name}:disable\x12\x98\x01\n" +
 	"\rResetPassword\x12\".wheelwork.v1.ResetPasswordRequest\x1a\x1a.wheelwork.v1.UserPassword\"G\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02(:\x01*\"#/api/v1/users/{name}:reset-password\x12T\n" +
 	"\x05Setup\x12\x1a.wheelwork.v1.SetupRequest\x1a\x1b.wheelwork.v1.SetupResponse\"\x12\xaa\xbb\x18\x05setup\xb0\xbb\x18\f»\x18\x01-\x12s\n" +
-	"\x06SignIn\x12\x1b.wheelwork.v1.SignInRequest\x1a\x1c.wheelwork.v1.SignInResponse\".\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/api/v1/sessions\x12\x80\x01\n" +
+	"\x06SignIn\x12\x1b.wheelwork.v1.SignInRequest\x1a\x1c.wheelwork.v1.SignInResponse\".\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/api/v1/sessions\x12^\n" +
+	"\bFederate\x12\x1d.wheelwork.v1.FederateRequest\x1a\x1c.wheelwork.v1.SignInResponse\"\x15\xaa\xbb\x18\bfederate\xb0\xbb\x18\f»\x18\x01-\x12\x89\x01\n" +
+	"\fApproveLogin\x12!.wheelwork.v1.ApproveLoginRequest\x1a\".wheelwork.v1.ApproveLoginResponse\"2\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/api/v1/logins:approve\x12\x7f\n" +
+	"\n" +
+	"ClaimLogin\x12\x1f.wheelwork.v1.ClaimLoginRequest\x1a\x1c.wheelwork.v1.SignInResponse\"2\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/api/v1/logins:claim\x12\x80\x01\n" +
 	"\fListSessions\x12!.wheelwork.v1.ListSessionsRequest\x1a\".wheelwork.v1.ListSessionsResponse\")\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x12\x12\x10/api/v1/sessions\x12\x7f\n" +
 	"\n" +
 	"EndSession\x12\x1f.wheelwork.v1.EndSessionRequest\x1a .wheelwork.v1.EndSessionResponse\".\xaa\xbb\x18\x04self\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x17*\x15/api/v1/sessions/{id}\x12j\n" +
@@ -1974,7 +2209,7 @@ func file_v1_access_proto_rawDescGZIP() []byte {
 	return file_v1_access_proto_rawDescData
 }
 
-var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_v1_access_proto_goTypes = []any{
 	(*Principal)(nil),              // 0: wheelwork.v1.Principal
 	(*Binding)(nil),                // 1: wheelwork.v1.Binding
@@ -1997,37 +2232,41 @@ var file_v1_access_proto_goTypes = []any{
 	(*Session)(nil),                // 18: wheelwork.v1.Session
 	(*SetupRequest)(nil),           // 19: wheelwork.v1.SetupRequest
 	(*SetupResponse)(nil),          // 20: wheelwork.v1.SetupResponse
-	(*ListSessionsRequest)(nil),    // 21: wheelwork.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),   // 22: wheelwork.v1.ListSessionsResponse
-	(*EndSessionRequest)(nil),      // 23: wheelwork.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),     // 24: wheelwork.v1.EndSessionResponse
-	(*UseSessionRequest)(nil),      // 25: wheelwork.v1.UseSessionRequest
-	(*UseSessionResponse)(nil),     // 26: wheelwork.v1.UseSessionResponse
-	(*AddBindingRequest)(nil),      // 27: wheelwork.v1.AddBindingRequest
-	(*ListBindingsRequest)(nil),    // 28: wheelwork.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),   // 29: wheelwork.v1.ListBindingsResponse
-	(*RemoveBindingRequest)(nil),   // 30: wheelwork.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),  // 31: wheelwork.v1.RemoveBindingResponse
-	(*ActingPrincipal)(nil),        // 32: wheelwork.v1.ActingPrincipal
-	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
+	(*FederateRequest)(nil),        // 21: wheelwork.v1.FederateRequest
+	(*ApproveLoginRequest)(nil),    // 22: wheelwork.v1.ApproveLoginRequest
+	(*ApproveLoginResponse)(nil),   // 23: wheelwork.v1.ApproveLoginResponse
+	(*ClaimLoginRequest)(nil),      // 24: wheelwork.v1.ClaimLoginRequest
+	(*ListSessionsRequest)(nil),    // 25: wheelwork.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 26: wheelwork.v1.ListSessionsResponse
+	(*EndSessionRequest)(nil),      // 27: wheelwork.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),     // 28: wheelwork.v1.EndSessionResponse
+	(*UseSessionRequest)(nil),      // 29: wheelwork.v1.UseSessionRequest
+	(*UseSessionResponse)(nil),     // 30: wheelwork.v1.UseSessionResponse
+	(*AddBindingRequest)(nil),      // 31: wheelwork.v1.AddBindingRequest
+	(*ListBindingsRequest)(nil),    // 32: wheelwork.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),   // 33: wheelwork.v1.ListBindingsResponse
+	(*RemoveBindingRequest)(nil),   // 34: wheelwork.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),  // 35: wheelwork.v1.RemoveBindingResponse
+	(*ActingPrincipal)(nil),        // 36: wheelwork.v1.ActingPrincipal
+	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
 }
 var file_v1_access_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Principal.bindings:type_name -> wheelwork.v1.Binding
-	33, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
-	33, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
-	33, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	33, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	33, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
-	33, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
+	37, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
+	37, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
+	37, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	37, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
+	37, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
+	37, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
 	2,  // 9: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
 	0,  // 10: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
 	18, // 11: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
-	33, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	33, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	37, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
 	18, // 14: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
-	33, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 16: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
 	1,  // 17: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
 	3,  // 18: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
@@ -2041,31 +2280,37 @@ var file_v1_access_proto_depIdxs = []int32{
 	15, // 26: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
 	19, // 27: wheelwork.v1.Access.Setup:input_type -> wheelwork.v1.SetupRequest
 	16, // 28: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
-	21, // 29: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
-	23, // 30: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
-	25, // 31: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
-	27, // 32: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
-	28, // 33: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
-	30, // 34: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
-	0,  // 35: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
-	2,  // 36: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
-	6,  // 37: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
-	2,  // 38: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
-	9,  // 39: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
-	11, // 40: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
-	13, // 41: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
-	0,  // 42: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
-	13, // 43: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
-	20, // 44: wheelwork.v1.Access.Setup:output_type -> wheelwork.v1.SetupResponse
-	17, // 45: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
-	22, // 46: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
-	24, // 47: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
-	26, // 48: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
-	1,  // 49: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
-	29, // 50: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
-	31, // 51: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
-	35, // [35:52] is the sub-list for method output_type
-	18, // [18:35] is the sub-list for method input_type
+	21, // 29: wheelwork.v1.Access.Federate:input_type -> wheelwork.v1.FederateRequest
+	22, // 30: wheelwork.v1.Access.ApproveLogin:input_type -> wheelwork.v1.ApproveLoginRequest
+	24, // 31: wheelwork.v1.Access.ClaimLogin:input_type -> wheelwork.v1.ClaimLoginRequest
+	25, // 32: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
+	27, // 33: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
+	29, // 34: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
+	31, // 35: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
+	32, // 36: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
+	34, // 37: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
+	0,  // 38: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
+	2,  // 39: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
+	6,  // 40: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
+	2,  // 41: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
+	9,  // 42: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
+	11, // 43: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
+	13, // 44: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
+	0,  // 45: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
+	13, // 46: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
+	20, // 47: wheelwork.v1.Access.Setup:output_type -> wheelwork.v1.SetupResponse
+	17, // 48: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
+	17, // 49: wheelwork.v1.Access.Federate:output_type -> wheelwork.v1.SignInResponse
+	23, // 50: wheelwork.v1.Access.ApproveLogin:output_type -> wheelwork.v1.ApproveLoginResponse
+	17, // 51: wheelwork.v1.Access.ClaimLogin:output_type -> wheelwork.v1.SignInResponse
+	26, // 52: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
+	28, // 53: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
+	30, // 54: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
+	1,  // 55: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
+	33, // 56: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
+	35, // 57: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
+	38, // [38:58] is the sub-list for method output_type
+	18, // [18:38] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -2083,7 +2328,7 @@ func file_v1_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_access_proto_rawDesc), len(file_v1_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

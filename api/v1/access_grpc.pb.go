@@ -30,6 +30,9 @@ const (
 	Access_ResetPassword_FullMethodName  = "/wheelwork.v1.Access/ResetPassword"
 	Access_Setup_FullMethodName          = "/wheelwork.v1.Access/Setup"
 	Access_SignIn_FullMethodName         = "/wheelwork.v1.Access/SignIn"
+	Access_Federate_FullMethodName       = "/wheelwork.v1.Access/Federate"
+	Access_ApproveLogin_FullMethodName   = "/wheelwork.v1.Access/ApproveLogin"
+	Access_ClaimLogin_FullMethodName     = "/wheelwork.v1.Access/ClaimLogin"
 	Access_ListSessions_FullMethodName   = "/wheelwork.v1.Access/ListSessions"
 	Access_EndSession_FullMethodName     = "/wheelwork.v1.Access/EndSession"
 	Access_UseSession_FullMethodName     = "/wheelwork.v1.Access/UseSession"
@@ -85,6 +88,16 @@ type AccessClient interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error)
+	// Federate starts a session of a person whom the OpenID provider has signed in, and creates the user
+	// at the first sign-in. Servers call it after they have verified the answer of the provider.
+	Federate(ctx context.Context, in *FederateRequest, opts ...grpc.CallOption) (*SignInResponse, error)
+	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
+	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,
+	// and replaces an earlier one of the user.
+	ApproveLogin(ctx context.Context, in *ApproveLoginRequest, opts ...grpc.CallOption) (*ApproveLoginResponse, error)
+	// ClaimLogin starts a session for the holder of a secret whose code a user has approved. It needs no
+	// token. It fails with NOT_FOUND while no user has approved the code: repeat it every few seconds.
+	ClaimLogin(ctx context.Context, in *ClaimLoginRequest, opts ...grpc.CallOption) (*SignInResponse, error)
 	// ListSessions returns the sessions of the caller, or those of all users for a caller that manages
 	// the access to the cluster.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -220,6 +233,36 @@ func (c *accessClient) SignIn(ctx context.Context, in *SignInRequest, opts ...gr
 	return out, nil
 }
 
+func (c *accessClient) Federate(ctx context.Context, in *FederateRequest, opts ...grpc.CallOption) (*SignInResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignInResponse)
+	err := c.cc.Invoke(ctx, Access_Federate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ApproveLogin(ctx context.Context, in *ApproveLoginRequest, opts ...grpc.CallOption) (*ApproveLoginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApproveLoginResponse)
+	err := c.cc.Invoke(ctx, Access_ApproveLogin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ClaimLogin(ctx context.Context, in *ClaimLoginRequest, opts ...grpc.CallOption) (*SignInResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignInResponse)
+	err := c.cc.Invoke(ctx, Access_ClaimLogin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListSessionsResponse)
@@ -327,6 +370,16 @@ type AccessServer interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(context.Context, *SignInRequest) (*SignInResponse, error)
+	// Federate starts a session of a person whom the OpenID provider has signed in, and creates the user
+	// at the first sign-in. Servers call it after they have verified the answer of the provider.
+	Federate(context.Context, *FederateRequest) (*SignInResponse, error)
+	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
+	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,
+	// and replaces an earlier one of the user.
+	ApproveLogin(context.Context, *ApproveLoginRequest) (*ApproveLoginResponse, error)
+	// ClaimLogin starts a session for the holder of a secret whose code a user has approved. It needs no
+	// token. It fails with NOT_FOUND while no user has approved the code: repeat it every few seconds.
+	ClaimLogin(context.Context, *ClaimLoginRequest) (*SignInResponse, error)
 	// ListSessions returns the sessions of the caller, or those of all users for a caller that manages
 	// the access to the cluster.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
@@ -384,6 +437,15 @@ func (UnimplementedAccessServer) Setup(context.Context, *SetupRequest) (*SetupRe
 }
 func (UnimplementedAccessServer) SignIn(context.Context, *SignInRequest) (*SignInResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SignIn not implemented")
+}
+func (UnimplementedAccessServer) Federate(context.Context, *FederateRequest) (*SignInResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Federate not implemented")
+}
+func (UnimplementedAccessServer) ApproveLogin(context.Context, *ApproveLoginRequest) (*ApproveLoginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApproveLogin not implemented")
+}
+func (UnimplementedAccessServer) ClaimLogin(context.Context, *ClaimLoginRequest) (*SignInResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClaimLogin not implemented")
 }
 func (UnimplementedAccessServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
@@ -622,6 +684,60 @@ func _Access_SignIn_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_Federate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FederateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Federate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Federate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Federate(ctx, req.(*FederateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ApproveLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApproveLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ApproveLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ApproveLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ApproveLogin(ctx, req.(*ApproveLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ClaimLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ClaimLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ClaimLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ClaimLogin(ctx, req.(*ClaimLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListSessionsRequest)
 	if err := dec(in); err != nil {
@@ -780,6 +896,18 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SignIn",
 			Handler:    _Access_SignIn_Handler,
+		},
+		{
+			MethodName: "Federate",
+			Handler:    _Access_Federate_Handler,
+		},
+		{
+			MethodName: "ApproveLogin",
+			Handler:    _Access_ApproveLogin_Handler,
+		},
+		{
+			MethodName: "ClaimLogin",
+			Handler:    _Access_ClaimLogin_Handler,
 		},
 		{
 			MethodName: "ListSessions",

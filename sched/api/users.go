@@ -133,6 +133,54 @@ func (a *principalsAPI) SignIn(ctx context.Context, req *apiv1.SignInRequest) (*
 	return resp, nil
 }
 
+// Federate signs in a person whom a server of the installation has verified at the OpenID provider.
+func (a *principalsAPI) Federate(ctx context.Context, req *apiv1.FederateRequest) (*apiv1.SignInResponse, error) {
+	x := access.Federated{
+		Issuer: req.Issuer, Subject: req.Subject, Name: req.Name, Groups: req.Groups, Program: req.Program,
+		Address: access.Caller(ctx).AddressOf(ctx), By: access.By{Now: time.Now(), Random: rand.Reader},
+	}
+	return a.openSession(ctx, x.Address, req.Program, func(st *access.State) (changes []access.Change, session *apiv1.Session, token string, err error) {
+		return st.SignInFederated(x)
+	})
+}
+
+func (a *principalsAPI) ApproveLogin(ctx context.Context, req *apiv1.ApproveLoginRequest) (*apiv1.ApproveLoginResponse, error) {
+	p := access.Caller(ctx)
+	by := access.By{Principal: p, Now: time.Now(), Random: rand.Reader}
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ApproveLoginResponse, error) {
+		return &apiv1.ApproveLoginResponse{}, l.ChangeAccess(func(st *access.State) ([]access.Change, error) {
+			changes, err := st.ApproveLogin(by, req.Code)
+			if err == nil {
+				l.Note(&apiv1.Attribution{Author: p.Author(), Kind: p.Kind, Token: p.Token, Address: p.AddressOf(ctx)}, audit.Row{Code: "session.approved", Object: req.Code})
+			}
+			return changes, err
+		})
+	})
+}
+
+func (a *principalsAPI) ClaimLogin(ctx context.Context, req *apiv1.ClaimLoginRequest) (*apiv1.SignInResponse, error) {
+	by, address := access.By{Now: time.Now(), Random: rand.Reader}, (&access.Principal{}).AddressOf(ctx)
+	return a.openSession(ctx, address, req.Program, func(st *access.State) (changes []access.Change, session *apiv1.Session, token string, err error) {
+		return st.ClaimLogin(by, req.Secret, address, req.Program)
+	})
+}
+
+// openSession starts a session, and notes it.
+func (a *principalsAPI) openSession(ctx context.Context, address, program string, open func(*access.State) ([]access.Change, *apiv1.Session, string, error)) (*apiv1.SignInResponse, error) {
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.SignInResponse, error) {
+		resp := &apiv1.SignInResponse{}
+		return resp, l.ChangeAccess(func(st *access.State) ([]access.Change, error) {
+			changes, session, token, err := open(st)
+			if err == nil {
+				by := &apiv1.Attribution{Author: session.Principal, Kind: access.KindUser, Token: session.Id, Address: address}
+				l.Note(by, audit.Row{Code: "session.started", Object: session.Id, Message: program})
+				resp.Session, resp.Token = session, token
+			}
+			return changes, err
+		})
+	})
+}
+
 func firstOf(a, b error) error {
 	if a != nil {
 		return a

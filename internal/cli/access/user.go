@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -156,44 +157,54 @@ func (c *commands) endSession() *cobra.Command {
 }
 
 func (c *commands) login() *cobra.Command {
-	name := ""
+	name, oidc, device := "", false, false
 	cmd := &cobra.Command{
 		Use:   "login",
 		Short: "Sign in to a server as a user; later commands use the session",
-		Long: `Sign in to the server of --url with a name and a password. The first sign-in asks for another
-password. Later commands to this server use the session, unless they have a token. It ends
-when it was not used for 12 hours, after 30 days, and with "wheelwork logout".
+		Long: `Sign in to the server of --url. Later commands to this server use the session, unless they have
+a token. It ends when it was not used for 12 hours, after 30 days (a day if an OpenID provider
+signs you in), and with "wheelwork logout".
 
-Without a terminal the passwords come from standard input, one on each line: the password, and
-if it must be replaced, the new one.`,
-		Example: `  wheelwork login --url https://wheelwork.example --user ada`,
-		Args:    command.Arguments(),
+With --user you give a password here. The first sign-in asks for another password. Without a
+terminal the passwords come from standard input, one on each line: the password, and if it must
+be replaced, the new one.
+
+With --oidc the browser of this machine opens a page of the console, where you sign in in any way
+that the server offers and approve this command. With --device the command prints the address
+of that page and a code, for a browser on any machine.`,
+		Example: `  wheelwork login --url https://wheelwork.example --user ada
+  wheelwork login --url https://wheelwork.example --oidc
+  wheelwork login --url https://wheelwork.example --device     # over SSH, for example`,
+		Args: command.Arguments(),
 	}
 	cmd.Flags().StringVar(&name, "user", "", "the `name` of the user")
+	cmd.Flags().BoolVar(&oidc, "oidc", false, "sign in with the browser of this machine")
+	cmd.Flags().BoolVar(&device, "device", false, "sign in with a browser on any machine")
+	cmd.MarkFlagsMutuallyExclusive("user", "oidc", "device")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if name == "" {
-			return command.Usage(cmd, "--user is missing: give the name of the user")
+		if name == "" && !oidc && !device {
+			return command.Usage(cmd, "say how to sign in: --user NAME with a password, --oidc with the browser of this machine, or --device with a browser on any machine")
 		}
 		file, err := c.SessionFile()
 		if err != nil {
 			return err
 		}
-		ctx, cancel := c.Deadline(cmd.Context(), 0)
+		wait := time.Duration(0)
+		if name == "" {
+			wait = approvalWait
+		}
+		ctx, cancel := c.Deadline(cmd.Context(), wait)
 		defer cancel()
 		client, err := c.Anonymous(ctx)
 		if err != nil {
 			return err
 		}
 		defer client.Close() //nolint:errcheck // every answer has come
-		secrets := command.NewSecrets(cmd)
-		password, err := secrets.Next("password of " + name)
-		if err != nil {
-			return err
+		signIn := c.withBrowser(oidc)
+		if name != "" {
+			signIn = c.withPassword(cmd, name)
 		}
-		session, token, err := client.SignIn(ctx, name, password, "")
-		if errors.Is(err, sdk.ErrPrecondition) {
-			session, token, err = c.replacePassword(ctx, client, secrets, name, password)
-		}
+		session, token, err := signIn(ctx, client)
 		if err != nil {
 			return err
 		}
@@ -204,6 +215,24 @@ if it must be replaced, the new one.`,
 		return nil
 	}
 	return cmd
+}
+
+// signIn starts a session, and returns the text of its token.
+type signIn func(context.Context, *sdk.Client) (*sdk.Session, string, error)
+
+func (c *commands) withPassword(cmd *cobra.Command, name string) signIn {
+	return func(ctx context.Context, client *sdk.Client) (*sdk.Session, string, error) {
+		secrets := command.NewSecrets(cmd)
+		password, err := secrets.Next("password of " + name)
+		if err != nil {
+			return nil, "", err
+		}
+		session, token, err := client.SignIn(ctx, name, password, "")
+		if errors.Is(err, sdk.ErrPrecondition) {
+			return c.replacePassword(ctx, client, secrets, name, password)
+		}
+		return session, token, err
+	}
 }
 
 // replacePassword signs in with another password than the first one.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -72,7 +71,7 @@ func (c *commands) server() *cobra.Command {
 	flags.StringVar(&conf.Zone, "zone", "", "`name` of the zone of the server: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
 	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
-	legacy := cmd.Flags().String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default what was chosen before; in a new directory on, or off with --listen beyond this machine)")
+	people := addPeople(cmd, &conf.People)
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	retention := addRetention(cmd, &conf.Retain)
@@ -86,11 +85,8 @@ func (c *commands) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd), people(cmd)); err != nil {
 			return err
-		}
-		if conf.LegacyTokens = node.LegacyTokens(*legacy); !slices.Contains([]node.LegacyTokens{node.LegacyAuto, node.LegacyOn, node.LegacyOff}, conf.LegacyTokens) {
-			return command.Usage(cmd, "--legacy-tokens %q: want on or off", *legacy)
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
 			return err
@@ -104,7 +100,7 @@ func (c *commands) server() *cobra.Command {
 			readers: func(node.ServerConfig) (string, string) { return "", tokensIn(conf.Data)[0] },
 			run: func(ctx context.Context, conf node.ServerConfig, ready func(), reloads <-chan node.Reload[node.ServerConfig]) error {
 				conf.Reload, conf.Ready = reloads, func(r node.Ready) { ready(); c.Note("server ready at %s", r.URL) }
-				conf.Setup = func(link string) { c.Note("no user is an administrator yet: make the first one at %s", link) }
+				conf.People.Setup = func(link string) { c.Note("no user is an administrator yet: make the first one at %s", link) }
 				if err := node.HideMemory(); err != nil {
 					return err
 				}

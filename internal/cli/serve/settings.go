@@ -44,6 +44,10 @@ var effects = map[string]effect{
 	// A change is remembered in the data directory.
 	"legacy-tokens": restart,
 
+	// Sign-ins that have begun need the provider to which the browser went.
+	"public-url": restart, "oidc-issuer": restart, "oidc-client-id": restart, "oidc-client-secret-file": restartFile, "oidc-name-claim": restart,
+	"oidc-groups-claim": restart, "oidc-scope": restart, "oidc-title": restart,
+
 	// gRPC takes these once.
 	"max-header": restart, "idle-timeout": restart,
 

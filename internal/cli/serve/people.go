@@ -1,0 +1,48 @@
+package serve
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// addPeople adds the flags that say how people sign in to a server. The returned function reads them.
+func addPeople(cmd *cobra.Command, conf *node.PeopleConfig) func(*cobra.Command) error {
+	flags := cmd.Flags()
+	legacy := flags.String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default what was chosen before; in a new directory on, or off with --listen beyond this machine)")
+	public := flags.String("public-url", "", "`URL` at which browsers reach the console, for the sign-in with --oidc-issuer")
+	p := &conf.OIDC
+	flags.StringVar(&p.Issuer, "oidc-issuer", "", "`URL` of the OpenID provider that signs people in (default people have a password of this server)")
+	flags.StringVar(&p.ClientID, "oidc-client-id", "", "`id` that the provider has given to this installation")
+	flags.StringVar(&conf.OIDCSecretFile, "oidc-client-secret-file", "", "`file` with the secret that the provider has given with it (default a public client, which needs none)")
+	flags.StringVar(&p.NameClaim, "oidc-name-claim", "", "`claim` with the name of a new user (default preferred_username, or a verified email if there is none)")
+	flags.StringVar(&p.GroupsClaim, "oidc-groups-claim", "groups", "`claim` with the groups of a person, whose bindings are those of the principals group:NAME")
+	flags.StringSliceVar(&p.Scopes, "oidc-scope", []string{"profile", "email"}, "`scope` that is requested beside openid; may be repeated")
+	flags.StringVar(&p.Title, "oidc-title", "", "`name` of the provider on the sign-in page (default its host)")
+	return func(cmd *cobra.Command) error {
+		if conf.LegacyTokens = node.LegacyTokens(*legacy); !slices.Contains([]node.LegacyTokens{node.LegacyAuto, node.LegacyOn, node.LegacyOff}, conf.LegacyTokens) {
+			return command.Usage(cmd, "--legacy-tokens %q: want on or off", *legacy)
+		}
+		if p.Issuer == "" {
+			for _, flag := range []string{"oidc-client-id", "oidc-client-secret-file", "oidc-name-claim", "oidc-title"} {
+				if cmd.Flag(flag).Changed {
+					return command.Usage(cmd, "--%s needs --oidc-issuer, the provider that it is about", flag)
+				}
+			}
+			return nil
+		}
+		if u, err := url.Parse(*public); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			return command.Usage(cmd, "--public-url %q: with --oidc-issuer it is needed, as https://wheelwork.example", *public)
+		}
+		p.Callback = strings.TrimRight(*public, "/") + node.CallbackPath
+		if err := p.Check(); err != nil {
+			return command.Usage(cmd, "the sign-in with --oidc-issuer: %v (--oidc-issuer, --oidc-client-id, --public-url)", err)
+		}
+		return nil
+	}
+}
