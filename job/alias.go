@@ -212,13 +212,17 @@ func (s *Slot) recount(before, now *Shape) {
 	if now.refers() {
 		s.refer++
 	}
-	if u := before.use(); u.module != "" {
-		if s.uses[u]--; s.uses[u] == 0 {
-			delete(s.uses, u)
+	from, to := before.use(), now.use()
+	if from == to {
+		return
+	}
+	if from.module != "" {
+		if s.uses[from]--; s.uses[from] == 0 {
+			delete(s.uses, from)
 		}
 	}
-	if u := now.use(); u.module != "" {
-		s.uses[u]++
+	if to.module != "" {
+		s.uses[to]++
 	}
 }
 

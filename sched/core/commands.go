@@ -80,6 +80,19 @@ type JobChange struct {
 	set   *growth // what the set has added so far; nil: there is no set
 	// checked says that the definition was checked with the others of its set, and is applied.
 	checked bool
+	// etag is that of Def, which is not paused unless it says so; "": it was not computed.
+	etag string
+}
+
+// etagOf returns the etag of a definition, for [JobChange]. It takes as long as the record of the
+// change: callers compute it before the loop, whose time bounds the rate of changes.
+func etagOf(def *apiv1.Job) string {
+	if def.Paused != nil {
+		return job.Etag(def)
+	}
+	def.Paused = new(bool)
+	defer func() { def.Paused = nil }() // the change takes it from the job
+	return job.Etag(def)
 }
 
 // ApplyJob creates or updates a job. It returns the job as the API shows it, and one of
@@ -125,10 +138,15 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	if j != nil {
 		old = j.Definition()
 	}
+	etag := w.etag
 	if def.Paused == nil { // operators pause jobs: an update leaves that alone
-		def.Paused = proto.Bool(old.GetPaused())
+		if def.Paused = proto.Bool(old.GetPaused()); old.GetPaused() {
+			etag = ""
+		}
 	}
-	etag := job.Etag(def)
+	if etag == "" {
+		etag = job.Etag(def)
+	}
 	if def.Workflow == nil {
 		err = cm.l.Catalog.resolveModule(def, w.With)
 	} else if !w.checked && !proto.Equal(old.GetWorkflow(), def.Workflow) { // unchanged ones can be paused without the jobs of nodes

@@ -71,6 +71,7 @@ type command struct {
 	Err     error
 	apply   *apiv1.Job
 	etag    string // that the job must have for apply; "": any
+	newEtag string // of apply, see [JobChange]
 	delete  *apiv1.DeleteJobRequest
 	by      *apiv1.Attribution // of apply and delete
 	Trigger *Trigger
@@ -84,6 +85,9 @@ func NewCommand(c *apiv1.Command, t *Trigger, traceParent string, by *apiv1.Attr
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		cmd.apply, cmd.Err = Definition(k.Apply)
+		if cmd.Err == nil {
+			cmd.newEtag = etagOf(cmd.apply)
+		}
 		cmd.etag = k.Apply.GetEtag()
 		cmd.by = Attribute(c, by)
 	case *apiv1.Command_Delete:
@@ -210,7 +214,7 @@ func (cm *Commands) command(c *command, r *apiv1.CommandResult, ids *idTexts) *a
 		return r
 	case c.apply != nil:
 		cm.l.commits.by = c.by
-		put, result, err := cm.change(JobChange{Def: c.apply, When: Condition{Etag: c.etag}})
+		put, result, err := cm.change(JobChange{Def: c.apply, When: Condition{Etag: c.etag}, etag: c.newEtag})
 		if err == nil {
 			err = cm.put(put)
 		}
