@@ -18,10 +18,9 @@ import (
 // again. Each revision has exactly one event, those of an object are in the order of its revisions, and
 // the chain is whole.
 func TestKilledAudit(t *testing.T) {
-	const writers, objects = 8, 12
-	changes := int64(10_000)
+	changes, least := int64(10_000), int64(3)
 	if testing.Short() {
-		changes = 1_000
+		changes, least = 1_000, 1
 	}
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -29,47 +28,112 @@ func TestKilledAudit(t *testing.T) {
 	s := p.start(t)
 	says := s.await(t, p)
 	c := dial(t, says.URL, sdk.Options{Token: says.Token, RetryFor: time.Minute})
-	var done atomic.Int64
-	var all sync.WaitGroup
-	for w := range writers {
-		rnd := rand.New(rand.NewPCG(seed, uint64(w)+1))
-		all.Go(func() {
-			for done.Load() < changes && !t.Failed() {
-				name := fmt.Sprintf("o%d-%d", w, rnd.IntN(objects))
-				err := change(t, c, rnd, name)
-				switch {
-				case err == nil || errors.Is(err, sdk.ErrNotFound): // a repeated deletion finds nothing
-					done.Add(1)
-				case errors.Is(err, sdk.ErrUnavailable) || errors.Is(err, sdk.ErrUnknown): // the next change of the object shows what happened
-				default:
-					t.Errorf("change %s: %v", name, err)
-				}
-			}
-		})
-	}
-	finished := make(chan struct{})
-	go func() { all.Wait(); close(finished) }()
-	kills := 0
+	var kills atomic.Int64
+	finished := changeMany(t, c, seed, []string{"default"}, func(done int64) bool { return done >= changes && kills.Load() >= least })
 	for working := true; working; {
 		select {
 		case <-finished:
 			working = false
 		case <-time.After(time.Duration(50+rnd.IntN(500)) * time.Millisecond):
-			kills++
+			kills.Add(1)
 			s.kill(t)
 			s = p.start(t)
 			s.await(t, p)
 		}
 	}
 	defer s.kill(t)
-	if kills < 3 && !testing.Short() {
-		t.Errorf("%d kills: the test shows nothing", kills)
+	events := checkAudit(t, c, []string{"default"}, 1)
+	t.Logf("%d kills, %d events of revisions", kills.Load(), events)
+}
+
+// TestKilledAuditOfCluster kills the owners of partitions of a cluster during thousands of changes, so
+// that other servers go on with the chains. Each revision has exactly one event.
+func TestKilledAuditOfCluster(t *testing.T) {
+	changes, least := int64(5_000), int64(3)
+	if testing.Short() {
+		changes, least = 500, 1
 	}
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	const units = 3
+	three := startThree(t, units)
+	c := three.dial(t)
+	apps := []string{"app0", "app1", "app2"}
+	var kills atomic.Int64
+	finished := changeMany(t, c, seed, apps, func(done int64) bool { return done >= changes && kills.Load() >= least })
+	owner := func(unit int) (address string) {
+		until(t, "each partition to have an owner", func() bool {
+			s, err := c.Cluster(t.Context())
+			if err != nil || len(s.Units) != units {
+				return false
+			}
+			for _, u := range s.Units {
+				if u.State != "owned" || three.servers[u.Address] == nil {
+					return false
+				}
+			}
+			address = s.Units[unit].Address
+			return true
+		})
+		return address
+	}
+	for working := true; working; {
+		select {
+		case <-finished:
+			working = false
+		case <-time.After(time.Duration(200+rnd.IntN(1000)) * time.Millisecond):
+			victim := owner(rnd.IntN(units))
+			kills.Add(1)
+			three.servers[victim].kill(t)
+			three.servers[victim] = three.start(t, victim)
+		}
+	}
+	owner(0)
+	events := checkAudit(t, c, apps, units)
+	t.Logf("%d kills, %d events of revisions", kills.Load(), events)
+}
+
+// changeMany changes jobs and calendars of apps until the number of acknowledged changes is enough. The
+// channel is closed then.
+func changeMany(t *testing.T, c *sdk.Client, seed uint64, apps []string, enough func(done int64) bool) (finished chan struct{}) {
+	const writers, objects = 8, 12
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for w := range writers {
+		rnd := rand.New(rand.NewPCG(seed, uint64(w)+1))
+		all.Go(func() {
+			for !enough(done.Load()) && !t.Failed() {
+				app, name := apps[rnd.IntN(len(apps))], fmt.Sprintf("o%d-%d", w, rnd.IntN(objects))
+				err := change(t, c, rnd, app, name)
+				switch {
+				case err == nil || errors.Is(err, sdk.ErrNotFound): // a repeated deletion finds nothing
+					done.Add(1)
+				case errors.Is(err, sdk.ErrUnavailable) || errors.Is(err, sdk.ErrUnknown): // the next change of the object shows what happened
+				default:
+					t.Errorf("change %s of %s: %v", name, app, err)
+				}
+			}
+		})
+	}
+	finished = make(chan struct{})
+	go func() { all.Wait(); close(finished) }()
+	return finished
+}
+
+// checkAudit verifies the chains, and that each revision of a job and of a calendar has exactly one
+// event. It returns the number of these events.
+func checkAudit(t *testing.T, c *sdk.Client, apps []string, partitions int) (events int) {
+	t.Helper()
 	chains, err := c.VerifyAudit(t.Context())
-	if err != nil || len(chains) != 1 || !chains[0].Ok {
+	if err != nil || len(chains) != partitions {
 		t.Fatalf("%v, %v", chains, err)
 	}
-	last, events := map[string]int64{}, 0 // by kind and name: the revision of the last event; 0: deleted
+	for _, x := range chains {
+		if !x.Ok {
+			t.Fatal(x)
+		}
+	}
+	last := map[string]int64{} // by app, kind and name: the revision of the last event; 0: deleted
 	var list []*sdk.AuditEvent
 	for e, err := range c.AuditEvents(t.Context(), sdk.AuditQuery{}) {
 		if err != nil {
@@ -84,7 +148,8 @@ func TestKilledAudit(t *testing.T) {
 			continue
 		}
 		events++
-		object, had := kind+" "+e.Object, last[kind+" "+e.Object]
+		object := e.App + " " + kind + " " + e.Object
+		had := last[object]
 		var before, after int64
 		fmt.Sscanf(e.Before, "revision %d", &before) //nolint:errcheck // empty: there was nothing
 		fmt.Sscanf(e.After, "revision %d", &after)   //nolint:errcheck // empty: it is deleted
@@ -93,52 +158,56 @@ func TestKilledAudit(t *testing.T) {
 		}
 		last[object] = after
 	}
-	for job, err := range c.Jobs(t.Context(), sdk.JobQuery{}) {
+	for _, app := range apps {
+		for job, err := range c.Jobs(t.Context(), sdk.JobQuery{App: app}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := app + " job " + job.Name
+			if got := last[object]; got != job.Revision {
+				t.Errorf("%s has revision %d, and its last event %d", object, job.Revision, got)
+			}
+			delete(last, object)
+		}
+		calendars, err := c.Calendars(t.Context(), app)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := last["job "+job.Name]; got != job.Revision {
-			t.Errorf("job %s has revision %d, and its last event %d", job.Name, job.Revision, got)
+		for _, x := range calendars {
+			object := app + " calendar " + x.Name
+			if got := last[object]; got != x.Revision {
+				t.Errorf("%s has revision %d, and its last event %d", object, x.Revision, got)
+			}
+			delete(last, object)
 		}
-		delete(last, "job "+job.Name)
-	}
-	calendars, err := c.Calendars(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range calendars {
-		if got := last["calendar "+x.Name]; got != x.Revision {
-			t.Errorf("calendar %s has revision %d, and its last event %d", x.Name, x.Revision, got)
-		}
-		delete(last, "calendar "+x.Name)
 	}
 	for object, revision := range last {
 		if revision != 0 {
 			t.Errorf("%s is gone, and its last event is about revision %d", object, revision)
 		}
 	}
-	t.Logf("%d kills, %d acknowledged calls, %d events of revisions", kills, done.Load(), events)
+	return events
 }
 
 // change makes one change of an object: of a job, or of a calendar.
-func change(t *testing.T, c *sdk.Client, rnd *rand.Rand, name string) error {
+func change(t *testing.T, c *sdk.Client, rnd *rand.Rand, app, name string) error {
 	ctx := t.Context()
 	switch text := fmt.Sprint(rnd.Uint64()); rnd.IntN(8) {
 	case 0:
-		return c.Delete(ctx, "", name)
+		return c.Delete(ctx, app, name)
 	case 1:
-		_, err := c.Pause(ctx, "", name)
+		_, err := c.Pause(ctx, app, name)
 		return err
 	case 2:
-		_, err := c.Resume(ctx, "", name)
+		_, err := c.Resume(ctx, app, name)
 		return err
 	case 3, 4:
-		_, err := c.PutCalendar(ctx, &sdk.Calendar{Name: name, Description: text, Yearly: []string{"01-01"}})
+		_, err := c.PutCalendar(ctx, &sdk.Calendar{App: app, Name: name, Description: text, Yearly: []string{"01-01"}})
 		return err
 	case 5:
-		return c.DeleteCalendar(ctx, "", name)
+		return c.DeleteCalendar(ctx, app, name)
 	default:
-		_, err := c.Apply(ctx, &sdk.Job{Name: name, Description: text, Handler: &sdk.Handler{Name: "native:none"}})
+		_, err := c.Apply(ctx, &sdk.Job{App: app, Name: name, Description: text, Handler: &sdk.Handler{Name: "native:none"}})
 		return err
 	}
 }

@@ -15,25 +15,28 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestUnitsOutliveTheirOwner kills one of three servers, which own six partitions between
-// them, while jobs of all partitions run and are triggered. The lost partitions go to
-// both other servers. Running attempts continue and are not executed again, every
-// acknowledged trigger has one run, and no planned time is left out. The hosts and the
-// client use no nameserver: the servers play that role.
-func TestUnitsOutliveTheirOwner(t *testing.T) {
-	seed := testkit.Seed(t)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	p := buildProgram(t, "")
-	dir := t.TempDir()
+// three is a cluster of three servers, which keep their journals in an etcd of the test.
+type three struct {
+	program   program
+	dir       string
+	hosts     string              // the file with the token of hosts
+	addresses []string            // of the servers a, b and c
+	servers   map[string]*process // by address
+	start     func(t *testing.T, address string) *process
+}
+
+const tokenOfThree = "ww_the-administrators-token-of-this-test"
+
+func startThree(t *testing.T, units int) *three {
+	t.Helper()
+	c := &three{program: buildProgram(t, ""), dir: t.TempDir(), servers: map[string]*process{}}
 	member, err := etcd.Start(t.Context(), etcd.MemberConfig{
-		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t),
+		Name: "one", Dir: filepath.Join(c.dir, "etcd"), Client: "http://" + testkit.FreeAddress(t), Peer: "http://" + testkit.FreeAddress(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer member.Close() //nolint:errcheck // a test's
-
-	const token = "ww_the-administrators-token-of-this-test"
+	t.Cleanup(func() { member.Close() }) //nolint:errcheck // a test's
 	write := func(path, text string) {
 		t.Helper()
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -43,27 +46,48 @@ func TestUnitsOutliveTheirOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shared := filepath.Join(dir, "shared")
-	write(shared, "a-secret-that-hosts-share\n")
-	own := filepath.Join(dir, "server-token")
+	c.hosts = filepath.Join(c.dir, "shared")
+	write(c.hosts, "a-secret-that-hosts-share\n")
+	own := filepath.Join(c.dir, "server-token")
 	write(own, "a-secret-that-only-servers-share\n")
-	const units = 6
-	servers := map[string]*process{} // by address
-	var all []string
-	for _, name := range []string{"a", "b", "c"} {
-		data, ready, at := filepath.Join(dir, name), filepath.Join(dir, name+".ready"), testkit.FreeAddress(t)
-		write(filepath.Join(data, "token"), token+"\n")
-		servers[at] = p.role(t, ready, "server", "--data", data, "--listen", at, "--token-file", shared, "--server-token-file", own,
+	names := map[string]string{} // by address
+	ready := func(address string) string { return filepath.Join(c.dir, names[address]+".ready") }
+	c.start = func(t *testing.T, address string) *process {
+		return c.program.role(t, ready(address), "server", "--data", filepath.Join(c.dir, names[address]), "--listen", address, "--token-file", c.hosts, "--server-token-file", own,
 			"--etcd-endpoints", member.Client(), "--units", fmt.Sprint(units))
-		all = append(all, at)
 	}
-	for i, name := range []string{"a", "b", "c"} {
-		servers[all[i]].serves(t, filepath.Join(dir, name+".ready"))
+	for _, name := range []string{"a", "b", "c"} {
+		at := testkit.FreeAddress(t)
+		names[at] = name
+		write(filepath.Join(c.dir, name, "token"), tokenOfThree+"\n")
+		c.addresses = append(c.addresses, at)
+		c.servers[at] = c.start(t, at)
 	}
-	ready := filepath.Join(dir, "host.ready")
-	p.role(t, ready, "host", "--data", filepath.Join(dir, "host"), "--nameserver", strings.Join(all, ","), "--token-file", shared, "--slots", "256").serves(t, ready)
+	for _, at := range c.addresses {
+		c.servers[at].serves(t, ready(at))
+	}
+	return c
+}
 
-	c := dial(t, "http://"+strings.Join(all, ",http://"), sdk.Options{Token: token, RetryFor: time.Minute})
+func (c *three) dial(t *testing.T) *sdk.Client {
+	t.Helper()
+	return dial(t, "http://"+strings.Join(c.addresses, ",http://"), sdk.Options{Token: tokenOfThree, RetryFor: time.Minute})
+}
+
+// TestUnitsOutliveTheirOwner kills one of three servers, which own six partitions between
+// them, while jobs of all partitions run and are triggered. The lost partitions go to
+// both other servers. Running attempts continue and are not executed again, every
+// acknowledged trigger has one run, and no planned time is left out. The hosts and the
+// client use no nameserver: the servers play that role.
+func TestUnitsOutliveTheirOwner(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	const units = 6
+	three := startThree(t, units)
+	p, dir, all, servers := three.program, three.dir, three.addresses, three.servers
+	ready := filepath.Join(dir, "host.ready")
+	p.role(t, ready, "host", "--data", filepath.Join(dir, "host"), "--nameserver", strings.Join(all, ","), "--token-file", three.hosts, "--slots", "256").serves(t, ready)
+
+	c := three.dial(t)
 	owned := func() map[string]int {
 		n := map[string]int{}
 		if s, err := c.Cluster(t.Context()); err == nil {
