@@ -284,7 +284,7 @@ func TestCommandLineLogin(t *testing.T) {
 		}
 
 		// The session of the command line ends with the one that approved it.
-		time.Sleep(begin.Add(24*time.Hour).Sub(time.Now()) - time.Minute)
+		time.Sleep(time.Until(begin.Add(24*time.Hour)) - time.Minute)
 		i.apply(i.state.Used(i.principalID(cli), time.Now()))
 		time.Sleep(time.Minute)
 		if err := i.call(cli, getJob, &apiv1.GetJobRequest{App: "shop"}); status.Code(err) != codes.Unauthenticated {

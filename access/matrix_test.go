@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 
 	"Access/CreateUser": keepers, "Access/DisableUser": keepers, "Access/ResetPassword": keepers,
 	"Access/WhoAmI": everyone, "Access/ListSessions": everyone, "Access/EndSession": everyone, "Access/UseSession": none, "Access/Setup": none,
-	"Access/Federate": none, "Access/ApproveLogin": everyone,
+	"Access/Federate": none, "Access/ListRoles": everyone, "Access/ApproveLogin": everyone,
 
 	"Backups/FetchState": none, "Membership/Forward": none, "Membership/TakeSlot": none, "Membership/CopyApp": none, "Membership/CopyOut": none,
 	"Membership/Ask": none, "Nameserver/Join": none, "Nameserver/Watch": none, "Worker/Work": none, "Worker/FetchModule": none, "Worker/GetModuleProof": none,
@@ -102,7 +102,7 @@ var ofMany = map[string]bool{
 	"Apps/ListApps": true, "Cluster/ListHosts": true, "Access/WhoAmI": true,
 	"Access/CreateToken": true, "Access/RotateToken": true, "Access/RevokeToken": true, "Access/AddBinding": true, "Access/RemoveBinding": true,
 	"Access/ListTokens": true, "Access/ListBindings": true, "Access/ListPrincipals": true, "Audit/ListAuditEvents": true, "Access/ListSessions": true, "Access/EndSession": true,
-	"Access/ApproveLogin": true,
+	"Access/ApproveLogin": true, "Access/ListRoles": true,
 }
 
 // issuer makes tokens with a guard that accepts them.

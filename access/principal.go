@@ -186,6 +186,16 @@ func WhoAmI(ctx context.Context) (*apiv1.Principal, error) {
 	return p.Message(), nil
 }
 
+// Roles returns the roles of people and programs as the API shows them.
+func Roles() *apiv1.ListRolesResponse {
+	all := &apiv1.ListRolesResponse{}
+	for _, name := range RoleNames() {
+		all.Roles = append(all.Roles, &apiv1.Role{Name: name, Permissions: slices.Sorted(slices.Values(roles[name]))})
+	}
+	slices.SortStableFunc(all.Roles, func(a, b *apiv1.Role) int { return len(a.Permissions) - len(b.Permissions) })
+	return all
+}
+
 // Sees returns a filter for lists: whether the caller of a context has a permission in an app. The
 // server itself sees everything.
 func Sees(ctx context.Context, permission string) func(app string) bool {

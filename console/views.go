@@ -239,7 +239,7 @@ func theme(r *http.Request) string {
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, f frame) {
 	f.Lang, f.Theme, f.Banner, f.Version = c.language(r), theme(r), c.banner, c.version
 	f.Here = "/"
-	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link contains a code
+	if r.Method == http.MethodGet && (r.URL.Path == "/login/command" || !strings.HasPrefix(r.URL.Path, "/login")) { // a login link contains a code
 		f.Here = r.URL.RequestURI()
 	}
 	zone := viewerZone{time.UTC, ""}

@@ -19,6 +19,12 @@ func AppScope(app string) string { return "app:" + app }
 // PrefixScope returns the scope of all apps whose names begin with prefix.
 func PrefixScope(prefix string) string { return "app-prefix:" + prefix }
 
+// Roles returns the roles of people and programs with their permissions, the least first.
+func (c *Client) Roles(ctx context.Context) ([]*Role, error) {
+	r, err := c.principals.ListRoles(ctx, &apiv1.ListRolesRequest{})
+	return r.GetRoles(), c.callError(ctx, "list roles", err)
+}
+
 // WhoAmI returns the caller as the server knows it.
 func (c *Client) WhoAmI(ctx context.Context) (*Principal, error) {
 	p, err := c.principals.WhoAmI(ctx, &apiv1.WhoAmIRequest{})

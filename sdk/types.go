@@ -55,6 +55,7 @@ type (
 
 	Principal = apiv1.Principal
 	Binding   = apiv1.Binding
+	Role      = apiv1.Role
 	Token     = apiv1.Token
 	Session   = apiv1.Session
 

@@ -386,6 +386,139 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 	return file_v1_access_proto_rawDescGZIP(), []int{3}
 }
 
+type ListRolesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolesRequest) Reset() {
+	*x = ListRolesRequest{}
+	mi := &file_v1_access_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolesRequest) ProtoMessage() {}
+
+func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
+func (*ListRolesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{4}
+}
+
+type ListRolesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Roles         []*Role                `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"` // the one with the fewest permissions first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolesResponse) Reset() {
+	*x = ListRolesResponse{}
+	mi := &file_v1_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolesResponse) ProtoMessage() {}
+
+func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
+func (*ListRolesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListRolesResponse) GetRoles() []*Role {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// Role is a set of permissions.
+type Role struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Permissions   []string               `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"` // sorted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Role) Reset() {
+	*x = Role{}
+	mi := &file_v1_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Role) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Role) ProtoMessage() {}
+
+func (x *Role) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Role.ProtoReflect.Descriptor instead.
+func (*Role) Descriptor() ([]byte, []int) {
+	return file_v1_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Role) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Role) GetPermissions() []string {
+	if x != nil {
+		return x.Permissions
+	}
+	return nil
+}
+
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the service account: letters, digits, '.', '_' and '-', at most 64
@@ -400,7 +533,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_v1_access_proto_msgTypes[4]
+	mi := &file_v1_access_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +545,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[4]
+	mi := &file_v1_access_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +558,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{4}
+	return file_v1_access_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateTokenRequest) GetName() string {
@@ -465,7 +598,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_v1_access_proto_msgTypes[5]
+	mi := &file_v1_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +610,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[5]
+	mi := &file_v1_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +623,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{5}
+	return file_v1_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTokensRequest) GetApp() string {
@@ -509,7 +642,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_v1_access_proto_msgTypes[6]
+	mi := &file_v1_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +654,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[6]
+	mi := &file_v1_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +667,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{6}
+	return file_v1_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -555,7 +688,7 @@ type RotateTokenRequest struct {
 
 func (x *RotateTokenRequest) Reset() {
 	*x = RotateTokenRequest{}
-	mi := &file_v1_access_proto_msgTypes[7]
+	mi := &file_v1_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +700,7 @@ func (x *RotateTokenRequest) String() string {
 func (*RotateTokenRequest) ProtoMessage() {}
 
 func (x *RotateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[7]
+	mi := &file_v1_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +713,7 @@ func (x *RotateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateTokenRequest.ProtoReflect.Descriptor instead.
 func (*RotateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{7}
+	return file_v1_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RotateTokenRequest) GetId() string {
@@ -613,7 +746,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_v1_access_proto_msgTypes[8]
+	mi := &file_v1_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +758,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[8]
+	mi := &file_v1_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +771,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{8}
+	return file_v1_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -656,7 +789,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_v1_access_proto_msgTypes[9]
+	mi := &file_v1_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +801,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[9]
+	mi := &file_v1_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +814,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{9}
+	return file_v1_access_proto_rawDescGZIP(), []int{12}
 }
 
 type ListPrincipalsRequest struct {
@@ -692,7 +825,7 @@ type ListPrincipalsRequest struct {
 
 func (x *ListPrincipalsRequest) Reset() {
 	*x = ListPrincipalsRequest{}
-	mi := &file_v1_access_proto_msgTypes[10]
+	mi := &file_v1_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +837,7 @@ func (x *ListPrincipalsRequest) String() string {
 func (*ListPrincipalsRequest) ProtoMessage() {}
 
 func (x *ListPrincipalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[10]
+	mi := &file_v1_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +850,7 @@ func (x *ListPrincipalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrincipalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPrincipalsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{10}
+	return file_v1_access_proto_rawDescGZIP(), []int{13}
 }
 
 type ListPrincipalsResponse struct {
@@ -729,7 +862,7 @@ type ListPrincipalsResponse struct {
 
 func (x *ListPrincipalsResponse) Reset() {
 	*x = ListPrincipalsResponse{}
-	mi := &file_v1_access_proto_msgTypes[11]
+	mi := &file_v1_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +874,7 @@ func (x *ListPrincipalsResponse) String() string {
 func (*ListPrincipalsResponse) ProtoMessage() {}
 
 func (x *ListPrincipalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[11]
+	mi := &file_v1_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +887,7 @@ func (x *ListPrincipalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrincipalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPrincipalsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{11}
+	return file_v1_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListPrincipalsResponse) GetPrincipals() []*Principal {
@@ -773,7 +906,7 @@ type CreateUserRequest struct {
 
 func (x *CreateUserRequest) Reset() {
 	*x = CreateUserRequest{}
-	mi := &file_v1_access_proto_msgTypes[12]
+	mi := &file_v1_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +918,7 @@ func (x *CreateUserRequest) String() string {
 func (*CreateUserRequest) ProtoMessage() {}
 
 func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[12]
+	mi := &file_v1_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +931,7 @@ func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserRequest.ProtoReflect.Descriptor instead.
 func (*CreateUserRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{12}
+	return file_v1_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateUserRequest) GetName() string {
@@ -819,7 +952,7 @@ type UserPassword struct {
 
 func (x *UserPassword) Reset() {
 	*x = UserPassword{}
-	mi := &file_v1_access_proto_msgTypes[13]
+	mi := &file_v1_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +964,7 @@ func (x *UserPassword) String() string {
 func (*UserPassword) ProtoMessage() {}
 
 func (x *UserPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[13]
+	mi := &file_v1_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +977,7 @@ func (x *UserPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserPassword.ProtoReflect.Descriptor instead.
 func (*UserPassword) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{13}
+	return file_v1_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UserPassword) GetName() string {
@@ -871,7 +1004,7 @@ type DisableUserRequest struct {
 
 func (x *DisableUserRequest) Reset() {
 	*x = DisableUserRequest{}
-	mi := &file_v1_access_proto_msgTypes[14]
+	mi := &file_v1_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1016,7 @@ func (x *DisableUserRequest) String() string {
 func (*DisableUserRequest) ProtoMessage() {}
 
 func (x *DisableUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[14]
+	mi := &file_v1_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1029,7 @@ func (x *DisableUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableUserRequest.ProtoReflect.Descriptor instead.
 func (*DisableUserRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{14}
+	return file_v1_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DisableUserRequest) GetName() string {
@@ -922,7 +1055,7 @@ type ResetPasswordRequest struct {
 
 func (x *ResetPasswordRequest) Reset() {
 	*x = ResetPasswordRequest{}
-	mi := &file_v1_access_proto_msgTypes[15]
+	mi := &file_v1_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1067,7 @@ func (x *ResetPasswordRequest) String() string {
 func (*ResetPasswordRequest) ProtoMessage() {}
 
 func (x *ResetPasswordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[15]
+	mi := &file_v1_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1080,7 @@ func (x *ResetPasswordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetPasswordRequest.ProtoReflect.Descriptor instead.
 func (*ResetPasswordRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{15}
+	return file_v1_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResetPasswordRequest) GetName() string {
@@ -969,7 +1102,7 @@ type SignInRequest struct {
 
 func (x *SignInRequest) Reset() {
 	*x = SignInRequest{}
-	mi := &file_v1_access_proto_msgTypes[16]
+	mi := &file_v1_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1114,7 @@ func (x *SignInRequest) String() string {
 func (*SignInRequest) ProtoMessage() {}
 
 func (x *SignInRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[16]
+	mi := &file_v1_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1127,7 @@ func (x *SignInRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignInRequest.ProtoReflect.Descriptor instead.
 func (*SignInRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{16}
+	return file_v1_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SignInRequest) GetName() string {
@@ -1035,7 +1168,7 @@ type SignInResponse struct {
 
 func (x *SignInResponse) Reset() {
 	*x = SignInResponse{}
-	mi := &file_v1_access_proto_msgTypes[17]
+	mi := &file_v1_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1180,7 @@ func (x *SignInResponse) String() string {
 func (*SignInResponse) ProtoMessage() {}
 
 func (x *SignInResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[17]
+	mi := &file_v1_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1193,7 @@ func (x *SignInResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignInResponse.ProtoReflect.Descriptor instead.
 func (*SignInResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{17}
+	return file_v1_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignInResponse) GetSession() *Session {
@@ -1092,7 +1225,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_v1_access_proto_msgTypes[18]
+	mi := &file_v1_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1237,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[18]
+	mi := &file_v1_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1250,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{18}
+	return file_v1_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Session) GetId() string {
@@ -1173,7 +1306,7 @@ type SetupRequest struct {
 
 func (x *SetupRequest) Reset() {
 	*x = SetupRequest{}
-	mi := &file_v1_access_proto_msgTypes[19]
+	mi := &file_v1_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1318,7 @@ func (x *SetupRequest) String() string {
 func (*SetupRequest) ProtoMessage() {}
 
 func (x *SetupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[19]
+	mi := &file_v1_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1331,7 @@ func (x *SetupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetupRequest.ProtoReflect.Descriptor instead.
 func (*SetupRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{19}
+	return file_v1_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetupRequest) GetName() string {
@@ -1231,7 +1364,7 @@ type SetupResponse struct {
 
 func (x *SetupResponse) Reset() {
 	*x = SetupResponse{}
-	mi := &file_v1_access_proto_msgTypes[20]
+	mi := &file_v1_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1376,7 @@ func (x *SetupResponse) String() string {
 func (*SetupResponse) ProtoMessage() {}
 
 func (x *SetupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[20]
+	mi := &file_v1_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1389,7 @@ func (x *SetupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetupResponse.ProtoReflect.Descriptor instead.
 func (*SetupResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{20}
+	return file_v1_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetupResponse) GetMissing() bool {
@@ -1279,7 +1412,7 @@ type FederateRequest struct {
 
 func (x *FederateRequest) Reset() {
 	*x = FederateRequest{}
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1424,7 @@ func (x *FederateRequest) String() string {
 func (*FederateRequest) ProtoMessage() {}
 
 func (x *FederateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[21]
+	mi := &file_v1_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1437,7 @@ func (x *FederateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FederateRequest.ProtoReflect.Descriptor instead.
 func (*FederateRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{21}
+	return file_v1_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FederateRequest) GetIssuer() string {
@@ -1353,7 +1486,7 @@ type ApproveLoginRequest struct {
 
 func (x *ApproveLoginRequest) Reset() {
 	*x = ApproveLoginRequest{}
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1498,7 @@ func (x *ApproveLoginRequest) String() string {
 func (*ApproveLoginRequest) ProtoMessage() {}
 
 func (x *ApproveLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[22]
+	mi := &file_v1_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1511,7 @@ func (x *ApproveLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveLoginRequest.ProtoReflect.Descriptor instead.
 func (*ApproveLoginRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{22}
+	return file_v1_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApproveLoginRequest) GetCode() string {
@@ -1396,7 +1529,7 @@ type ApproveLoginResponse struct {
 
 func (x *ApproveLoginResponse) Reset() {
 	*x = ApproveLoginResponse{}
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1541,7 @@ func (x *ApproveLoginResponse) String() string {
 func (*ApproveLoginResponse) ProtoMessage() {}
 
 func (x *ApproveLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[23]
+	mi := &file_v1_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1554,7 @@ func (x *ApproveLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveLoginResponse.ProtoReflect.Descriptor instead.
 func (*ApproveLoginResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{23}
+	return file_v1_access_proto_rawDescGZIP(), []int{26}
 }
 
 type ClaimLoginRequest struct {
@@ -1434,7 +1567,7 @@ type ClaimLoginRequest struct {
 
 func (x *ClaimLoginRequest) Reset() {
 	*x = ClaimLoginRequest{}
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1579,7 @@ func (x *ClaimLoginRequest) String() string {
 func (*ClaimLoginRequest) ProtoMessage() {}
 
 func (x *ClaimLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[24]
+	mi := &file_v1_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1592,7 @@ func (x *ClaimLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimLoginRequest.ProtoReflect.Descriptor instead.
 func (*ClaimLoginRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{24}
+	return file_v1_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClaimLoginRequest) GetSecret() string {
@@ -1484,7 +1617,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1629,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[25]
+	mi := &file_v1_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1642,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{25}
+	return file_v1_access_proto_rawDescGZIP(), []int{28}
 }
 
 type ListSessionsResponse struct {
@@ -1521,7 +1654,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1666,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[26]
+	mi := &file_v1_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1679,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{26}
+	return file_v1_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1565,7 +1698,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1710,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[27]
+	mi := &file_v1_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1723,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{27}
+	return file_v1_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndSessionRequest) GetId() string {
@@ -1608,7 +1741,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1753,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[28]
+	mi := &file_v1_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1766,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{28}
+	return file_v1_access_proto_rawDescGZIP(), []int{31}
 }
 
 type UseSessionRequest struct {
@@ -1645,7 +1778,7 @@ type UseSessionRequest struct {
 
 func (x *UseSessionRequest) Reset() {
 	*x = UseSessionRequest{}
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1790,7 @@ func (x *UseSessionRequest) String() string {
 func (*UseSessionRequest) ProtoMessage() {}
 
 func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[29]
+	mi := &file_v1_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1803,7 @@ func (x *UseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionRequest.ProtoReflect.Descriptor instead.
 func (*UseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{29}
+	return file_v1_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UseSessionRequest) GetId() string {
@@ -1688,7 +1821,7 @@ type UseSessionResponse struct {
 
 func (x *UseSessionResponse) Reset() {
 	*x = UseSessionResponse{}
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1833,7 @@ func (x *UseSessionResponse) String() string {
 func (*UseSessionResponse) ProtoMessage() {}
 
 func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[30]
+	mi := &file_v1_access_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1846,7 @@ func (x *UseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSessionResponse.ProtoReflect.Descriptor instead.
 func (*UseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{30}
+	return file_v1_access_proto_rawDescGZIP(), []int{33}
 }
 
 type AddBindingRequest struct {
@@ -1728,7 +1861,7 @@ type AddBindingRequest struct {
 
 func (x *AddBindingRequest) Reset() {
 	*x = AddBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[31]
+	mi := &file_v1_access_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1873,7 @@ func (x *AddBindingRequest) String() string {
 func (*AddBindingRequest) ProtoMessage() {}
 
 func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[31]
+	mi := &file_v1_access_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1886,7 @@ func (x *AddBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBindingRequest.ProtoReflect.Descriptor instead.
 func (*AddBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{31}
+	return file_v1_access_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddBindingRequest) GetPrincipal() string {
@@ -1793,7 +1926,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_v1_access_proto_msgTypes[32]
+	mi := &file_v1_access_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1938,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[32]
+	mi := &file_v1_access_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1951,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{32}
+	return file_v1_access_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListBindingsRequest) GetApp() string {
@@ -1837,7 +1970,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_v1_access_proto_msgTypes[33]
+	mi := &file_v1_access_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1982,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[33]
+	mi := &file_v1_access_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1995,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{33}
+	return file_v1_access_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -1881,7 +2014,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_v1_access_proto_msgTypes[34]
+	mi := &file_v1_access_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2026,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[34]
+	mi := &file_v1_access_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2039,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{34}
+	return file_v1_access_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveBindingRequest) GetId() string {
@@ -1924,7 +2057,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_v1_access_proto_msgTypes[35]
+	mi := &file_v1_access_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2069,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[35]
+	mi := &file_v1_access_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2082,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{35}
+	return file_v1_access_proto_rawDescGZIP(), []int{38}
 }
 
 // ActingPrincipal is the caller of a call that one server passes on to another.
@@ -1966,7 +2099,7 @@ type ActingPrincipal struct {
 
 func (x *ActingPrincipal) Reset() {
 	*x = ActingPrincipal{}
-	mi := &file_v1_access_proto_msgTypes[36]
+	mi := &file_v1_access_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2111,7 @@ func (x *ActingPrincipal) String() string {
 func (*ActingPrincipal) ProtoMessage() {}
 
 func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_access_proto_msgTypes[36]
+	mi := &file_v1_access_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2124,7 @@ func (x *ActingPrincipal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActingPrincipal.ProtoReflect.Descriptor instead.
 func (*ActingPrincipal) Descriptor() ([]byte, []int) {
-	return file_v1_access_proto_rawDescGZIP(), []int{36}
+	return file_v1_access_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ActingPrincipal) GetPrincipal() string {
@@ -2074,7 +2207,13 @@ const file_v1_access_proto_rawDesc = "" +
 	"\aused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12=\n" +
 	"\fformer_until\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\vformerUntil\"\x0f\n" +
-	"\rWhoAmIRequest\"d\n" +
+	"\rWhoAmIRequest\"\x12\n" +
+	"\x10ListRolesRequest\"=\n" +
+	"\x11ListRolesResponse\x12(\n" +
+	"\x05roles\x18\x01 \x03(\v2\x12.wheelwork.v1.RoleR\x05roles\"<\n" +
+	"\x04Role\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vpermissions\x18\x02 \x03(\tR\vpermissions\"d\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -2168,9 +2307,10 @@ const file_v1_access_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x121\n" +
 	"\bbindings\x18\x04 \x03(\v2\x15.wheelwork.v1.BindingR\bbindings\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress2\xf7\x13\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress2\xed\x14\n" +
 	"\x06Access\x12g\n" +
-	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12x\n" +
+	"\x06WhoAmI\x12\x1b.wheelwork.v1.WhoAmIRequest\x1a\x17.wheelwork.v1.Principal\"'\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/whoami\x12t\n" +
+	"\tListRoles\x12\x1e.wheelwork.v1.ListRolesRequest\x1a\x1f.wheelwork.v1.ListRolesResponse\"&\xaa\xbb\x18\x04self\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/roles\x12x\n" +
 	"\vCreateToken\x12 .wheelwork.v1.CreateTokenRequest\x1a\x13.wheelwork.v1.Token\"2\xaa\xbb\x18\faccess.write\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/api/v1/tokens\x12\x7f\n" +
 	"\n" +
 	"ListTokens\x12\x1f.wheelwork.v1.ListTokensRequest\x1a .wheelwork.v1.ListTokensResponse\".\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01*\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/tokens\x12\x84\x01\n" +
@@ -2209,111 +2349,117 @@ func file_v1_access_proto_rawDescGZIP() []byte {
 	return file_v1_access_proto_rawDescData
 }
 
-var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_v1_access_proto_goTypes = []any{
 	(*Principal)(nil),              // 0: wheelwork.v1.Principal
 	(*Binding)(nil),                // 1: wheelwork.v1.Binding
 	(*Token)(nil),                  // 2: wheelwork.v1.Token
 	(*WhoAmIRequest)(nil),          // 3: wheelwork.v1.WhoAmIRequest
-	(*CreateTokenRequest)(nil),     // 4: wheelwork.v1.CreateTokenRequest
-	(*ListTokensRequest)(nil),      // 5: wheelwork.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),     // 6: wheelwork.v1.ListTokensResponse
-	(*RotateTokenRequest)(nil),     // 7: wheelwork.v1.RotateTokenRequest
-	(*RevokeTokenRequest)(nil),     // 8: wheelwork.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),    // 9: wheelwork.v1.RevokeTokenResponse
-	(*ListPrincipalsRequest)(nil),  // 10: wheelwork.v1.ListPrincipalsRequest
-	(*ListPrincipalsResponse)(nil), // 11: wheelwork.v1.ListPrincipalsResponse
-	(*CreateUserRequest)(nil),      // 12: wheelwork.v1.CreateUserRequest
-	(*UserPassword)(nil),           // 13: wheelwork.v1.UserPassword
-	(*DisableUserRequest)(nil),     // 14: wheelwork.v1.DisableUserRequest
-	(*ResetPasswordRequest)(nil),   // 15: wheelwork.v1.ResetPasswordRequest
-	(*SignInRequest)(nil),          // 16: wheelwork.v1.SignInRequest
-	(*SignInResponse)(nil),         // 17: wheelwork.v1.SignInResponse
-	(*Session)(nil),                // 18: wheelwork.v1.Session
-	(*SetupRequest)(nil),           // 19: wheelwork.v1.SetupRequest
-	(*SetupResponse)(nil),          // 20: wheelwork.v1.SetupResponse
-	(*FederateRequest)(nil),        // 21: wheelwork.v1.FederateRequest
-	(*ApproveLoginRequest)(nil),    // 22: wheelwork.v1.ApproveLoginRequest
-	(*ApproveLoginResponse)(nil),   // 23: wheelwork.v1.ApproveLoginResponse
-	(*ClaimLoginRequest)(nil),      // 24: wheelwork.v1.ClaimLoginRequest
-	(*ListSessionsRequest)(nil),    // 25: wheelwork.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),   // 26: wheelwork.v1.ListSessionsResponse
-	(*EndSessionRequest)(nil),      // 27: wheelwork.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),     // 28: wheelwork.v1.EndSessionResponse
-	(*UseSessionRequest)(nil),      // 29: wheelwork.v1.UseSessionRequest
-	(*UseSessionResponse)(nil),     // 30: wheelwork.v1.UseSessionResponse
-	(*AddBindingRequest)(nil),      // 31: wheelwork.v1.AddBindingRequest
-	(*ListBindingsRequest)(nil),    // 32: wheelwork.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),   // 33: wheelwork.v1.ListBindingsResponse
-	(*RemoveBindingRequest)(nil),   // 34: wheelwork.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),  // 35: wheelwork.v1.RemoveBindingResponse
-	(*ActingPrincipal)(nil),        // 36: wheelwork.v1.ActingPrincipal
-	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
+	(*ListRolesRequest)(nil),       // 4: wheelwork.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),      // 5: wheelwork.v1.ListRolesResponse
+	(*Role)(nil),                   // 6: wheelwork.v1.Role
+	(*CreateTokenRequest)(nil),     // 7: wheelwork.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),      // 8: wheelwork.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),     // 9: wheelwork.v1.ListTokensResponse
+	(*RotateTokenRequest)(nil),     // 10: wheelwork.v1.RotateTokenRequest
+	(*RevokeTokenRequest)(nil),     // 11: wheelwork.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),    // 12: wheelwork.v1.RevokeTokenResponse
+	(*ListPrincipalsRequest)(nil),  // 13: wheelwork.v1.ListPrincipalsRequest
+	(*ListPrincipalsResponse)(nil), // 14: wheelwork.v1.ListPrincipalsResponse
+	(*CreateUserRequest)(nil),      // 15: wheelwork.v1.CreateUserRequest
+	(*UserPassword)(nil),           // 16: wheelwork.v1.UserPassword
+	(*DisableUserRequest)(nil),     // 17: wheelwork.v1.DisableUserRequest
+	(*ResetPasswordRequest)(nil),   // 18: wheelwork.v1.ResetPasswordRequest
+	(*SignInRequest)(nil),          // 19: wheelwork.v1.SignInRequest
+	(*SignInResponse)(nil),         // 20: wheelwork.v1.SignInResponse
+	(*Session)(nil),                // 21: wheelwork.v1.Session
+	(*SetupRequest)(nil),           // 22: wheelwork.v1.SetupRequest
+	(*SetupResponse)(nil),          // 23: wheelwork.v1.SetupResponse
+	(*FederateRequest)(nil),        // 24: wheelwork.v1.FederateRequest
+	(*ApproveLoginRequest)(nil),    // 25: wheelwork.v1.ApproveLoginRequest
+	(*ApproveLoginResponse)(nil),   // 26: wheelwork.v1.ApproveLoginResponse
+	(*ClaimLoginRequest)(nil),      // 27: wheelwork.v1.ClaimLoginRequest
+	(*ListSessionsRequest)(nil),    // 28: wheelwork.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 29: wheelwork.v1.ListSessionsResponse
+	(*EndSessionRequest)(nil),      // 30: wheelwork.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),     // 31: wheelwork.v1.EndSessionResponse
+	(*UseSessionRequest)(nil),      // 32: wheelwork.v1.UseSessionRequest
+	(*UseSessionResponse)(nil),     // 33: wheelwork.v1.UseSessionResponse
+	(*AddBindingRequest)(nil),      // 34: wheelwork.v1.AddBindingRequest
+	(*ListBindingsRequest)(nil),    // 35: wheelwork.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),   // 36: wheelwork.v1.ListBindingsResponse
+	(*RemoveBindingRequest)(nil),   // 37: wheelwork.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),  // 38: wheelwork.v1.RemoveBindingResponse
+	(*ActingPrincipal)(nil),        // 39: wheelwork.v1.ActingPrincipal
+	(*timestamppb.Timestamp)(nil),  // 40: google.protobuf.Timestamp
 }
 var file_v1_access_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Principal.bindings:type_name -> wheelwork.v1.Binding
-	37, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
-	37, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
-	37, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
-	37, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	37, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	37, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
-	37, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
-	37, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
-	2,  // 9: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
-	0,  // 10: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
-	18, // 11: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
-	37, // 12: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	37, // 13: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 14: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
-	37, // 15: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 16: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
-	1,  // 17: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
-	3,  // 18: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
-	4,  // 19: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
-	5,  // 20: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
-	7,  // 21: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
-	8,  // 22: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
-	10, // 23: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
-	12, // 24: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
-	14, // 25: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
-	15, // 26: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
-	19, // 27: wheelwork.v1.Access.Setup:input_type -> wheelwork.v1.SetupRequest
-	16, // 28: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
-	21, // 29: wheelwork.v1.Access.Federate:input_type -> wheelwork.v1.FederateRequest
-	22, // 30: wheelwork.v1.Access.ApproveLogin:input_type -> wheelwork.v1.ApproveLoginRequest
-	24, // 31: wheelwork.v1.Access.ClaimLogin:input_type -> wheelwork.v1.ClaimLoginRequest
-	25, // 32: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
-	27, // 33: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
-	29, // 34: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
-	31, // 35: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
-	32, // 36: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
-	34, // 37: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
-	0,  // 38: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
-	2,  // 39: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
-	6,  // 40: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
-	2,  // 41: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
-	9,  // 42: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
-	11, // 43: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
-	13, // 44: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
-	0,  // 45: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
-	13, // 46: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
-	20, // 47: wheelwork.v1.Access.Setup:output_type -> wheelwork.v1.SetupResponse
-	17, // 48: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
-	17, // 49: wheelwork.v1.Access.Federate:output_type -> wheelwork.v1.SignInResponse
-	23, // 50: wheelwork.v1.Access.ApproveLogin:output_type -> wheelwork.v1.ApproveLoginResponse
-	17, // 51: wheelwork.v1.Access.ClaimLogin:output_type -> wheelwork.v1.SignInResponse
-	26, // 52: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
-	28, // 53: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
-	30, // 54: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
-	1,  // 55: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
-	33, // 56: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
-	35, // 57: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
-	38, // [38:58] is the sub-list for method output_type
-	18, // [18:38] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	40, // 1: wheelwork.v1.Principal.created_at:type_name -> google.protobuf.Timestamp
+	40, // 2: wheelwork.v1.Binding.expires_at:type_name -> google.protobuf.Timestamp
+	40, // 3: wheelwork.v1.Binding.created_at:type_name -> google.protobuf.Timestamp
+	40, // 4: wheelwork.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	40, // 5: wheelwork.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	40, // 6: wheelwork.v1.Token.rotated_at:type_name -> google.protobuf.Timestamp
+	40, // 7: wheelwork.v1.Token.used_at:type_name -> google.protobuf.Timestamp
+	40, // 8: wheelwork.v1.Token.former_until:type_name -> google.protobuf.Timestamp
+	6,  // 9: wheelwork.v1.ListRolesResponse.roles:type_name -> wheelwork.v1.Role
+	2,  // 10: wheelwork.v1.ListTokensResponse.tokens:type_name -> wheelwork.v1.Token
+	0,  // 11: wheelwork.v1.ListPrincipalsResponse.principals:type_name -> wheelwork.v1.Principal
+	21, // 12: wheelwork.v1.SignInResponse.session:type_name -> wheelwork.v1.Session
+	40, // 13: wheelwork.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	40, // 14: wheelwork.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 15: wheelwork.v1.ListSessionsResponse.sessions:type_name -> wheelwork.v1.Session
+	40, // 16: wheelwork.v1.AddBindingRequest.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 17: wheelwork.v1.ListBindingsResponse.bindings:type_name -> wheelwork.v1.Binding
+	1,  // 18: wheelwork.v1.ActingPrincipal.bindings:type_name -> wheelwork.v1.Binding
+	3,  // 19: wheelwork.v1.Access.WhoAmI:input_type -> wheelwork.v1.WhoAmIRequest
+	4,  // 20: wheelwork.v1.Access.ListRoles:input_type -> wheelwork.v1.ListRolesRequest
+	7,  // 21: wheelwork.v1.Access.CreateToken:input_type -> wheelwork.v1.CreateTokenRequest
+	8,  // 22: wheelwork.v1.Access.ListTokens:input_type -> wheelwork.v1.ListTokensRequest
+	10, // 23: wheelwork.v1.Access.RotateToken:input_type -> wheelwork.v1.RotateTokenRequest
+	11, // 24: wheelwork.v1.Access.RevokeToken:input_type -> wheelwork.v1.RevokeTokenRequest
+	13, // 25: wheelwork.v1.Access.ListPrincipals:input_type -> wheelwork.v1.ListPrincipalsRequest
+	15, // 26: wheelwork.v1.Access.CreateUser:input_type -> wheelwork.v1.CreateUserRequest
+	17, // 27: wheelwork.v1.Access.DisableUser:input_type -> wheelwork.v1.DisableUserRequest
+	18, // 28: wheelwork.v1.Access.ResetPassword:input_type -> wheelwork.v1.ResetPasswordRequest
+	22, // 29: wheelwork.v1.Access.Setup:input_type -> wheelwork.v1.SetupRequest
+	19, // 30: wheelwork.v1.Access.SignIn:input_type -> wheelwork.v1.SignInRequest
+	24, // 31: wheelwork.v1.Access.Federate:input_type -> wheelwork.v1.FederateRequest
+	25, // 32: wheelwork.v1.Access.ApproveLogin:input_type -> wheelwork.v1.ApproveLoginRequest
+	27, // 33: wheelwork.v1.Access.ClaimLogin:input_type -> wheelwork.v1.ClaimLoginRequest
+	28, // 34: wheelwork.v1.Access.ListSessions:input_type -> wheelwork.v1.ListSessionsRequest
+	30, // 35: wheelwork.v1.Access.EndSession:input_type -> wheelwork.v1.EndSessionRequest
+	32, // 36: wheelwork.v1.Access.UseSession:input_type -> wheelwork.v1.UseSessionRequest
+	34, // 37: wheelwork.v1.Access.AddBinding:input_type -> wheelwork.v1.AddBindingRequest
+	35, // 38: wheelwork.v1.Access.ListBindings:input_type -> wheelwork.v1.ListBindingsRequest
+	37, // 39: wheelwork.v1.Access.RemoveBinding:input_type -> wheelwork.v1.RemoveBindingRequest
+	0,  // 40: wheelwork.v1.Access.WhoAmI:output_type -> wheelwork.v1.Principal
+	5,  // 41: wheelwork.v1.Access.ListRoles:output_type -> wheelwork.v1.ListRolesResponse
+	2,  // 42: wheelwork.v1.Access.CreateToken:output_type -> wheelwork.v1.Token
+	9,  // 43: wheelwork.v1.Access.ListTokens:output_type -> wheelwork.v1.ListTokensResponse
+	2,  // 44: wheelwork.v1.Access.RotateToken:output_type -> wheelwork.v1.Token
+	12, // 45: wheelwork.v1.Access.RevokeToken:output_type -> wheelwork.v1.RevokeTokenResponse
+	14, // 46: wheelwork.v1.Access.ListPrincipals:output_type -> wheelwork.v1.ListPrincipalsResponse
+	16, // 47: wheelwork.v1.Access.CreateUser:output_type -> wheelwork.v1.UserPassword
+	0,  // 48: wheelwork.v1.Access.DisableUser:output_type -> wheelwork.v1.Principal
+	16, // 49: wheelwork.v1.Access.ResetPassword:output_type -> wheelwork.v1.UserPassword
+	23, // 50: wheelwork.v1.Access.Setup:output_type -> wheelwork.v1.SetupResponse
+	20, // 51: wheelwork.v1.Access.SignIn:output_type -> wheelwork.v1.SignInResponse
+	20, // 52: wheelwork.v1.Access.Federate:output_type -> wheelwork.v1.SignInResponse
+	26, // 53: wheelwork.v1.Access.ApproveLogin:output_type -> wheelwork.v1.ApproveLoginResponse
+	20, // 54: wheelwork.v1.Access.ClaimLogin:output_type -> wheelwork.v1.SignInResponse
+	29, // 55: wheelwork.v1.Access.ListSessions:output_type -> wheelwork.v1.ListSessionsResponse
+	31, // 56: wheelwork.v1.Access.EndSession:output_type -> wheelwork.v1.EndSessionResponse
+	33, // 57: wheelwork.v1.Access.UseSession:output_type -> wheelwork.v1.UseSessionResponse
+	1,  // 58: wheelwork.v1.Access.AddBinding:output_type -> wheelwork.v1.Binding
+	36, // 59: wheelwork.v1.Access.ListBindings:output_type -> wheelwork.v1.ListBindingsResponse
+	38, // 60: wheelwork.v1.Access.RemoveBinding:output_type -> wheelwork.v1.RemoveBindingResponse
+	40, // [40:61] is the sub-list for method output_type
+	19, // [19:40] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_v1_access_proto_init() }
@@ -2328,7 +2474,7 @@ func file_v1_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_access_proto_rawDesc), len(file_v1_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

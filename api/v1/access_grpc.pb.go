@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Access_WhoAmI_FullMethodName         = "/wheelwork.v1.Access/WhoAmI"
+	Access_ListRoles_FullMethodName      = "/wheelwork.v1.Access/ListRoles"
 	Access_CreateToken_FullMethodName    = "/wheelwork.v1.Access/CreateToken"
 	Access_ListTokens_FullMethodName     = "/wheelwork.v1.Access/ListTokens"
 	Access_RotateToken_FullMethodName    = "/wheelwork.v1.Access/RotateToken"
@@ -61,6 +62,9 @@ const (
 type AccessClient interface {
 	// WhoAmI returns the caller, as the server knows it.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*Principal, error)
+	// ListRoles returns the roles of people and programs with their permissions. They are part of the
+	// program, and the same for every caller.
+	ListRoles(ctx context.Context, in *ListRolesRequest, opts ...grpc.CallOption) (*ListRolesResponse, error)
 	// CreateToken makes a token for a service account, and the account if it does not exist. Its
 	// text is in this answer only: the server stores a digest.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*Token, error)
@@ -127,6 +131,16 @@ func (c *accessClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...gr
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Principal)
 	err := c.cc.Invoke(ctx, Access_WhoAmI_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListRoles(ctx context.Context, in *ListRolesRequest, opts ...grpc.CallOption) (*ListRolesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRolesResponse)
+	err := c.cc.Invoke(ctx, Access_ListRoles_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -343,6 +357,9 @@ func (c *accessClient) RemoveBinding(ctx context.Context, in *RemoveBindingReque
 type AccessServer interface {
 	// WhoAmI returns the caller, as the server knows it.
 	WhoAmI(context.Context, *WhoAmIRequest) (*Principal, error)
+	// ListRoles returns the roles of people and programs with their permissions. They are part of the
+	// program, and the same for every caller.
+	ListRoles(context.Context, *ListRolesRequest) (*ListRolesResponse, error)
 	// CreateToken makes a token for a service account, and the account if it does not exist. Its
 	// text is in this answer only: the server stores a digest.
 	CreateToken(context.Context, *CreateTokenRequest) (*Token, error)
@@ -407,6 +424,9 @@ type UnimplementedAccessServer struct{}
 
 func (UnimplementedAccessServer) WhoAmI(context.Context, *WhoAmIRequest) (*Principal, error) {
 	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
+}
+func (UnimplementedAccessServer) ListRoles(context.Context, *ListRolesRequest) (*ListRolesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRoles not implemented")
 }
 func (UnimplementedAccessServer) CreateToken(context.Context, *CreateTokenRequest) (*Token, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
@@ -500,6 +520,24 @@ func _Access_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AccessServer).WhoAmI(ctx, req.(*WhoAmIRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListRoles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRolesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ListRoles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ListRoles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ListRoles(ctx, req.(*ListRolesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -856,6 +894,10 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WhoAmI",
 			Handler:    _Access_WhoAmI_Handler,
+		},
+		{
+			MethodName: "ListRoles",
+			Handler:    _Access_ListRoles_Handler,
 		},
 		{
 			MethodName: "CreateToken",

@@ -118,6 +118,8 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 		return version.Message(), nil
 	case *apiv1.WhoAmIRequest:
 		return access.WhoAmI(ctx)
+	case *apiv1.ListRolesRequest:
+		return access.Roles(), nil
 	}
 	if err := r.untilHeard(ctx); err != nil {
 		return nil, err

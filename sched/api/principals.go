@@ -19,6 +19,10 @@ type principalsAPI struct {
 	s *Services
 }
 
+func (a *principalsAPI) ListRoles(context.Context, *apiv1.ListRolesRequest) (*apiv1.ListRolesResponse, error) {
+	return access.Roles(), nil
+}
+
 func (a *principalsAPI) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*apiv1.Principal, error) {
 	return access.WhoAmI(ctx)
 }
