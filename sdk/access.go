@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -101,13 +102,7 @@ type AuditQuery struct {
 // iterates.
 func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) iter.Seq2[*AuditEvent, error] {
 	return func(yield func(*AuditEvent, error) bool) {
-		req := &apiv1.ListAuditEventsRequest{App: q.App, Actor: q.Actor, Code: q.Code, PageSize: 1000}
-		if !q.Since.IsZero() {
-			req.Since = timestamppb.New(q.Since)
-		}
-		if !q.Until.IsZero() {
-			req.Until = timestamppb.New(q.Until)
-		}
+		req := q.request(1000)
 		for {
 			page, err := c.audit.ListAuditEvents(ctx, req)
 			if err != nil {
@@ -124,6 +119,52 @@ func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) iter.Seq2[*Audit
 			}
 		}
 	}
+}
+
+func (q *AuditQuery) request(size int) *apiv1.ListAuditEventsRequest {
+	req := &apiv1.ListAuditEventsRequest{App: q.App, Actor: q.Actor, Code: q.Code, PageSize: int32(size)}
+	if !q.Since.IsZero() {
+		req.Since = timestamppb.New(q.Since)
+	}
+	if !q.Until.IsZero() {
+		req.Until = timestamppb.New(q.Until)
+	}
+	return req
+}
+
+// AuditPage is a part of the audit log, the oldest events first.
+type AuditPage struct {
+	Events []*AuditEvent
+	Gaps   []*AuditGap
+	// After is the place behind the last event, for the next call of [Client.AuditEventsAfter]. It
+	// remains valid when the server is started again, and at each server of a cluster.
+	After string
+	More  bool // there are further events now
+}
+
+// AuditEventsAfter returns at most size events behind a place, at most 1000. The events of a partition are in
+// the order of their sequences. "" is the place before the oldest event. If there is no event yet, it
+// returns at once, with a place. It fails with [ErrPrecondition] if the log ends before the place: the
+// server was restored from an older backup.
+func (c *Client) AuditEventsAfter(ctx context.Context, q AuditQuery, after string, size int) (*AuditPage, error) {
+	req := q.request(size)
+	req.OldestFirst, req.PageToken = true, after
+	page, err := c.audit.ListAuditEvents(ctx, req)
+	if err != nil {
+		return nil, c.callError(ctx, "read the audit log", err)
+	}
+	last := map[string]uint64{}
+	for _, e := range page.Events {
+		if page.NextPageToken == "" || e.Sequence <= last[e.Partition] {
+			page.NextPageToken = ""
+			break
+		}
+		last[e.Partition] = e.Sequence
+	}
+	if page.NextPageToken == "" {
+		return nil, &Error{Code: codes.Unimplemented, Message: "read the audit log: a server has an older version, which cannot return the oldest events first: upgrade all servers"}
+	}
+	return &AuditPage{Events: page.Events, Gaps: page.Gaps, After: page.NextPageToken, More: page.More}, nil
 }
 
 // VerifyAudit computes the chains of audit events again, and returns the result for each partition.

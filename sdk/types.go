@@ -61,6 +61,8 @@ type (
 
 	AuditEvent = apiv1.AuditEvent
 	AuditChain = apiv1.AuditChain
+	// AuditGap is a range of events that the log no longer has.
+	AuditGap = apiv1.AuditGap
 
 	// Explanation is the result of [Client.ExplainRun].
 	Explanation = apiv1.ExplainRunResponse

@@ -108,10 +108,37 @@ func (s *Store) Audit(names []string, pos int64, before uint64, from, to int64) 
 
 // AuditFromStart yields all entries, oldest first. The error of a damaged part is [ErrCorrupt], after
 // which the iteration continues behind it.
-func (s *Store) AuditFromStart() iter.Seq2[AuditEntry, error] {
+func (s *Store) AuditFromStart() iter.Seq2[AuditEntry, error] { return s.auditFrom(0) }
+
+// AuditAfter yields the entries from the one with the event behind a sequence on, oldest first, like
+// [Store.AuditFromStart]. Entries before it may come first. near is the position of an entry close to
+// that event: of another store, or after a repair, it costs time and no entry.
+func (s *Store) AuditAfter(sequence uint64, near int64) iter.Seq2[AuditEntry, error] {
+	if s.auditBegins(near, sequence) {
+		return s.auditFrom(near)
+	}
+	for _, at := range slices.Backward(s.audit.Segments()) {
+		if s.auditBegins(at.From, sequence) {
+			return s.auditFrom(at.From)
+		}
+	}
+	return s.auditFrom(0)
+}
+
+// auditBegins reports whether the log from a position on has all events behind a sequence.
+func (s *Store) auditBegins(pos int64, sequence uint64) bool {
+	for e, err := range s.auditFrom(pos) {
+		if err == nil {
+			return e.First <= sequence+1
+		}
+	}
+	return false
+}
+
+func (s *Store) auditFrom(pos int64) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		last := uint64(0)
-		for b, err := range s.audit.From(0) {
+		for b, err := range s.audit.From(pos) {
 			var e AuditEntry
 			if err == nil {
 				e, err = parseAudit(b)

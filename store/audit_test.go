@@ -102,6 +102,73 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// after returns the first sequences of the entries behind a sequence.
+func after(t *testing.T, s *Store, sequence uint64, near int64) (all []uint64) {
+	t.Helper()
+	for e, err := range s.AuditAfter(sequence, near) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e.First)
+	}
+	return all
+}
+
+// TestAuditAfter reads a log of many segments from each sequence on, with the position of the event, with
+// wrong ones and with none: no entry behind it is missing, and with its position none is read in vain.
+func TestAuditAfter(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir(), AuditBytes: 64 << 10})
+	if got := after(t, s, 0, 0); got != nil {
+		t.Errorf("an empty log has %v", got)
+	}
+	for n := range 30 {
+		var entries []AuditEntry
+		for k := range 10 {
+			e := auditOf(uint64(20*n+2*k+1), 2)
+			e.Value = append(e.Value, make([]byte, 100)...)
+			entries = append(entries, e)
+		}
+		if n == 20 {
+			if _, err := s.audit.Append(auditBlocks(entries)...); err != nil { // of a commit that failed behind the audit log
+				t.Fatal(err)
+			}
+		}
+		commit(t, s, &Batch{Applied: uint64(n + 1), Audit: entries})
+	}
+	if n := len(s.audit.Segments()); n < 5 {
+		t.Fatalf("%d segments", n)
+	}
+	positions := map[uint64]int64{}
+	for e, err := range s.AuditFromStart() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		positions[e.First] = e.Pos
+	}
+	for sequence := uint64(1); sequence <= 600; sequence++ {
+		first := sequence - (sequence-1)%2 // of its entry
+		var want []uint64
+		for x := sequence + 1; x <= 600; x++ {
+			if x%2 == 1 {
+				want = append(want, x)
+			}
+		}
+		for _, near := range []int64{positions[first], 0, positions[1] + 1, positions[599], positions[301] + 7, 1 << 40} {
+			got := after(t, s, sequence, near)
+			at := slices.IndexFunc(got, func(x uint64) bool { return x > sequence })
+			if at < 0 {
+				at = len(got)
+			}
+			if !slices.Equal(got[at:], want) {
+				t.Fatalf("behind %d near %d: %v", sequence, near, got)
+			}
+			if near == positions[first] && got[0] != first {
+				t.Fatalf("behind %d: the read begins at %d", sequence, got[0])
+			}
+		}
+	}
+}
+
 // TestAuditTrim checks that the oldest events are removed above the limit, but not those that the next
 // start needs.
 func TestAuditTrim(t *testing.T) {

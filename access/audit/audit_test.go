@@ -167,6 +167,102 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestOldestPages follows the logs of random partitions, which grow and lose their oldest events
+// meanwhile: each event comes once, in the order of its partition, or is in a gap. The partitions are
+// spread over two servers, each of which merges its own.
+func TestOldestPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for round := range 300 {
+		var servers [2][]string
+		logs := map[string][]*apiv1.AuditEvent{} // the oldest first
+		next := map[string]uint64{}
+		for p := range 1 + r.IntN(4) {
+			name := fmt.Sprint("main.", p)
+			servers[p%2] = append(servers[p%2], name)
+			next[name] = 1
+		}
+		size := 1 + r.IntN(12)
+		at := time.Unix(1000, 0)
+		last, token := map[string]uint64{}, ""
+		for step := 0; ; step++ {
+			for _, name := range slices.Concat(servers[0], servers[1]) {
+				for range r.IntN(10) {
+					if step > 20 {
+						break
+					}
+					at = at.Add(time.Duration(r.IntN(5)-1) * time.Second)
+					logs[name] = append(logs[name], &apiv1.AuditEvent{Time: timestamppb.New(at), Partition: name, Sequence: next[name], Position: int64(next[name] * 100)})
+					next[name]++
+				}
+				if r.IntN(8) == 0 && len(logs[name]) > 0 {
+					logs[name] = logs[name][r.IntN(len(logs[name])):]
+				}
+			}
+			asked, err := ParseTokens(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answers []*apiv1.ListAuditEventsResponse
+			for _, own := range servers {
+				var pages []*apiv1.ListAuditEventsResponse
+				for _, name := range own {
+					pages = append(pages, oldestPage(name, logs[name], asked[name], size))
+				}
+				answer, err := MergeOldest(asked, pages, size)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers = append(answers, answer)
+			}
+			all, err := MergeOldest(asked, answers, size)
+			if err != nil || len(all.Events) > size || step > 500 {
+				t.Fatalf("round %d: page %d of %d events, %v", round, step, len(all.Events), err)
+			}
+			gaps := map[string]*apiv1.AuditGap{}
+			for _, g := range all.Gaps {
+				if g.First != last[g.Partition]+1 || gaps[g.Partition] != nil {
+					t.Fatalf("round %d: %v after %d", round, g, last[g.Partition])
+				}
+				gaps[g.Partition], last[g.Partition] = g, g.Last
+			}
+			for _, e := range all.Events {
+				if e.Sequence != last[e.Partition]+1 {
+					t.Fatalf("round %d: %s has the event %d after %d", round, e.Partition, e.Sequence, last[e.Partition])
+				}
+				last[e.Partition] = e.Sequence
+			}
+			if token = all.NextPageToken; !all.More && step > 21 {
+				break
+			}
+		}
+		for name, n := range next {
+			if last[name] != n-1 {
+				t.Fatalf("round %d: %s ends at %d of %d", round, name, last[name], n-1)
+			}
+		}
+	}
+}
+
+// oldestPage is the page of one partition.
+func oldestPage(name string, log []*apiv1.AuditEvent, mark Mark, size int) *apiv1.ListAuditEventsResponse {
+	page := &apiv1.ListAuditEventsResponse{}
+	for _, e := range log {
+		if e.Sequence <= mark.Sequence {
+			continue
+		}
+		if len(page.Events) == size {
+			page.More = true
+			break
+		}
+		if e.Sequence > mark.Sequence+1 {
+			page.Gaps = append(page.Gaps, &apiv1.AuditGap{Partition: name, First: mark.Sequence + 1, Last: e.Sequence - 1})
+		}
+		page.Events, mark = append(page.Events, e), MarkOf(e)
+	}
+	page.NextPageToken = Tokens{name: mark}.String()
+	return page
+}
+
 // TestRefusals counts refusals by caller, and bounds how many kinds of them it holds.
 func TestRefusals(t *testing.T) {
 	var r Refusals

@@ -7,15 +7,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // Tokens is the token of a page: by partition, the event behind which the next page begins. A
-// partition without one begins at the end of its log.
+// partition without one begins at the end of its log, or with the oldest events first at its beginning.
 type Tokens map[string]Mark
 
-// Mark is an event that was returned last.
+// Mark is an event that was returned last. The zero value is in the tokens of pages with the oldest
+// events first: the partition had no event.
 type Mark struct {
 	Sequence uint64
 	Position int64 // of its entry in the log
@@ -47,7 +49,7 @@ func ParseTokens(text string) (Tokens, error) {
 		sequence, position, _ := strings.Cut(mark, "@")
 		n, err := strconv.ParseUint(sequence, 10, 64)
 		pos, err2 := strconv.ParseInt(position, 10, 64)
-		if err != nil || err2 != nil || name == "" || n == 0 || pos < 0 {
+		if err != nil || err2 != nil || name == "" || n == 0 && pos != 0 || pos < 0 {
 			return nil, fmt.Errorf("the page_token %.40q is not one of this list", text)
 		}
 		t[name] = Mark{n, pos}
@@ -58,16 +60,59 @@ func ParseTokens(text string) (Tokens, error) {
 // MergePages merges the pages of partitions, the newest events first: of the next event of each
 // partition it takes the one with the latest time. asked is the token of the request.
 func MergePages(asked Tokens, partitions []string, pages []*apiv1.ListAuditEventsResponse, size int) (*apiv1.ListAuditEventsResponse, error) {
-	all := &apiv1.ListAuditEventsResponse{}
 	next := Tokens{}
 	for _, name := range partitions {
 		next[name] = NoMore
 	}
+	all, left, err := merge(asked, next, pages, size, func(a, b time.Time) bool { return a.After(b) })
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(next, left)
+	maps.DeleteFunc(next, func(_ string, at Mark) bool { return at == Mark{} })
+	if slices.ContainsFunc(partitions, func(name string) bool { return next[name] != NoMore }) {
+		all.NextPageToken = next.String()
+	}
+	return all, nil
+}
+
+// MergeOldest merges the pages of partitions, the oldest events first: of the next event of each
+// partition it takes the one with the earliest time. asked is the token of the request.
+func MergeOldest(asked Tokens, pages []*apiv1.ListAuditEventsResponse, size int) (*apiv1.ListAuditEventsResponse, error) {
+	next := Tokens{} // the answer of another server has no other partitions than its own
+	all, left, err := merge(asked, next, pages, size, func(a, b time.Time) bool { return a.Before(b) })
+	if err != nil {
+		return nil, err
+	}
+	for name, at := range left {
+		if all.More = true; at == (Mark{}) { // nothing of it was returned yet
+			delete(next, name)
+			continue
+		}
+		next[name] = at
+	}
+	for _, p := range pages {
+		all.More = all.More || p.More
+		for _, gap := range p.Gaps {
+			if next[gap.Partition].Sequence > gap.Last { // otherwise the next page has it
+				all.Gaps = append(all.Gaps, gap)
+			}
+		}
+	}
+	all.NextPageToken = next.String()
+	return all, nil
+}
+
+// merge takes events of pages until there are size ones: each time the next event of a partition whose
+// time is before those of the others. It puts the tokens of the pages in next. left has the partitions
+// that have further events, with the last event of each that was returned.
+func merge(asked, next Tokens, pages []*apiv1.ListAuditEventsResponse, size int, before func(a, b time.Time) bool) (all *apiv1.ListAuditEventsResponse, left Tokens, err error) {
+	all = &apiv1.ListAuditEventsResponse{}
 	var rest [][]*apiv1.AuditEvent // of partitions, none is empty
 	for _, p := range pages {
 		own, err := ParseTokens(p.NextPageToken)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		maps.Copy(next, own)
 		// The answer of another server may be of several partitions.
@@ -81,24 +126,21 @@ func MergePages(asked Tokens, partitions []string, pages []*apiv1.ListAuditEvent
 	}
 	last := maps.Clone(asked)
 	for len(rest) > 0 && len(all.Events) < size {
-		newest := 0
+		first := 0
 		for i := range rest {
-			if rest[i][0].Time.AsTime().After(rest[newest][0].Time.AsTime()) {
-				newest = i
+			if before(rest[i][0].Time.AsTime(), rest[first][0].Time.AsTime()) {
+				first = i
 			}
 		}
-		e := rest[newest][0]
+		e := rest[first][0]
 		all.Events, last[e.Partition] = append(all.Events, e), MarkOf(e)
-		if rest[newest] = rest[newest][1:]; len(rest[newest]) == 0 {
-			rest = slices.Delete(rest, newest, newest+1)
+		if rest[first] = rest[first][1:]; len(rest[first]) == 0 {
+			rest = slices.Delete(rest, first, first+1)
 		}
 	}
-	for _, events := range rest { // on the next page
-		next[events[0].Partition] = last[events[0].Partition]
+	left = Tokens{}
+	for _, events := range rest {
+		left[events[0].Partition] = last[events[0].Partition]
 	}
-	maps.DeleteFunc(next, func(_ string, at Mark) bool { return at == Mark{} })
-	if slices.ContainsFunc(partitions, func(name string) bool { return next[name] != NoMore }) {
-		all.NextPageToken = next.String()
-	}
-	return all, nil
+	return all, left, nil
 }

@@ -189,14 +189,19 @@ func (x *AuditEvent) GetPosition() int64 {
 }
 
 type ListAuditEventsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // only events about this app; "": all
-	Actor         string                 `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
-	Code          string                 `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"` // job.changed, or job. for all codes that begin with it
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
-	PageSize      int32                  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
-	PageToken     string                 `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	App       string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // only events about this app; "": all
+	Actor     string                 `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Code      string                 `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"` // job.changed, or job. for all codes that begin with it
+	Since     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Until     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	PageSize  int32                  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
+	PageToken string                 `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// The oldest events first. Those of a partition are in the order of their sequences. The token of
+	// a page remains valid: it holds the last event of each partition that was read. It fails
+	// with FAILED_PRECONDITION if the log of a partition ends before that event, because the server was
+	// restored from an older backup.
+	OldestFirst   bool `protobuf:"varint,8,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,10 +285,21 @@ func (x *ListAuditEventsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListAuditEventsRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
+}
+
 type ListAuditEventsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*AuditEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // with oldest_first always set; otherwise "": there are no older events
+	// With oldest_first: the events that the log no longer has, since the token or the beginning.
+	Gaps []*AuditGap `protobuf:"bytes,3,rep,name=gaps,proto3" json:"gaps,omitempty"`
+	// With oldest_first: there are further events now. Otherwise the caller calls again after a while.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +348,82 @@ func (x *ListAuditEventsResponse) GetNextPageToken() string {
 	return ""
 }
 
+func (x *ListAuditEventsResponse) GetGaps() []*AuditGap {
+	if x != nil {
+		return x.Gaps
+	}
+	return nil
+}
+
+func (x *ListAuditEventsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// AuditGap is a range of events that the log of a partition no longer has, because they were removed by
+// its limit, or are damaged.
+type AuditGap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     string                 `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	First         uint64                 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // sequence of the first missing event
+	Last          uint64                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`   // sequence of the last missing event
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditGap) Reset() {
+	*x = AuditGap{}
+	mi := &file_v1_audit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditGap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditGap) ProtoMessage() {}
+
+func (x *AuditGap) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditGap.ProtoReflect.Descriptor instead.
+func (*AuditGap) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AuditGap) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *AuditGap) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *AuditGap) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 type VerifyAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -340,7 +432,7 @@ type VerifyAuditRequest struct {
 
 func (x *VerifyAuditRequest) Reset() {
 	*x = VerifyAuditRequest{}
-	mi := &file_v1_audit_proto_msgTypes[3]
+	mi := &file_v1_audit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +444,7 @@ func (x *VerifyAuditRequest) String() string {
 func (*VerifyAuditRequest) ProtoMessage() {}
 
 func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_audit_proto_msgTypes[3]
+	mi := &file_v1_audit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +457,7 @@ func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditRequest.ProtoReflect.Descriptor instead.
 func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
-	return file_v1_audit_proto_rawDescGZIP(), []int{3}
+	return file_v1_audit_proto_rawDescGZIP(), []int{4}
 }
 
 type VerifyAuditResponse struct {
@@ -377,7 +469,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_v1_audit_proto_msgTypes[4]
+	mi := &file_v1_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +481,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_audit_proto_msgTypes[4]
+	mi := &file_v1_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +494,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_v1_audit_proto_rawDescGZIP(), []int{4}
+	return file_v1_audit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VerifyAuditResponse) GetChains() []*AuditChain {
@@ -429,7 +521,7 @@ type AuditChain struct {
 
 func (x *AuditChain) Reset() {
 	*x = AuditChain{}
-	mi := &file_v1_audit_proto_msgTypes[5]
+	mi := &file_v1_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +533,7 @@ func (x *AuditChain) String() string {
 func (*AuditChain) ProtoMessage() {}
 
 func (x *AuditChain) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_audit_proto_msgTypes[5]
+	mi := &file_v1_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +546,7 @@ func (x *AuditChain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChain.ProtoReflect.Descriptor instead.
 func (*AuditChain) Descriptor() ([]byte, []int) {
-	return file_v1_audit_proto_rawDescGZIP(), []int{5}
+	return file_v1_audit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AuditChain) GetPartition() string {
@@ -536,7 +628,7 @@ const file_v1_audit_proto_rawDesc = "" +
 	"\x05count\x18\r \x01(\x03R\x05count\x12\x1c\n" +
 	"\tpartition\x18\x0e \x01(\tR\tpartition\x12\x1a\n" +
 	"\bsequence\x18\x0f \x01(\x04R\bsequence\x12\x1a\n" +
-	"\bposition\x18\x10 \x01(\x03R\bposition\"\x83\x02\n" +
+	"\bposition\x18\x10 \x01(\x03R\bposition\"\xa6\x02\n" +
 	"\x16ListAuditEventsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
@@ -545,10 +637,17 @@ const file_v1_audit_proto_rawDesc = "" +
 	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12*\n" +
 	"\tpage_size\x18\x06 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"s\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12!\n" +
+	"\foldest_first\x18\b \x01(\bR\voldestFirst\"\xb3\x01\n" +
 	"\x17ListAuditEventsResponse\x120\n" +
 	"\x06events\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditEventR\x06events\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x14\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12*\n" +
+	"\x04gaps\x18\x03 \x03(\v2\x16.wheelwork.v1.AuditGapR\x04gaps\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"R\n" +
+	"\bAuditGap\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"\x14\n" +
 	"\x12VerifyAuditRequest\"G\n" +
 	"\x13VerifyAuditResponse\x120\n" +
 	"\x06chains\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditChainR\x06chains\"\xc7\x01\n" +
@@ -580,31 +679,33 @@ func file_v1_audit_proto_rawDescGZIP() []byte {
 	return file_v1_audit_proto_rawDescData
 }
 
-var file_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_v1_audit_proto_goTypes = []any{
 	(*AuditEvent)(nil),              // 0: wheelwork.v1.AuditEvent
 	(*ListAuditEventsRequest)(nil),  // 1: wheelwork.v1.ListAuditEventsRequest
 	(*ListAuditEventsResponse)(nil), // 2: wheelwork.v1.ListAuditEventsResponse
-	(*VerifyAuditRequest)(nil),      // 3: wheelwork.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),     // 4: wheelwork.v1.VerifyAuditResponse
-	(*AuditChain)(nil),              // 5: wheelwork.v1.AuditChain
-	(*timestamppb.Timestamp)(nil),   // 6: google.protobuf.Timestamp
+	(*AuditGap)(nil),                // 3: wheelwork.v1.AuditGap
+	(*VerifyAuditRequest)(nil),      // 4: wheelwork.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),     // 5: wheelwork.v1.VerifyAuditResponse
+	(*AuditChain)(nil),              // 6: wheelwork.v1.AuditChain
+	(*timestamppb.Timestamp)(nil),   // 7: google.protobuf.Timestamp
 }
 var file_v1_audit_proto_depIdxs = []int32{
-	6, // 0: wheelwork.v1.AuditEvent.time:type_name -> google.protobuf.Timestamp
-	6, // 1: wheelwork.v1.ListAuditEventsRequest.since:type_name -> google.protobuf.Timestamp
-	6, // 2: wheelwork.v1.ListAuditEventsRequest.until:type_name -> google.protobuf.Timestamp
+	7, // 0: wheelwork.v1.AuditEvent.time:type_name -> google.protobuf.Timestamp
+	7, // 1: wheelwork.v1.ListAuditEventsRequest.since:type_name -> google.protobuf.Timestamp
+	7, // 2: wheelwork.v1.ListAuditEventsRequest.until:type_name -> google.protobuf.Timestamp
 	0, // 3: wheelwork.v1.ListAuditEventsResponse.events:type_name -> wheelwork.v1.AuditEvent
-	5, // 4: wheelwork.v1.VerifyAuditResponse.chains:type_name -> wheelwork.v1.AuditChain
-	1, // 5: wheelwork.v1.Audit.ListAuditEvents:input_type -> wheelwork.v1.ListAuditEventsRequest
-	3, // 6: wheelwork.v1.Audit.VerifyAudit:input_type -> wheelwork.v1.VerifyAuditRequest
-	2, // 7: wheelwork.v1.Audit.ListAuditEvents:output_type -> wheelwork.v1.ListAuditEventsResponse
-	4, // 8: wheelwork.v1.Audit.VerifyAudit:output_type -> wheelwork.v1.VerifyAuditResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	3, // 4: wheelwork.v1.ListAuditEventsResponse.gaps:type_name -> wheelwork.v1.AuditGap
+	6, // 5: wheelwork.v1.VerifyAuditResponse.chains:type_name -> wheelwork.v1.AuditChain
+	1, // 6: wheelwork.v1.Audit.ListAuditEvents:input_type -> wheelwork.v1.ListAuditEventsRequest
+	4, // 7: wheelwork.v1.Audit.VerifyAudit:input_type -> wheelwork.v1.VerifyAuditRequest
+	2, // 8: wheelwork.v1.Audit.ListAuditEvents:output_type -> wheelwork.v1.ListAuditEventsResponse
+	5, // 9: wheelwork.v1.Audit.VerifyAudit:output_type -> wheelwork.v1.VerifyAuditResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_v1_audit_proto_init() }
@@ -619,7 +720,7 @@ func file_v1_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_audit_proto_rawDesc), len(file_v1_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,7 +33,8 @@ const (
 type AuditClient interface {
 	// ListAuditEvents returns events, the newest first. Without an app it returns those of all
 	// apps in which the caller has the permission, and those about no app if the caller has it in
-	// the cluster.
+	// the cluster. With oldest_first a caller follows the log: each answer has a token with which a
+	// later call continues, also when there are no further events yet.
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// VerifyAudit computes the chain of each partition again, and returns the first break of each.
 	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
@@ -77,7 +78,8 @@ func (c *auditClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, o
 type AuditServer interface {
 	// ListAuditEvents returns events, the newest first. Without an app it returns those of all
 	// apps in which the caller has the permission, and those about no app if the caller has it in
-	// the cluster.
+	// the cluster. With oldest_first a caller follows the log: each answer has a token with which a
+	// later call continues, also when there are no further events yet.
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// VerifyAudit computes the chain of each partition again, and returns the first break of each.
 	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)

@@ -28,6 +28,9 @@ func (r *Router) listAudit(ctx context.Context, req *apiv1.ListAuditEventsReques
 	if err != nil {
 		return nil, err
 	}
+	if req.OldestFirst {
+		return audit.MergeOldest(asked, pages, sched.AuditPage(req))
+	}
 	partitions := r.View.Partitions
 	if local := metadata.ValueFromIncomingContext(ctx, localHeader); len(local) > 0 {
 		partitions = local

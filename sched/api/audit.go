@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sched/core"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -45,18 +46,15 @@ func (a *auditAPI) ListAuditEvents(ctx context.Context, req *apiv1.ListAuditEven
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
 	}
+	if req.OldestFirst {
+		return a.oldestFirst(ctx, req, tokens)
+	}
 	before := tokens[a.s.partition()]
 	if before == audit.NoMore {
 		return &apiv1.ListAuditEventsResponse{}, nil
 	}
 	names, keep := selection(ctx, req)
-	from, to := int64(math.MinInt64), int64(math.MaxInt64)
-	if req.Since != nil {
-		from = req.Since.AsTime().UnixMilli()
-	}
-	if req.Until != nil {
-		to = req.Until.AsTime().UnixMilli()
-	}
+	from, to := times(req)
 	size := AuditPage(req)
 	resp := &apiv1.ListAuditEventsResponse{}
 	scanned := 0
@@ -90,6 +88,104 @@ func (a *auditAPI) ListAuditEvents(ctx context.Context, req *apiv1.ListAuditEven
 		}
 	}
 	return resp, nil
+}
+
+// oldestFirst returns the events behind a token, the oldest first.
+func (a *auditAPI) oldestFirst(ctx context.Context, req *apiv1.ListAuditEventsRequest, tokens audit.Tokens) (*apiv1.ListAuditEventsResponse, error) {
+	next, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (uint64, error) { return l.Audit.Next(), nil })
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{a: a, resp: &apiv1.ListAuditEventsResponse{}, size: AuditPage(req)}
+	r.from, r.to = times(req)
+	_, r.keep = selection(ctx, req)
+	mark, continued := tokens[a.s.partition()]
+	r.mark = mark
+	// Events before the begin of a selection are not missing.
+	r.follows = continued || req.Since == nil
+	switch {
+	case r.mark.Sequence >= next:
+		return nil, status.Errorf(codes.FailedPrecondition, "the page_token is behind event %d of the partition %s, whose log ends at event %d: the server was restored from an older backup, so begin again without a token, with since", r.mark.Sequence, a.s.partition(), next-1)
+	case r.mark.Sequence+1 < next:
+		err = r.read(ctx)
+	}
+	r.resp.NextPageToken = audit.Tokens{a.s.partition(): r.mark}.String()
+	return r.resp, err
+}
+
+// reading is a page with the oldest events first that is being read.
+type reading struct {
+	a        *auditAPI
+	resp     *apiv1.ListAuditEventsResponse
+	mark     audit.Mark // the last event that was read
+	follows  bool       // the next event has the next sequence, or there is a gap
+	from, to int64      // Unix ms
+	keep     func(*apiv1.AuditEvent) bool
+	size     int
+}
+
+// read reads the log behind the mark.
+func (r *reading) read(ctx context.Context) error {
+	scanned := 0
+	for e, err := range r.a.s.cfg.Store.AuditAfter(r.mark.Sequence, r.mark.Position) {
+		switch {
+		case ctx.Err() != nil:
+			return status.FromContextError(ctx.Err()).Err()
+		case err != nil && !errors.Is(err, store.ErrCorrupt):
+			return status.Error(codes.Internal, err.Error())
+		case scanned == auditScan:
+			r.resp.More = true
+			return nil
+		}
+		scanned++
+		var events []*apiv1.AuditEvent
+		if err == nil {
+			events, err = r.a.events(e)
+		}
+		if err != nil { // the entry behind it makes it a gap
+			r.a.s.cfg.Logger.Error("the audit log is damaged", "error", err)
+			continue
+		}
+		for _, x := range events {
+			if !r.take(x, e.AtMs >= r.from && e.AtMs <= r.to) {
+				r.resp.More = true
+				return nil
+			}
+		}
+		r.mark.Position = e.Pos
+	}
+	return nil
+}
+
+// take adds an event to the page if the request selects it. It reports false if the page is full.
+func (r *reading) take(x *apiv1.AuditEvent, intime bool) bool {
+	if x.Sequence <= r.mark.Sequence {
+		return true
+	}
+	selected := intime && r.keep(x)
+	if selected && len(r.resp.Events) == r.size {
+		return false
+	}
+	if r.follows && x.Sequence > r.mark.Sequence+1 {
+		r.resp.Gaps = append(r.resp.Gaps, &apiv1.AuditGap{Partition: r.a.s.partition(), First: r.mark.Sequence + 1, Last: x.Sequence - 1})
+	}
+	r.mark, r.follows = audit.MarkOf(x), true
+	if selected {
+		r.resp.Events = append(r.resp.Events, x)
+	}
+	return true
+}
+
+// times returns the bounds of the times of a request, in Unix ms.
+func times(req *apiv1.ListAuditEventsRequest) (from, to int64) {
+	from, to = math.MinInt64, math.MaxInt64
+	if req.Since != nil {
+		from = req.Since.AsTime().UnixMilli()
+	}
+	if req.Until != nil {
+		to = req.Until.AsTime().UnixMilli()
+	}
+	return from, to
 }
 
 // AuditPage returns the number of events on a page.

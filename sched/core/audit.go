@@ -71,6 +71,9 @@ func (au *Audit) replay(e *apiv1.Audited, atMs int64) error {
 	return nil
 }
 
+// Next returns the sequence of the next event.
+func (au *Audit) Next() uint64 { return au.chain.First() }
+
 // load sets the end of the chain that the store has.
 func (au *Audit) load(row *apiv1.AuditHeadRow) {
 	au.chain.Next = row.Next
