@@ -162,7 +162,7 @@ func (c *Client) AuditEventsAfter(ctx context.Context, q AuditQuery, after strin
 		last[e.Partition] = e.Sequence
 	}
 	if page.NextPageToken == "" {
-		return nil, &Error{Code: codes.Unimplemented, Message: "read the audit log: a server has an older version, which cannot return the oldest events first: upgrade all servers"}
+		return nil, &Error{Code: codes.FailedPrecondition, Message: "read the audit log: a server has an older version, which cannot return the oldest events first: upgrade all servers"}
 	}
 	return &AuditPage{Events: page.Events, Gaps: page.Gaps, After: page.NextPageToken, More: page.More}, nil
 }

@@ -67,6 +67,7 @@ var Codes = []Code{
 	{"access.token", "a token was created or rotated", "token of principal"},
 	{"access.revoked", "a token was revoked", "token"},
 	{"access.removed", "a principal was removed", "principal"},
+	{"audit.gap", "only in an export: the log no longer has these events; count is their number", "first to last sequence"},
 }
 
 // deleted ends the codes of deletions.

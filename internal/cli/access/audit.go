@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"strconv"
 	"time"
 
@@ -178,48 +177,4 @@ the first event that does not fit. The exit code is 1 if a chain is broken.`,
 			return nil
 		}),
 	}
-}
-
-func (c *commands) exportAudit() *cobra.Command {
-	var f auditFlags
-	file := ""
-	cmd := &cobra.Command{
-		Use:   "export",
-		Short: "Write audit events as JSON lines, the newest first",
-		Long: `Write audit events as JSON lines to standard output or to a file, the newest first: one
-object a line, as "audit list -o jsonl" prints it, and all of them.`,
-		Example: `  wheelwork audit export --since 30d > audit.jsonl
-  wheelwork audit export --app shop --file audit.jsonl`,
-		Args: command.Arguments(),
-	}
-	f.addTo(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "`file` to write, which must not exist (default standard output)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q, err := f.query(cmd, c.appOf(cmd), time.Now())
-		if err != nil {
-			return err
-		}
-		return c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) (err error) {
-			lines := *c.Printer
-			lines.Format = output.JSONL
-			if file != "" {
-				made, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-				if err != nil {
-					return fmt.Errorf("write the events: %w", err)
-				}
-				defer func() { err = errors.Join(err, made.Close()) }()
-				lines.Out = made
-			}
-			n := 0
-			err = lines.PrintAll(auditColumns, output.Records(client.AuditEvents(ctx, q), func(e *sdk.AuditEvent) output.Record {
-				n++
-				return auditRecord(e)
-			}))
-			if err == nil && file != "" {
-				c.Note("%s: %d events", file, n)
-			}
-			return err
-		})(cmd, args)
-	}
-	return cmd
 }
