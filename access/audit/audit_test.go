@@ -361,6 +361,46 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
+// TestCut builds events with texts that are too long, or are no UTF-8. They can be read, are cut with a
+// mark, and are found by the names that they have.
+func TestCut(t *testing.T) {
+	for _, tt := range []struct {
+		text, name, message string
+	}{
+		{"shop", "shop", "shop"},
+		{strings.Repeat("x", maxName), strings.Repeat("x", maxName), strings.Repeat("x", maxName)},
+		{strings.Repeat("x", maxName+1), strings.Repeat("x", maxName) + "…", strings.Repeat("x", maxName+1)},
+		{strings.Repeat("ü", maxText), strings.Repeat("ü", maxName/2) + "…", strings.Repeat("ü", maxText/2) + "…"},
+		{"x" + strings.Repeat("ü", maxText), "x" + strings.Repeat("ü", maxName/2-1) + "…", "x" + strings.Repeat("ü", maxText/2-1) + "…"},
+		{"a\xffb", "a\uFFFDb", "a\uFFFDb"},
+	} {
+		var b Builder
+		b.Add(&apiv1.Attribution{Author: tt.text, Kind: tt.text, Token: tt.text, Address: tt.text, Note: tt.text}, Row{Code: tt.text, App: tt.text, Object: tt.text, Outcome: tt.text, Before: tt.text, After: tt.text, Message: tt.text})
+		b.Add(&apiv1.Attribution{Note: tt.text}, Row{Code: "job.backfilled", Object: tt.text})
+		text, names, n := b.Finish()
+		m, err := Events(&apiv1.Audited{Events: text})
+		if err != nil || n != 2 || Count(m) != 2 || !slices.Equal(names, Names(m)) {
+			t.Fatalf("%.20q: %d events, %v", tt.text, n, err)
+		}
+		events := Messages(1, 0, 0, "main", m)
+		e := events[0]
+		for _, got := range []string{e.Code, e.Actor, e.Kind, e.Token, e.Address, e.App, e.Object, e.Outcome, e.Before, e.After, events[1].Object} {
+			if got != tt.name {
+				t.Errorf("%.20q: a text of %d bytes, want %d", tt.text, len(got), len(tt.name))
+			}
+		}
+		if e.Message != tt.message || events[1].Message != tt.message {
+			t.Errorf("%.20q: messages of %d and %d bytes, want %d", tt.text, len(e.Message), len(events[1].Message), len(tt.message))
+		}
+	}
+	var r Refusals
+	huge := strings.Repeat("x", 8<<20)
+	r.Add(&apiv1.Attribution{}, Row{Code: "call.denied", App: huge, Object: huge, Message: huge})
+	if all := r.Take(time.Unix(1000, 0)); len(all) != 1 || len(all[0].App) > 2*maxName || len(all[0].Object) > 2*maxName || len(all[0].Message) > 2*maxMessage {
+		t.Error("a refusal holds what its caller sent")
+	}
+}
+
 // TestCodesDocument: the table in docs/audit.md has all codes. `go test ./access/audit -run
 // TestCodesDocument -update` writes it.
 func TestCodesDocument(t *testing.T) {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"slices"
+	"strings"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire"
@@ -27,11 +28,36 @@ type Row struct {
 	Count, Revision                                    int64
 }
 
+// Bounds of the texts of an event, in bytes. A longer text is cut, and ends with a mark: a name may come
+// from a caller that is refused, and a change must never fail to have its event.
+const (
+	maxName = 1 << 10
+	maxText = 16 << 10 // of a message or a note: the longest names the 100 bindings of a principal
+)
+
+// cut returns a text as an event has it: valid UTF-8, because an entry with other bytes cannot be read, and
+// at most most bytes and a mark.
+func cut(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// cut cuts the texts of the event.
+func (e *Row) cut() {
+	for _, text := range []*string{&e.Code, &e.App, &e.Object, &e.Outcome, &e.Before, &e.After} {
+		*text = cut(*text, maxName)
+	}
+	e.Message = cut(e.Message, maxText)
+}
+
 // counted has the codes of which consecutive events of one object become one with a count.
 var counted = map[string]bool{"job.backfilled": true}
 
-// Add adds an event of a caller.
+// Add adds an event of a caller. It cuts texts that are too long.
 func (b *Builder) Add(by *apiv1.Attribution, e Row) {
+	e.cut()
 	if a := b.again; a != nil {
 		if b.of == by && a.Code == e.Code && a.App == e.App && a.Object == e.Object {
 			a.Count++
@@ -63,13 +89,14 @@ func (b *Builder) settle() {
 func (b *Builder) begin(by *apiv1.Attribution, code, app string) {
 	b.end()
 	b.of, b.code, b.app = by, code, app
-	b.names = append(b.names, ActorName(by.GetAuthor()), AppName(app), CodeName(code))
+	actor := cut(by.GetAuthor(), maxName)
+	b.names = append(b.names, ActorName(actor), AppName(app), CodeName(code))
 	b.b, b.group = wire.Begin(b.b, fields.AuditEventsGroups)
-	b.b = wire.Text(b.b, fields.AuditGroupActor, by.GetAuthor())
-	b.b = wire.Text(b.b, fields.AuditGroupKind, by.GetKind())
-	b.b = wire.Text(b.b, fields.AuditGroupToken, by.GetToken())
-	b.b = wire.Text(b.b, fields.AuditGroupAddress, by.GetAddress())
-	b.b = wire.Text(b.b, fields.AuditGroupNote, by.GetNote())
+	b.b = wire.Text(b.b, fields.AuditGroupActor, actor)
+	b.b = wire.Text(b.b, fields.AuditGroupKind, cut(by.GetKind(), maxName))
+	b.b = wire.Text(b.b, fields.AuditGroupToken, cut(by.GetToken(), maxName))
+	b.b = wire.Text(b.b, fields.AuditGroupAddress, cut(by.GetAddress(), maxName))
+	b.b = wire.Text(b.b, fields.AuditGroupNote, cut(by.GetNote(), maxText))
 	b.b = wire.Text(b.b, fields.AuditGroupCode, code)
 	b.b = wire.Text(b.b, fields.AuditGroupApp, app)
 }
@@ -91,6 +118,9 @@ func (b *Builder) row(e *Row) {
 	to = wire.Int(to, fields.AuditRowRevision, e.Revision)
 	b.b = wire.End(to, from)
 }
+
+// Len returns the number of bytes that are encoded.
+func (b *Builder) Len() int { return len(b.b) }
 
 // Finish returns the encoded events with the names by which they are found and their number, and
 // empties the builder; 0: there are none.

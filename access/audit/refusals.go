@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -79,10 +78,8 @@ func (r *Refusals) Add(by *apiv1.Attribution, row Row) {
 	if r.all == nil {
 		r.all = map[refusal]*Event{}
 	}
-	row.Count = 1
-	if len(row.Message) > maxMessage {
-		row.Message = strings.ToValidUTF8(row.Message[:maxMessage], "") + "…"
-	}
+	row.cut() // the request of a refused call may name an app of many MiB
+	row.Count, row.Message = 1, cut(row.Message, maxMessage)
 	r.all[k] = &Event{by, row}
 }
 

@@ -10,7 +10,7 @@ import (
 func (au *Audit) revised(by *apiv1.Attribution, app string, all []job.Revision) {
 	for i := range all {
 		r := &all[i]
-		au.events.Add(by, audit.OfRevision(app, r.Kind, r.Name, r.Number, r.After == job.Content{}))
+		au.add(by, audit.OfRevision(app, r.Kind, r.Name, r.Number, r.After == job.Content{}))
 	}
 }
 
@@ -19,7 +19,7 @@ func (au *Audit) revised(by *apiv1.Attribution, app string, all []job.Revision) 
 func (au *Audit) recorded(app string, rec *apiv1.Record) {
 	if by := au.l.commits.by; by != byServer {
 		if e, ok := audit.OfRecord(app, rec); ok {
-			au.events.Add(by, e)
+			au.add(by, e)
 		}
 	}
 }
@@ -38,7 +38,26 @@ func (au *Audit) accepted(j *job.Job, acc *apiv1.Accepted) {
 // called adds the event of a call that changes no definition, if a caller made it.
 func (au *Audit) called(code, app, object string) {
 	if by := au.l.commits.by; by != byServer {
-		au.events.Add(by, audit.Row{Code: code, App: app, Object: object})
+		au.add(by, audit.Row{Code: code, App: app, Object: object})
+	}
+}
+
+// maxEntry is the size, in bytes, from which on the events of a turn go on in another record of the same
+// batch: a record has at most 4 MiB.
+const maxEntry = 1 << 20
+
+// add adds an event of this turn.
+func (au *Audit) add(by *apiv1.Attribution, e audit.Row) {
+	au.events.Add(by, e)
+	if au.events.Len() >= maxEntry {
+		au.close()
+	}
+}
+
+// close adds the record with the events of the turn so far to its batch.
+func (au *Audit) close() {
+	if rec := au.seal(au.l.clock.nowMs); rec != nil {
+		au.l.commits.recordUnnamed(rec)
 	}
 }
 

@@ -155,7 +155,7 @@ func (l *Loop) Note(by *apiv1.Attribution, e audit.Row) {
 		l.cfg.Logger.Error("the disk is full: an audit event is lost", "code", e.Code, "actor", by.GetAuthor(), "app", e.App, "object", e.Object)
 		return
 	}
-	l.Audit.events.Add(by, e)
+	l.Audit.add(by, e)
 }
 
 // attribution returns the field of a record with the attribution of the current call, without what
@@ -216,9 +216,7 @@ func (co *committer) onDurable(fn func(error)) {
 // of a batch without records wait for the last batch in flight.
 func (co *committer) submit() {
 	co.l.workflows.follow()
-	if rec := co.l.Audit.seal(co.l.clock.nowMs); rec != nil {
-		co.recordUnnamed(rec)
-	}
+	co.l.Audit.close()
 	s := co.stage
 	if len(s.recs) == 0 {
 		if len(s.acks) == 0 {
@@ -237,6 +235,10 @@ func (co *committer) submit() {
 	}
 	co.open()
 	co.inflight = append(co.inflight, s)
+	if co.failure != nil { // a record of the batch may be missing: a change must not be durable without its event
+		co.release(s)
+		return
+	}
 	last, err := co.l.cfg.Journal.Append(s.recs, func(err error) { co.l.Mail.written(s, err) })
 	if err != nil {
 		// The disk is not full, because refuse and cramped check for room before a record
@@ -255,6 +257,10 @@ func (co *committer) submit() {
 func (co *committer) submitLazy() {
 	s := co.stage
 	if len(s.recs) == 0 {
+		return
+	}
+	if co.failure != nil { // see submit
+		s.recs, s.bytes = s.recs[:0], 0
 		return
 	}
 	last, err := co.l.cfg.Journal.AppendLazy(s.recs)

@@ -253,6 +253,12 @@ func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	by := se.l.commits.by
+	if by != byServer { // the change has an event
+		if err := se.l.commits.refuseChange(); err != nil {
+			return nil, err
+		}
+	}
 	h.Cordoned = on
 	h.Out.Cordon(on)
 	if drain && h.Hello.Recalls {
@@ -265,7 +271,7 @@ func (se *Sessions) Cordon(name string, on, drain bool) (*hosts.Host, error) {
 	if on {
 		code = "host.cordoned"
 	}
-	if by := se.l.commits.by; by != byServer {
+	if by != byServer {
 		se.l.Note(by, audit.Row{Code: code, Object: h.Hello.Name})
 	}
 	return h, nil
