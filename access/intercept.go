@@ -32,6 +32,9 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return nil, g.refused(ctx, p, info.FullMethod, appOf(m, req), err)
 	}
 	resp, err := next(With(ctx, p), req)
+	if list, ok := resp.(*apiv1.ListPrincipalsResponse); ok && err == nil {
+		return g.listed(p, list), nil
+	}
 	if msg, ok := resp.(proto.Message); ok && err == nil {
 		return shown(p, appOf(m, req), msg), nil
 	}

@@ -80,11 +80,11 @@ const ClientHeader = "wheelwork-client"
 func builtIn(r Role) *Principal {
 	switch r.Name {
 	case Admin.Name:
-		return &Principal{Name: "legacy-admin", Kind: KindUser, Bindings: Bindings{{Role: RoleAdmin, Scope: Scope{Cluster: true}}}}
+		return &Principal{Name: legacyAdmin, Kind: KindUser, Bindings: Bindings{{Role: RoleAdmin, Scope: Scope{Cluster: true}}}}
 	case Host.Name, Worker.Name:
-		return &Principal{Name: "legacy-host", Kind: KindHost, Process: r}
+		return &Principal{Name: legacyHost, Kind: KindHost, Process: r}
 	}
-	return &Principal{Name: "legacy-server", Kind: KindServer, Process: r}
+	return &Principal{Name: legacyServer, Kind: KindServer, Process: r}
 }
 
 // May reports whether the principal has a permission in an app now. An app of "" is what belongs

@@ -25,16 +25,19 @@ const (
 
 // Principal is a person or a program that calls the API.
 type Principal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`     // its name
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`               // user, service, group, host or server
-	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`             // only in WhoAmI: the id of the token of the call; "": it is in a file of the server
-	Bindings      []*Binding             `protobuf:"bytes,4,rep,name=bindings,proto3" json:"bindings,omitempty"`       // in WhoAmI those that hold now, with that of the token
-	Permissions   []string               `protobuf:"bytes,5,rep,name=permissions,proto3" json:"permissions,omitempty"` // only in WhoAmI: those that the caller has in any app
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	Disabled      bool                   `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
-	Provider      string                 `protobuf:"bytes,9,opt,name=provider,proto3" json:"provider,omitempty"` // the issuer of the OpenID provider at which a user signs in; "": the user has a password
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Principal   string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`     // its name
+	Kind        string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`               // user, service, group, host or server
+	Token       string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`             // only in WhoAmI: the id of the token of the call; "": it is in a file of the server
+	Bindings    []*Binding             `protobuf:"bytes,4,rep,name=bindings,proto3" json:"bindings,omitempty"`       // in WhoAmI those that hold now, with that of the token
+	Permissions []string               `protobuf:"bytes,5,rep,name=permissions,proto3" json:"permissions,omitempty"` // only in WhoAmI: those that the caller has in any app
+	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedBy   string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Disabled    bool                   `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	Provider    string                 `protobuf:"bytes,9,opt,name=provider,proto3" json:"provider,omitempty"` // the issuer of the OpenID provider at which a user signs in; "": the user has a password
+	// Its token is in a file of the server, or is that of the servers of a cluster. It cannot be disabled:
+	// the file and the flags of the server decide.
+	BuiltIn       bool `protobuf:"varint,10,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -130,6 +133,13 @@ func (x *Principal) GetProvider() string {
 		return x.Provider
 	}
 	return ""
+}
+
+func (x *Principal) GetBuiltIn() bool {
+	if x != nil {
+		return x.BuiltIn
+	}
+	return false
 }
 
 // Binding is a role of a principal in a scope.
@@ -2166,7 +2176,7 @@ var File_v1_access_proto protoreflect.FileDescriptor
 
 const file_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xba\x02\n" +
+	"\x0fv1/access.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xd5\x02\n" +
 	"\tPrincipal\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -2178,7 +2188,9 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\a \x01(\tR\tcreatedBy\x12\x1a\n" +
 	"\bdisabled\x18\b \x01(\bR\bdisabled\x12\x1a\n" +
-	"\bprovider\x18\t \x01(\tR\bprovider\"\xf6\x01\n" +
+	"\bprovider\x18\t \x01(\tR\bprovider\x12\x19\n" +
+	"\bbuilt_in\x18\n" +
+	" \x01(\bR\abuiltIn\"\xf6\x01\n" +
 	"\aBinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +

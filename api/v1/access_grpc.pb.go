@@ -75,7 +75,9 @@ type AccessClient interface {
 	RotateToken(ctx context.Context, in *RotateTokenRequest, opts ...grpc.CallOption) (*Token, error)
 	// RevokeToken removes a token. Streams that were opened with it end.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
-	// ListPrincipals returns the service accounts with their bindings.
+	// ListPrincipals returns the users and service accounts with their bindings. A caller with the
+	// permission in the cluster also gets the built-in principals, whose tokens in files the server
+	// that is called accepts: another server of a cluster may accept other ones.
 	ListPrincipals(ctx context.Context, in *ListPrincipalsRequest, opts ...grpc.CallOption) (*ListPrincipalsResponse, error)
 	// CreateUser creates a person who signs in with a password. The password in the answer is for the
 	// first sign-in, which replaces it.
@@ -370,7 +372,9 @@ type AccessServer interface {
 	RotateToken(context.Context, *RotateTokenRequest) (*Token, error)
 	// RevokeToken removes a token. Streams that were opened with it end.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
-	// ListPrincipals returns the service accounts with their bindings.
+	// ListPrincipals returns the users and service accounts with their bindings. A caller with the
+	// permission in the cluster also gets the built-in principals, whose tokens in files the server
+	// that is called accepts: another server of a cluster may accept other ones.
 	ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error)
 	// CreateUser creates a person who signs in with a password. The password in the answer is for the
 	// first sign-in, which replaces it.

@@ -37,6 +37,9 @@ func (a *principalsAPI) CreateUser(ctx context.Context, req *apiv1.CreateUserReq
 }
 
 func (a *principalsAPI) ResetPassword(ctx context.Context, req *apiv1.ResetPasswordRequest) (*apiv1.UserPassword, error) {
+	if err := access.RefuseBuiltIn(req.Name); err != nil {
+		return nil, err
+	}
 	text, hash, err := a.firstPassword(ctx)
 	if err != nil {
 		return nil, err
@@ -48,6 +51,9 @@ func (a *principalsAPI) ResetPassword(ctx context.Context, req *apiv1.ResetPassw
 }
 
 func (a *principalsAPI) DisableUser(ctx context.Context, req *apiv1.DisableUserRequest) (*apiv1.Principal, error) {
+	if err := access.RefuseBuiltIn(req.Name); err != nil {
+		return nil, err
+	}
 	return changed(ctx, a.s, func(st *access.State, by access.By) ([]access.Change, *apiv1.Principal, error) {
 		return st.DisableUser(by, req.Name, req.Disabled)
 	})

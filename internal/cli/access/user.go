@@ -19,8 +19,11 @@ var userColumns = []string{"name", "kind", "state", "roles", "created at", "crea
 func userRecord(p *sdk.Principal) output.Record {
 	return output.Message(p, func() []output.Cell {
 		state, roles := "", ""
-		if p.GetDisabled() {
+		switch {
+		case p.GetDisabled():
 			state = "disabled"
+		case p.GetBuiltIn():
+			state = "built in"
 		}
 		for i, b := range p.GetBindings() {
 			if i > 0 {
@@ -83,7 +86,10 @@ func (c *commands) listUsers() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the users and service accounts that you may see",
-		Args:  command.Arguments(),
+		Long: `List the users and service accounts that you may see, with their roles. With the permission
+access.read in the cluster the list also has the principals that are built in: their tokens
+are in files of the server that you call.`,
+		Args: command.Arguments(),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			all, err := client.Principals(ctx)
 			if err != nil {
