@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -39,6 +40,25 @@ func TestRefusalNamesTheFile(t *testing.T) {
 		if err := g.Check(ctx, tt.method); status.Code(err) != tt.code || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s with %q: %v, want %q", tt.method, tt.token, err, tt.want)
 		}
+	}
+}
+
+// TestRefusalOfLongApp refuses a call whose app has a size of MiB: neither the answer nor the audit log has
+// it.
+func TestRefusalOfLongApp(t *testing.T) {
+	g := New()
+	g.Issue([]Credential{{Digest: Digest("text"), Of: &Principal{Name: "ci", Kind: KindService, Token: "tok-1", Bindings: Bindings{{Role: "viewer", Scope: Scope{App: "shop"}}}}}})
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer text"))
+	_, err := g.Unary(ctx, &apiv1.GetJobRequest{App: strings.Repeat("x", 3<<20), Name: "j"}, &grpc.UnaryServerInfo{FullMethod: apiv1.Jobs_GetJob_FullMethodName}, func(context.Context, any) (any, error) {
+		t.Error("the call was not refused")
+		return nil, nil
+	})
+	if status.Code(err) != codes.PermissionDenied || len(err.Error()) > 1<<10 || !strings.Contains(err.Error(), "xxx…") {
+		t.Errorf("an answer of %d bytes: %.300s", len(err.Error()), err)
+	}
+	events := g.Refusals.Take(time.Now())
+	if len(events) != 1 || len(events[0].App) > 2<<10 || len(events[0].Message) > 1<<10 {
+		t.Errorf("%d events", len(events))
 	}
 }
 

@@ -153,6 +153,9 @@ func changePermission(kind string) string {
 // app.
 func lacks(p *Principal, permission, app string) error {
 	where, scope := " in the cluster", "--cluster"
+	if len(app) > naming.MaxName { // no app has this name, and the answer must not have the size of the request
+		app = strings.ToValidUTF8(app[:naming.MaxName], "") + "…"
+	}
 	if app != "" {
 		where, scope = " in the app "+app, "--app "+app
 	}
