@@ -135,6 +135,52 @@ func TestAuditRestored(t *testing.T) {
 	})
 }
 
+// TestAuditTrimmed makes so many events that the log removes its oldest ones, between two pages of a reader.
+func TestAuditTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &audited{world: newWorld(t), t: t}
+		a.guard, a.checkpointEvery, a.snapshotEvery, a.auditBytes = guardOfTest, 50*time.Millisecond, time.Second, 64<<10
+		a.start()
+		a.c, a.admin = a.client(), withToken(t, adminOfTest)
+		defer a.end()
+		const all = 1000
+		for n := range 10 {
+			a.apply("j", fmt.Sprint(n))
+		}
+		token := a.page(&apiv1.ListAuditEventsRequest{PageSize: 1000}).NextPageToken
+		for n := range all - 10 {
+			a.apply("j", fmt.Sprint("later ", n))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		for _, from := range []string{token, ""} {
+			page := a.page(&apiv1.ListAuditEventsRequest{PageSize: 1000, PageToken: from})
+			first := uint64(1)
+			if from != "" {
+				first = 11
+			}
+			if len(page.Gaps) != 1 || page.Gaps[0].First != first || len(page.Events) < 100 || len(page.Events) > 900 {
+				t.Fatalf("behind %q: %d events and the gaps %v", from, len(page.Events), page.Gaps)
+			}
+			for i, e := range page.Events {
+				if e.Sequence != page.Gaps[0].Last+uint64(i+1) {
+					t.Fatalf("behind %q: the event %d is at place %d after the gap %v", from, e.Sequence, i, page.Gaps)
+				}
+			}
+			if last := page.Events[len(page.Events)-1].Sequence; last != all {
+				t.Errorf("the last event is %d", last)
+			}
+			if again := a.page(&apiv1.ListAuditEventsRequest{PageToken: page.NextPageToken}); len(again.Events)+len(again.Gaps) > 0 {
+				t.Errorf("the gap is told again: %v", again)
+			}
+		}
+		// What a selection leaves out is no gap.
+		if page := a.page(&apiv1.ListAuditEventsRequest{Since: timestamppb.New(time.Unix(0, 0))}); len(page.Gaps) > 0 {
+			t.Errorf("with a time: %v", page.Gaps)
+		}
+	})
+}
+
 // TestAuditGap removes events from the log: a reader learns which ones it does not get, once, and goes on.
 func TestAuditGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,6 +70,8 @@ type world struct {
 
 	maxLive, maxApps int // of sched.Config
 
+	auditBytes int64 // of store.Config; 0: the default
+
 	guard func() *access.Guard // makes the guard of each server; nil: there is none
 }
 
@@ -293,7 +295,7 @@ func (w *world) note() string { return filepath.Join(w.dir, "journal-closed") }
 
 func (w *world) openStore() *store.Store {
 	w.t.Helper()
-	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20})
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20, AuditBytes: w.auditBytes})
 	if err != nil {
 		w.t.Fatal(err)
 	}

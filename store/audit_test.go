@@ -197,6 +197,13 @@ func TestAuditTrim(t *testing.T) {
 			t.Fatalf("the event after %d is missing", all[i-1])
 		}
 	}
+	for _, removed := range []uint64{0, 1, all[0] - 2, all[0] - 1} { // a reader that was behind events that are gone
+		for _, near := range []int64{0, 33, 1 << 40} {
+			if got := after(t, s, removed, near); !slices.Equal(got, all) {
+				t.Errorf("behind %d near %d there are %d events, want %d", removed, near, len(got), len(all))
+			}
+		}
+	}
 }
 
 // TestAuditDamage flips a byte. The readers report the damage, and go on behind it.

@@ -2,13 +2,15 @@ package delivery
 
 import (
 	"bufio"
-	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,12 +122,66 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// TestSyslog sends messages to a receiver that ends its connections.
+// TestSyslog sends messages to a receiver that ends its connections, over TCP and over TLS.
 func TestSyslog(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	for _, scheme := range []string{"tcp", "tls"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := NewSyslog(scheme + "://" + l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if scheme == "tls" {
+			l = tls.NewListener(l, web.TLS)
+			to.(*syslog).secure.RootCAs = web.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		}
+		testSyslog(t, l, to)
+	}
+	for address, ok := range map[string]bool{"tls://siem.example:6514": true, "tcp://localhost:514": true, "tcp://siem.example:514": false, "udp://localhost:514": false, "tls://siem.example": false, "localhost:514": false} {
+		if _, err := NewSyslog(address); (err == nil) != ok {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	stranger := tls.NewListener(must(net.Listen("tcp", "127.0.0.1:0"))(t), web.TLS) // its certificate is not one of the system's
+	defer stranger.Close()                                                          //nolint:errcheck // nothing is read
+	go func() {
+		for {
+			c, err := stranger.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 1)) //nolint:errcheck // the handshake fails
+			c.Close()               //nolint:errcheck // nothing was read
+		}
+	}()
+	to, err := NewSyslog("tls://" + stranger.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+	from := &server{}
+	from.add("main", "j")
+	if n, err := to.Deliver(t.Context(), from.logs["main"]); n != 0 || err == nil {
+		t.Errorf("%d events went to a receiver that is not known: %v", n, err)
+	}
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// testSyslog sends messages to a receiver that ends each connection after three of them.
+func testSyslog(t *testing.T, l net.Listener, to Receiver) {
+	t.Helper()
 	defer l.Close() //nolint:errcheck // only reads
 	messages, gone := make(chan string, 100), make(chan struct{})
 	go func() {
@@ -150,10 +206,6 @@ func TestSyslog(t *testing.T) {
 			gone <- struct{}{}
 		}
 	}()
-	to, err := NewSyslog("tcp://" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	from := &server{}
 	from.add("main", "plain")
 	from.add("main", "two\nlines, and ü")
@@ -161,7 +213,7 @@ func TestSyslog(t *testing.T) {
 	from.logs["main"][2].Outcome = "denied"
 	events := from.logs["main"]
 	for range 2 {
-		if n, err := to.Deliver(context.Background(), slices.Clone(events)); n != 3 || err != nil {
+		if n, err := to.Deliver(t.Context(), slices.Clone(events)); n != 3 || err != nil {
 			t.Fatal(n, err)
 		}
 		<-gone // the receiver has ended the connection
@@ -175,12 +227,5 @@ func TestSyslog(t *testing.T) {
 			}
 		}
 	}
-	if err := to.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	for address, ok := range map[string]bool{"tls://siem.example:6514": true, "tcp://localhost:514": true, "tcp://siem.example:514": false, "udp://localhost:514": false, "tls://siem.example": false, "localhost:514": false} {
-		if _, err := NewSyslog(address); (err == nil) != ok {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
+	to.Close() //nolint:errcheck // the receiver has ended the connection
 }
