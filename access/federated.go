@@ -17,13 +17,13 @@ import (
 
 const (
 	// groupPrefix begins the name of the principal of a group. Its bindings hold for the sessions of
-	// the people whom the provider has in the group.
+	// the people in this group of the provider.
 	groupPrefix = "group:"
 	maxGroup    = 128 // bytes of the name of a group
 	// maxGroupsOf bounds the groups of a session. Groups with bindings come first.
 	maxGroupsOf = 200
 	// federatedLongest is the latest end of a session from a provider, because its groups are those of
-	// the sign-in: a person who leaves a group loses the bindings within this time.
+	// the sign-in: after leaving a group, a person loses its bindings within this time.
 	federatedLongest = 24 * time.Hour
 )
 
@@ -75,7 +75,7 @@ func (s *State) SignInFederated(x Federated) ([]Change, *apiv1.Session, string, 
 	return append(changes, opened...), m, token, nil
 }
 
-// ofProvider returns the user who is a person at a provider; nil: the person has never signed in.
+// ofProvider returns the user of a person at a provider; nil: the person has never signed in.
 func (s *State) ofProvider(issuer, subject string) *apiv1.PrincipalRow {
 	for _, row := range s.principals {
 		if p := row.Provider; p != nil && p.Issuer == issuer && p.Subject == subject {

@@ -12,7 +12,7 @@ import (
 
 // This file signs in a command line that a user approves in a browser. The command line makes a
 // secret, and shows the user a code, which is a part of the secret's digest. So nothing is stored
-// before a user approves, and no other client can claim what was approved.
+// before a user approves, and no other client can claim the approval.
 
 const (
 	// codeBytes of the digest are the code: 80 bits, so that a client cannot make a secret for the code

@@ -20,7 +20,7 @@ import (
 const (
 	KindUser    = "user"    // a person
 	KindService = "service" // a program
-	KindGroup   = "group"   // the people whom an OpenID provider has in a group; it calls nothing itself
+	KindGroup   = "group"   // the people in a group of an OpenID provider; it calls nothing itself
 	KindHost    = "host"    // a process that executes runs
 	KindServer  = "server"  // a server, a nameserver, or a process with the token of all of them
 )
