@@ -29,8 +29,8 @@ func TestRefusalNamesTheFile(t *testing.T) {
 		{apiv1.Worker_Work_FullMethodName, "wrong", codes.Unauthenticated, "the token was refused: it is not one of this server; a worker uses the one in the file host-token of the server's data directory"},
 		{apiv1.Nameserver_Watch_FullMethodName, "the-administrator", codes.PermissionDenied, "the token's role admin lacks the permission work: a worker uses the one in the file host-token"},
 		{apiv1.Worker_Work_FullMethodName, "", codes.Unauthenticated, "a token is needed: a worker uses the one in the file host-token"},
-		{apiv1.Jobs_ListJobs_FullMethodName, "wrong", codes.Unauthenticated, "people and their programs use the one in the file token of the server's data directory"},
-		{apiv1.Jobs_ListJobs_FullMethodName, "a-worker-program", codes.PermissionDenied, "lacks the permission jobs.read: people and their programs use the one in the file token of"},
+		{apiv1.Jobs_ListJobs_FullMethodName, "wrong", codes.Unauthenticated, "people sign in with `wheelwork login`, programs use a token of `wheelwork token create`"},
+		{apiv1.Jobs_ListJobs_FullMethodName, "a-worker-program", codes.PermissionDenied, "lacks the permission jobs.read: people sign in with `wheelwork login`"},
 		{apiv1.Nameserver_Join_FullMethodName, "the-administrator", codes.PermissionDenied, "(--server-token-file)"},
 	} {
 		ctx := t.Context()

@@ -206,9 +206,11 @@ func rightToken(need string) string {
 	case Execute:
 		return "a host uses the token of the installation's hosts (--token-file)"
 	case "setup":
-		return "only the page calls it whose address the server prints"
+		return "only the setup page calls it, whose address the server prints"
+	case "federate":
+		return "only the sign-in page of a server calls it, for the OpenID provider"
 	case "serve", "state", act:
 		return "servers use the token of the installation's servers (--server-token-file)"
 	}
-	return "people and their programs use the one in the file token of the server's data directory, or one of `wheelwork token create`"
+	return "people sign in with `wheelwork login`, programs use a token of `wheelwork token create`, and a server that accepts it has an administrator's in the file token of its data directory"
 }

@@ -34,11 +34,11 @@ func (s *Server) Explain(err error) (code, message string) {
 	case errors.Is(err, sdk.ErrUnauthenticated) && s.used("token").Source == FromContext:
 		return "unauthenticated", "the token of context " + s.chosen.name + " was refused by " + s.URL + ": name the file of another with \"wheelwork context set " + s.chosen.name + " --token-file FILE\", or pass it with --token"
 	case errors.Is(err, sdk.ErrUnauthenticated):
-		return "unauthenticated", "the token was refused by " + s.URL + ": pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
+		return "unauthenticated", "the token was refused by " + s.URL + ": sign in with \"wheelwork login\", or pass another token with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(err.Error(), "first record does not look like a TLS handshake"):
 		return "unavailable", s.URL + " answers without TLS: name it with http:// in --url or WHEELWORK_URL"
 	case errors.Is(err, sdk.ErrDenied) && strings.Contains(err.Error(), "the token's role ") && strings.Contains(err.Error(), " lacks the permission "):
-		return "permission_denied", err.Error() + ": pass it with --token or WHEELWORK_TOKEN"
+		return "permission_denied", err.Error() + "; pass a token with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(s.URL, ","):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):

@@ -12,9 +12,9 @@ import (
 
 // TestTokenOfAWorker checks that the error names the token that people need.
 func TestTokenOfAWorker(t *testing.T) {
-	refused := &sdk.Error{Code: codes.PermissionDenied, Message: "list jobs: the token's role worker lacks the permission jobs.read: people and their programs use the one in the file token of the server's data directory"}
+	refused := &sdk.Error{Code: codes.PermissionDenied, Message: "list jobs: the token's role worker lacks the permission jobs.read: programs use a token of `wheelwork token create`"}
 	code, message := New(&cobra.Command{}, func(string) string { return "" }).Explain(refused)
-	if code != "permission_denied" || !strings.HasSuffix(message, "in the file token of the server's data directory: pass it with --token or WHEELWORK_TOKEN") {
+	if code != "permission_denied" || !strings.HasSuffix(message, "token create`; pass a token with --token or WHEELWORK_TOKEN") {
 		t.Errorf("%s: %s", code, message)
 	}
 }
