@@ -132,9 +132,18 @@ func (p *Principal) Permissions() []string {
 	return slices.Compact(all)
 }
 
-// Message returns the principal as the API shows it to itself.
+// Message returns the principal as the API shows it to itself: with the permissions of each binding,
+// so that a client knows where the principal has them.
 func (p *Principal) Message() *apiv1.Principal {
-	m := &apiv1.Principal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: p.bindings(), Permissions: p.Permissions()}
+	all := p.bindings()
+	for _, b := range all {
+		of := roles[b.Role]
+		if p.Process.Name != "" {
+			of = p.Process.permissions
+		}
+		b.Permissions = slices.Sorted(slices.Values(of))
+	}
+	m := &apiv1.Principal{Principal: p.Name, Kind: p.Kind, Token: p.Token, Bindings: all, Permissions: p.Permissions()}
 	if p.session != nil {
 		m.Provider = p.session.provider
 	}

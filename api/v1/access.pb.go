@@ -152,6 +152,7 @@ type Binding struct {
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // unset: never
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Permissions   []string               `protobuf:"bytes,8,rep,name=permissions,proto3" json:"permissions,omitempty"` // only in WhoAmI: those of the role
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +234,13 @@ func (x *Binding) GetCreatedBy() string {
 		return x.CreatedBy
 	}
 	return ""
+}
+
+func (x *Binding) GetPermissions() []string {
+	if x != nil {
+		return x.Permissions
+	}
+	return nil
 }
 
 // Token is a credential of a service account.
@@ -2190,7 +2198,7 @@ const file_v1_access_proto_rawDesc = "" +
 	"\bdisabled\x18\b \x01(\bR\bdisabled\x12\x1a\n" +
 	"\bprovider\x18\t \x01(\tR\bprovider\x12\x19\n" +
 	"\bbuilt_in\x18\n" +
-	" \x01(\bR\abuiltIn\"\xf6\x01\n" +
+	" \x01(\bR\abuiltIn\"\x98\x02\n" +
 	"\aBinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -2201,7 +2209,8 @@ const file_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\a \x01(\tR\tcreatedBy\"\xb9\x03\n" +
+	"created_by\x18\a \x01(\tR\tcreatedBy\x12 \n" +
+	"\vpermissions\x18\b \x03(\tR\vpermissions\"\xb9\x03\n" +
 	"\x05Token\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1c\n" +
