@@ -76,6 +76,7 @@ type console struct {
 	queues    apiv1.QueuesClient
 	apps      apiv1.AppsClient
 	access    apiv1.AccessClient
+	audit     apiv1.AuditClient
 	members   apiv1.MembershipClient
 	health    grpc_health_v1.HealthClient
 
@@ -155,6 +156,7 @@ func newConsole(cfg Config) (*console, error) {
 		queues:    apiv1.NewQueuesClient(cfg.Conn),
 		apps:      apiv1.NewAppsClient(cfg.Conn),
 		access:    apiv1.NewAccessClient(cfg.Conn),
+		audit:     apiv1.NewAuditClient(cfg.Conn),
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
@@ -228,7 +230,33 @@ func (c *console) routes() []route {
 		{pattern: "GET /dead-letters/{id}/drop", page: c.dropDeadPage},
 		{pattern: "POST /dead-letters/{id}/drop", page: c.dropDead},
 
+		{pattern: "GET /access", page: c.toUsers},
+		{pattern: "GET /access/users", page: c.usersPage},
+		{pattern: "POST /access/users", page: c.createUser},
+		{pattern: "GET /access/users/{name}/reset", page: c.resetPasswordPage},
+		{pattern: "POST /access/users/{name}/reset", page: c.resetPassword},
+		{pattern: "GET /access/users/{name}/disable", page: c.disableUserPage},
+		{pattern: "POST /access/users/{name}/disable", page: c.disableUser},
+		{pattern: "POST /access/users/{name}/enable", page: c.enableUser},
+		{pattern: "GET /access/bindings", page: c.bindingsPage},
+		{pattern: "POST /access/bindings", page: c.addBinding},
+		{pattern: "GET /access/bindings/{id}/remove", page: c.removeBindingPage},
+		{pattern: "POST /access/bindings/{id}/remove", page: c.removeBinding},
+		{pattern: "GET /access/tokens", page: c.tokensPage},
+		{pattern: "POST /access/tokens", page: c.createToken},
+		{pattern: "GET /access/tokens/{id}/rotate", page: c.rotateTokenPage},
+		{pattern: "POST /access/tokens/{id}/rotate", page: c.rotateToken},
+		{pattern: "GET /access/tokens/{id}/revoke", page: c.revokeTokenPage},
+		{pattern: "POST /access/tokens/{id}/revoke", page: c.revokeToken},
+		{pattern: "GET /access/sessions", page: c.sessionsPage},
+		{pattern: "POST /access/sessions/{id}/end", page: c.endSession},
+		{pattern: "GET /access/roles", page: c.rolesPage},
+		{pattern: "GET /audit", page: c.auditPage},
+		{pattern: "POST /audit/verify", page: c.verifyAudit},
+
 		{pattern: "GET /apps/{app}", page: c.overviewPage},
+		{pattern: "GET /apps/{app}/limits", page: c.limitsPage},
+		{pattern: "POST /apps/{app}/limits", page: c.setLimits},
 		{pattern: "GET /apps/{app}/jobs", page: c.jobsPage},
 		{pattern: jobPattern, page: c.jobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},

@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +51,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedMembershipServer
 	apiv1.UnimplementedAppsServer
 	apiv1.UnimplementedRevisionsServer
-	apiv1.UnimplementedAccessServer
+	fakeAccess
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -168,6 +167,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 		},
 	}
 	f.letters = deadLetters(ts)
+	f.populateAccess(ts)
 	f.populateRevisions()
 	return f
 }
@@ -212,6 +212,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterAppsServer(srv, f)
 	apiv1.RegisterRevisionsServer(srv, f)
 	apiv1.RegisterAccessServer(srv, f)
+	apiv1.RegisterAuditServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
@@ -636,13 +637,6 @@ func (f *fakeAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.
 	return &apiv1.Version{Version: "v0.1.0-test"}, nil
 }
 
-func (f *fakeAPI) EndSession(_ context.Context, req *apiv1.EndSessionRequest) (*apiv1.EndSessionResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = append(f.ended, req.Id)
-	return &apiv1.EndSessionResponse{}, nil
-}
-
 func (f *fakeAPI) ApproveLogin(_ context.Context, req *apiv1.ApproveLoginRequest) (*apiv1.ApproveLoginResponse, error) {
 	if req.Code == "" {
 		return nil, status.Error(codes.InvalidArgument, `"" is not a code`)
@@ -663,22 +657,6 @@ func (f *fakeAPI) SignIn(_ context.Context, req *apiv1.SignInRequest) (*apiv1.Si
 		return nil, status.Error(codes.InvalidArgument, "the password has 4 characters, the least is 15")
 	}
 	return &apiv1.SignInResponse{Token: goodToken, Session: &apiv1.Session{Id: "ses-1", Principal: req.Name}}, nil
-}
-
-func (f *fakeAPI) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.Principal, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	p := &apiv1.Principal{Principal: "ada", Kind: "user", Token: f.session, Bindings: []*apiv1.Binding{{Role: "operator", Scope: cmp.Or(f.scope, "cluster")}}}
-	switch {
-	case f.noRole:
-		p.Bindings = nil
-	case f.denied == "jobs.read":
-		p.Permissions = []string{"metrics.read"}
-	default:
-		p.Permissions = []string{"jobs.read"}
-	}
-	p.Provider = f.provider
-	return p, nil
 }
 
 func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -25,7 +26,7 @@ import (
 // pages returns the addresses of every page for visitors, with texts that the page must
 // contain.
 func pages() map[string][]string {
-	return map[string][]string{
+	all := map[string][]string{
 		"/apps/default":                            {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
 		"/apps/default/jobs":                       {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
 		"/apps/default/jobs?prefix=nothing":        {"No job of this app"},
@@ -79,6 +80,8 @@ func pages() map[string][]string {
 		"/dead-letters/drop":                                     {"Drop all 2 dead letters?"},
 		"/dead-letters/drop?key=default/totals":                  {"Drop all dead letters with key=default/totals?"},
 	}
+	maps.Copy(all, accessPages())
+	return all
 }
 
 func TestPages(t *testing.T) {

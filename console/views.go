@@ -174,6 +174,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"policies":  w.policies,
 		"did":       w.did,
 		"program":   w.program,
+		"scope":     w.scope,
 		"list":      func(s ...string) []string { return s },
 		"tuple":     func(values ...any) []any { return values },
 		"join":      strings.Join,
@@ -202,6 +203,15 @@ type frame struct {
 
 // Global returns an address without an app in its path, with the app as a parameter.
 func (f frame) Global(address string) string { return inApp(address, f.App) }
+
+// May reports whether the page offers what takes a permission in its app.
+func (f frame) May(permission string) bool { return f.Visitor.May(permission, f.App) }
+
+// MayReplay reports whether the page offers to edit and replay dead letters, whose commands change
+// and start jobs.
+func (f frame) MayReplay() bool {
+	return f.Visitor.May("queues.operate", "") && f.Visitor.May("jobs.write", "") && f.Visitor.May("jobs.trigger", "")
+}
 
 // HostName returns the name of a host, or its id when it has none or is gone.
 func (f frame) HostName(id string) string {

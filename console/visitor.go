@@ -65,10 +65,62 @@ func (x visitor) Everywhere() bool { return x.covers("") }
 
 // covers reports whether the visitor has a role in an app; "" is the cluster.
 func (x visitor) covers(app string) bool {
-	return x.who == nil || slices.ContainsFunc(x.who.Bindings, func(b *apiv1.Binding) bool {
-		prefix, prefixed := strings.CutPrefix(b.Scope, "app-prefix:")
-		return b.Scope == "cluster" || app != "" && (b.Scope == "app:"+app || prefixed && strings.HasPrefix(app, prefix))
-	})
+	return x.who == nil || slices.ContainsFunc(x.who.Bindings, func(b *apiv1.Binding) bool { return scopeHas(b.Scope, scopeOf(app)) })
+}
+
+// May reports whether a page offers what takes a permission in an app; an app of "" is what belongs to
+// no app.
+func (x visitor) May(permission, app string) bool { return x.MayIn(permission, scopeOf(app)) }
+
+// MayIn reports whether a page offers what takes a permission in a whole scope.
+func (x visitor) MayIn(permission, scope string) bool {
+	return x.has(permission, func(own string) bool { return scopeHas(own, scope) })
+}
+
+// Somewhere reports whether a page offers what takes a permission in some scope.
+func (x visitor) Somewhere(permission string) bool {
+	return x.has(permission, func(string) bool { return true })
+}
+
+// has reports whether a binding with a certain scope gives a permission. If the API does not tell the
+// permissions of any binding, each is offered, and the API decides.
+func (x visitor) has(permission string, in func(scope string) bool) bool {
+	if x.who == nil {
+		return true
+	}
+	told := false
+	for _, b := range x.who.Bindings {
+		if in(b.Scope) && slices.Contains(b.Permissions, permission) {
+			return true
+		}
+		told = told || len(b.Permissions) > 0
+	}
+	return !told && len(x.who.Bindings) > 0
+}
+
+// scopeOf returns the scope of an app; "" is the cluster.
+func scopeOf(app string) string {
+	if app == "" {
+		return "cluster"
+	}
+	return "app:" + app
+}
+
+// scopeHas reports whether a scope contains all of another one.
+func scopeHas(own, other string) bool {
+	if own == "cluster" {
+		return true
+	}
+	prefix, prefixed := strings.CutPrefix(own, "app-prefix:")
+	if !prefixed {
+		return strings.HasPrefix(own, "app:") && own == other
+	}
+	for _, kind := range []string{"app:", "app-prefix:"} {
+		if name, ok := strings.CutPrefix(other, kind); ok {
+			return strings.HasPrefix(name, prefix)
+		}
+	}
+	return false
 }
 
 // home returns the app that the visitor sees first: the default one, or the first of those in which it

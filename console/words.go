@@ -111,6 +111,20 @@ func (w words) trigger(s string) (string, error) {
 	return s, nil // a newer server may have more triggers
 }
 
+// scope describes where a role holds.
+func (w words) scope(s string) (string, error) {
+	if s == "cluster" {
+		return w.texts.text("scope.cluster")
+	}
+	if app, ok := strings.CutPrefix(s, "app:"); ok {
+		return w.texts.text("scope.in.app", app)
+	}
+	if prefix, ok := strings.CutPrefix(s, "app-prefix:"); ok {
+		return w.texts.text("scope.in.prefix", prefix)
+	}
+	return s, nil // a newer server may have more scopes
+}
+
 // reason returns the name of an HTTP status.
 func (w words) reason(code int) string {
 	if t, ok := w.texts["http."+strconv.Itoa(code)]; ok {
