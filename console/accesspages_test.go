@@ -24,7 +24,7 @@ func accessPages() map[string][]string {
 		"/access/tokens/tok-1/revoke":     {"Revoke the token tok-1"},
 		"/access/sessions":                {"10.0.3.9", "/access/sessions/ses-2/end"},
 		"/access/roles":                   {"scraper", "reads metrics", "What you may do"},
-		"/audit":                          {"job.changed", "revision 2 → revision 3", "Denied × 1\u202f234", "Failed", "page=after%267", "/audit/verify"},
+		"/audit":                          {"job.changed", "revision 2 → revision 3", "192.0.2.1", "Denied × 1\u202f234", "Failed", "page=after%267", "/audit/verify"},
 		"/audit?actor=nothing&code=job.":  {"No event matches", `value="job."`},
 		"/audit?since=2026-03-01T00%3A00": {"since=2026-03-01T00%3A00&amp;zone=UTC"},
 		"/apps/default/limits":            {"1\u202f900\u202f000", "95 %", `value="16GiB"`, `value="4GiB"`, "none"},
@@ -166,7 +166,7 @@ func TestRefusedAccessForms(t *testing.T) {
 		{"/apps/default/limits", "bytes=99999999999TiB", "is not a size", `value="99999999999TiB"`},
 	} {
 		resp, body := s.post(t, tt.path, tt.form)
-		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, tt.reason) || !strings.Contains(body, tt.kept) || !strings.Contains(body, `role="alert"`) {
+		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, tt.reason) || !strings.Contains(body, tt.kept) || !strings.Contains(body, `role="alert"`) || strings.Contains(body, "rpc error") {
 			t.Errorf("POST %s %s: %s\n%s", tt.path, tt.form, resp.Status, body)
 		}
 		checkPage(t, body)

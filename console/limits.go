@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -85,7 +86,7 @@ func (c *console) setLimits(v *visit) error {
 		return err
 	}
 	m := &apiv1.AppLimits{}
-	err := error(nil)
+	var err error
 	for name, to := range map[string]*int64{"jobs": &m.Jobs, "queued-runs": &m.QueuedRuns, "live-runs": &m.LiveRuns, "bytes": &m.Bytes, "module-bytes": &m.ModuleBytes} {
 		n, wrong := parseSize(v.r.PostForm.Get(name), strings.HasSuffix(name, "bytes"))
 		if wrong != nil {
@@ -139,9 +140,9 @@ func parseSize(s string, unit bool) (int64, error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/times {
 		if unit {
-			return 0, status.Errorf(codes.InvalidArgument, "%.40q is not a size: write it as 512MiB or 16GiB", s)
+			return 0, fmt.Errorf("%.40q is not a size: write it as 512MiB or 16GiB", s)
 		}
-		return 0, status.Errorf(codes.InvalidArgument, "%.40q is not a number", s)
+		return 0, fmt.Errorf("%.40q is not a number", s)
 	}
 	return n * times, nil
 }
