@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -247,12 +248,18 @@ func (c *console) removeBinding(v *visit) error {
 	return nil
 }
 
-// rolesView shows what each role is for, and the permissions of the visitor.
+// rolesView shows what each role is for, with its permissions, and the bindings of the visitor.
 type rolesView struct {
-	Roles []string
+	Roles []*apiv1.Role
 	Own   []*apiv1.Binding
 }
 
 func (c *console) rolesPage(v *visit) error {
-	return c.show(v, "roles", "access", rolesView{roleNames(), c.visitor(v).who.GetBindings()})
+	answer, err := c.access.ListRoles(v.ctx, &apiv1.ListRolesRequest{})
+	if err != nil {
+		return err
+	}
+	rank := func(r *apiv1.Role) int { return slices.Index(roleNames(), r.Name) }
+	slices.SortStableFunc(answer.Roles, func(a, b *apiv1.Role) int { return rank(a) - rank(b) })
+	return c.show(v, "roles", "access", rolesView{answer.Roles, c.visitor(v).who.GetBindings()})
 }
