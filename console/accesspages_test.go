@@ -292,3 +292,19 @@ func TestSizesReadBack(t *testing.T) {
 		}
 	}
 }
+
+// TestMySessions shows the sessions to a user without access.read: its own are marked and can be ended, and
+// the page has no tabs.
+func TestMySessions(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	s.fake.may, s.fake.session = []string{"jobs.read"}, "ses-1"
+	s.fake.fakeAccess.sessions = append(s.fake.fakeAccess.sessions[:1:1], &apiv1.Session{Id: "ses-3", Principal: "ada", Program: "cli"})
+	s.signIn(t)
+	_, body := s.do(t, "GET", "/access/sessions", nil)
+	for text, want := range map[string]bool{"My sessions</h1>": true, "this one": true, "ses-1/end": true, "ses-3/end": true, `class="tabs"`: false} {
+		if strings.Contains(body, text) != want {
+			t.Errorf("%q is on the page: %t", text, !want)
+		}
+	}
+	checkPage(t, body)
+}
