@@ -234,7 +234,7 @@ func TestOffersOfOneApp(t *testing.T) {
 	s.fake.may, s.fake.scope = []string{"jobs.read", "runs.read", "jobs.trigger", "jobs.operate", "access.read", "access.write", "audit.read"}, "app:default"
 	s.signIn(t)
 	for path, wants := range map[string]map[string]bool{
-		"/apps/default/jobs/totals": {"/jobs/totals/run": true, "/jobs/totals/pause": true, "/jobs/totals/delete": false, "/access/users": true, `href="/audit`: true},
+		"/apps/default/jobs/totals": {"/jobs/totals/run": true, "/jobs/totals/pause": true, "/jobs/totals/delete": false, `href="/cluster`: false, `href="/dead-letters`: false, "/access/users": true, `href="/audit`: true},
 		"/apps/default/limits":      {`name="jobs"`: false, "An administrator of the cluster": true},
 		"/apps/billing/modules":     {`name="manifest"`: false},
 		"/access/users":             {"Create a user": false, "/reset": false, "/disable": false},
@@ -270,9 +270,11 @@ func TestMay(t *testing.T) {
 		{own("app:shop", "access.write"), "app:shop", true},
 		{own("app:shop", "access.write"), "app-prefix:shop", false},
 		{own("of a newer version", "access.write"), "of a newer version", false},
+		{own("app:shop"), "cluster", false},
+		{own("app:shop"), "app:shop", true}, // an older server tells no permissions
 		{visitor{}, "cluster", true},
 		{visitor{&apiv1.Principal{}}, "cluster", false},
-		{visitor{&apiv1.Principal{Bindings: []*apiv1.Binding{{Role: "viewer", Scope: "cluster"}}}}, "cluster", true}, // an older server does not tell
+		{visitor{&apiv1.Principal{Bindings: []*apiv1.Binding{{Role: "viewer", Scope: "cluster"}}}}, "cluster", true},
 	} {
 		if got := tt.x.MayIn("access.write", tt.scope); got != tt.want {
 			t.Errorf("%v in %s: %t", tt.x.who, tt.scope, got)

@@ -60,9 +60,6 @@ func (x visitor) Roles() string {
 	return strings.Join(all, ", ")
 }
 
-// Everywhere reports whether the visitor has a role in the cluster.
-func (x visitor) Everywhere() bool { return x.covers("") }
-
 // covers reports whether the visitor has a role in an app; "" is the cluster.
 func (x visitor) covers(app string) bool {
 	return x.who == nil || slices.ContainsFunc(x.who.Bindings, func(b *apiv1.Binding) bool { return scopeHas(b.Scope, scopeOf(app)) })
@@ -82,20 +79,12 @@ func (x visitor) Somewhere(permission string) bool {
 	return x.has(permission, func(string) bool { return true })
 }
 
-// has reports whether a binding with a certain scope gives a permission. If the API does not tell the
-// permissions of any binding, each is offered, and the API decides.
+// has reports whether a binding with a certain scope gives a permission. A binding whose permissions the
+// API does not tell gives each, and the API decides.
 func (x visitor) has(permission string, in func(scope string) bool) bool {
-	if x.who == nil {
-		return true
-	}
-	told := false
-	for _, b := range x.who.Bindings {
-		if in(b.Scope) && slices.Contains(b.Permissions, permission) {
-			return true
-		}
-		told = told || len(b.Permissions) > 0
-	}
-	return !told && len(x.who.Bindings) > 0
+	return x.who == nil || slices.ContainsFunc(x.who.Bindings, func(b *apiv1.Binding) bool {
+		return in(b.Scope) && (len(b.Permissions) == 0 || slices.Contains(b.Permissions, permission))
+	})
 }
 
 // scopeOf returns the scope of an app; "" is the cluster.
