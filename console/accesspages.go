@@ -190,7 +190,9 @@ func (c *console) showBindings(v *visit, code int, view bindingsView) error {
 		return err
 	}
 	for _, p := range all.Principals {
-		view.Names = append(view.Names, p.Principal)
+		if !p.BuiltIn { // its role is fixed
+			view.Names = append(view.Names, p.Principal)
+		}
 	}
 	return c.showStatus(v, code, "bindings", "access", view)
 }

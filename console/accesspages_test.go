@@ -14,7 +14,7 @@ import (
 // accessPages are the pages of access, audit and limits, with texts that each must contain.
 func accessPages() map[string][]string {
 	return map[string][]string{
-		"/access/users":                   {"ada", "Service account", "app shop", "apps shop-*", "Disabled", "/access/users/ada/reset", `name="name"`},
+		"/access/users":                   {"ada", "Service account", "app shop", "apps shop-*", "Disabled", "/access/users/ada/reset", `name="name"`, "Built in", "https://id.example", "/access/users/eve/disable"},
 		"/access/users/ada/reset":         {"Reset the password of ada?"},
 		"/access/users/ci/disable":        {"Disable ci?"},
 		"/access/bindings":                {"bnd-1/remove", "apps shop-*", `name="expires"`, `<option value="ci">`, "in 3 d"},
@@ -23,11 +23,23 @@ func accessPages() map[string][]string {
 		"/access/tokens/tok-1/rotate":     {"Rotate the token tok-1?", `name="keep"`, "deployer"},
 		"/access/tokens/tok-1/revoke":     {"Revoke the token tok-1"},
 		"/access/sessions":                {"10.0.3.9", "/access/sessions/ses-2/end"},
-		"/access/roles":                   {"scraper", "reads metrics", "What you may do"},
+		"/access/roles":                   {"scraper", "reads metrics", "metrics.read", "jobs.read, runs.read", "What you may do"},
 		"/audit":                          {"job.changed", "revision 2 → revision 3", "192.0.2.1", "Denied × 1\u202f234", "Failed", "page=after%267", "/audit/verify"},
 		"/audit?actor=nothing&code=job.":  {"No event matches", `value="job."`},
 		"/audit?since=2026-03-01T00%3A00": {"since=2026-03-01T00%3A00&amp;zone=UTC"},
 		"/apps/default/limits":            {"1\u202f900\u202f000", "95 %", `value="16GiB"`, `value="4GiB"`, "none"},
+	}
+}
+
+// TestBuiltInPrincipals offers no change of a principal whose token is in a file of the server, and no
+// password for a user of the provider.
+func TestBuiltInPrincipals(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	_, body := s.do(t, "GET", "/access/users", nil)
+	for _, refused := range []string{"/access/users/legacy-admin", "/access/users/eve/reset"} {
+		if strings.Contains(body, refused) {
+			t.Errorf("the page has %s", refused)
+		}
 	}
 }
 
@@ -184,7 +196,7 @@ func TestRefusedAccessForms(t *testing.T) {
 			t.Errorf("POST %s from another site: %s", path, resp.Status)
 		}
 	}
-	if len(s.fake.principals) != 3 || len(s.fake.tokens) != 3 {
+	if len(s.fake.principals) != 5 || len(s.fake.tokens) != 3 {
 		t.Error("a refused form changed something")
 	}
 }

@@ -39,6 +39,8 @@ func (f *fakeAPI) populateAccess(ts func(time.Duration) *timestamppb.Timestamp) 
 		{Id: "bnd-2", Principal: "ci", Role: "viewer", Scope: "app-prefix:shop-", ExpiresAt: ts(-73 * time.Hour), CreatedAt: ts(time.Hour), CreatedBy: evil},
 	}
 	f.principals = []*apiv1.Principal{
+		{Principal: "legacy-admin", Kind: "user", BuiltIn: true},
+		{Principal: "eve", Kind: "user", Provider: "https://id.example"},
 		{Principal: "ada", Kind: "user", Bindings: f.bindings[:1], CreatedAt: ts(time.Hour), CreatedBy: "root"},
 		{Principal: "bob" + evil, Kind: "user", Disabled: true, CreatedAt: ts(2 * time.Hour)},
 		{Principal: "ci", Kind: "service", Bindings: f.bindings[1:], CreatedAt: ts(time.Hour)},
