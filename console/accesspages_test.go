@@ -174,6 +174,7 @@ func TestRefusedAccessForms(t *testing.T) {
 		{"/access/tokens", "name=build&role=producer&kind=app-prefix&scoped=s&ttl=soon", "write 90d or 12h", `value="soon"`},
 		{"/access/tokens/tok-1/rotate", "keep=40d", "30d at most", `value="40d"`},
 		{"/apps/default/limits", "jobs=" + url.QueryEscape(evil), "is not a number", "&lt;script&gt;"},
+		{"/apps/default/limits", "module-bytes=x&bytes=y&live-runs=z&jobs=first", "jobs: &#34;first&#34;", `value="z"`},
 		{"/apps/default/limits", "bytes=many", "is not a size", `value="many"`},
 		{"/apps/default/limits", "bytes=99999999999TiB", "is not a size", `value="99999999999TiB"`},
 	} {
@@ -198,6 +199,25 @@ func TestRefusedAccessForms(t *testing.T) {
 	}
 	if len(s.fake.principals) != 5 || len(s.fake.tokens) != 3 {
 		t.Error("a refused form changed something")
+	}
+}
+
+// TestAuditFilters compares the filter of the address with the request and with the link to the next page.
+func TestAuditFilters(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	_, body := s.do(t, "GET", "/audit?actor=bob&code=session.&about=shop&since=2026-03-01T08:00&until=2026-03-02T08:00&zone=Asia%2FShanghai", nil)
+	r := s.fake.auditAsked
+	if r.Actor != "bob" || r.Code != "session." || r.App != "shop" || r.Since.AsTime().Format("02T15") != "01T00" || r.Until.AsTime().Format("02T15") != "02T00" {
+		t.Errorf("the request is %v", r)
+	}
+	for _, want := range []string{"× 5", "actor=bob&amp;", "code=session.&amp;", "about=shop&amp;", "page=after%267"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	checkPage(t, body)
+	if s.do(t, "GET", "/audit?page=after%267", nil); s.fake.auditAsked.PageToken != "after&7" {
+		t.Errorf("the page is %q", s.fake.auditAsked.PageToken)
 	}
 }
 

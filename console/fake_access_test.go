@@ -30,6 +30,7 @@ type fakeAccess struct {
 	tokens     []*apiv1.Token
 	sessions   []*apiv1.Session
 	events     []*apiv1.AuditEvent
+	auditAsked *apiv1.ListAuditEventsRequest // the last one
 	limits     *apiv1.AppLimits
 }
 
@@ -57,7 +58,7 @@ func (f *fakeAPI) populateAccess(ts func(time.Duration) *timestamppb.Timestamp) 
 	f.events = []*apiv1.AuditEvent{
 		{Time: ts(time.Minute), Code: "job.changed", Actor: "ada", Kind: "user", App: "shop", Object: "hello", Outcome: "ok", Before: "revision 2", After: "revision 3", Count: 1, Partition: "main", Sequence: 9, Message: "a note " + evil, Address: "10.0.3.7"},
 		{Time: ts(2 * time.Minute), Code: "call.denied", Actor: "mallory" + evil, Token: "tok-9", Object: "DeleteJob", Outcome: "denied", Count: 1234, Partition: "main", Sequence: 8, Address: "192.0.2.1"},
-		{Time: ts(3 * time.Minute), Code: "session.failed", Actor: "bob", Outcome: "failed", Count: 1, Partition: "main", Sequence: 7},
+		{Time: ts(3 * time.Minute), Code: "session.failed", Actor: "bob", Outcome: "failed", Count: 5, Partition: "main", Sequence: 7},
 	}
 }
 
@@ -201,6 +202,7 @@ func (f *fakeAPI) EndSession(_ context.Context, req *apiv1.EndSessionRequest) (*
 func (f *fakeAPI) ListAuditEvents(_ context.Context, r *apiv1.ListAuditEventsRequest) (*apiv1.ListAuditEventsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.auditAsked = r
 	answer := &apiv1.ListAuditEventsResponse{NextPageToken: "after&7"}
 	for _, e := range f.events {
 		if (r.Actor == "" || r.Actor == e.Actor) && r.PageToken == "" {

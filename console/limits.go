@@ -87,12 +87,15 @@ func (c *console) setLimits(v *visit) error {
 	}
 	m := &apiv1.AppLimits{}
 	var err error
-	for name, to := range map[string]*int64{"jobs": &m.Jobs, "queued-runs": &m.QueuedRuns, "live-runs": &m.LiveRuns, "bytes": &m.Bytes, "module-bytes": &m.ModuleBytes} {
-		n, wrong := parseSize(v.r.PostForm.Get(name), strings.HasSuffix(name, "bytes"))
-		if wrong != nil {
-			err = status.Errorf(codes.InvalidArgument, "%s: %v", name, wrong)
+	for _, field := range []struct {
+		name string
+		to   *int64
+	}{{"jobs", &m.Jobs}, {"queued-runs", &m.QueuedRuns}, {"live-runs", &m.LiveRuns}, {"bytes", &m.Bytes}, {"module-bytes", &m.ModuleBytes}} {
+		n, wrong := parseSize(v.r.PostForm.Get(field.name), strings.HasSuffix(field.name, "bytes"))
+		if wrong != nil && err == nil {
+			err = status.Errorf(codes.InvalidArgument, "%s: %v", field.name, wrong)
 		}
-		*to = n
+		*field.to = n
 	}
 	if err == nil {
 		_, err = c.apps.SetAppLimits(v.ctx, &apiv1.SetAppLimitsRequest{Name: v.app, Limits: m})
