@@ -47,7 +47,7 @@ var permissionTexts = map[string]string{
 // TestRolesDocument: the table in docs/access.md has the roles and their permissions.
 // `go test ./access -run TestRolesDocument -update` writes it.
 func TestRolesDocument(t *testing.T) {
-	order := []string{RoleViewer, RoleOperator, RoleDeveloper, RoleMaintainer, RoleAdmin, RoleAuditor, RoleDeployer, RoleProducer, RoleScraper}
+	order := roleOrder
 	if len(order) != len(roles) {
 		t.Fatalf("the table has %d roles, there are %d", len(order), len(roles))
 	}

@@ -358,6 +358,34 @@ func TestActing(t *testing.T) {
 	}
 }
 
+// TestActingRoles passes on the calls of a server's own pages: the setup page and the sign-in with a
+// provider work at any server of a cluster, and each may call nothing else.
+func TestActingRoles(t *testing.T) {
+	own := map[string]access.Role{apiv1.Access_Setup_FullMethodName: access.Setup, apiv1.Access_Federate_FullMethodName: access.Federation}
+	i := newIssuer(t)
+	tokens := []access.Token{{Text: "server", Role: access.Server}}
+	for method, role := range own {
+		tokens = append(tokens, access.Token{Text: method, Role: role})
+	}
+	i.guard.Replace(tokens...)
+	for of := range own {
+		headers, err := i.principal(of).Passed(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		md := metadata.Join(metadata.Pairs("authorization", "Bearer server"), headers)
+		for method := range own {
+			want := codes.PermissionDenied
+			if method == of {
+				want = codes.OK
+			}
+			if err := i.guard.Check(metadata.NewIncomingContext(t.Context(), md), method); status.Code(err) != want {
+				t.Errorf("%s with the token for %s: %v", method, of, err)
+			}
+		}
+	}
+}
+
 // TestStateIsTheFold checks that a state that is loaded from rows accepts the same tokens.
 func TestStateIsTheFold(t *testing.T) {
 	i := newIssuer(t)

@@ -48,6 +48,10 @@ func rolesOf() map[string][]string {
 	}
 }
 
+// roleOrder has the roles in the order in which lists show them: those of people, from the weakest to the
+// strongest, an auditor, and those of programs.
+var roleOrder = []string{RoleViewer, RoleOperator, RoleDeveloper, RoleMaintainer, RoleAdmin, RoleAuditor, RoleDeployer, RoleProducer, RoleScraper}
+
 // RoleNames returns the names of the roles of people and programs, sorted.
 func RoleNames() []string {
 	var names []string

@@ -198,10 +198,9 @@ func WhoAmI(ctx context.Context) (*apiv1.Principal, error) {
 // Roles returns the roles of people and programs as the API shows them.
 func Roles() *apiv1.ListRolesResponse {
 	all := &apiv1.ListRolesResponse{}
-	for _, name := range RoleNames() {
+	for _, name := range roleOrder {
 		all.Roles = append(all.Roles, &apiv1.Role{Name: name, Permissions: slices.Sorted(slices.Values(roles[name]))})
 	}
-	slices.SortStableFunc(all.Roles, func(a, b *apiv1.Role) int { return len(a.Permissions) - len(b.Permissions) })
 	return all
 }
 

@@ -137,7 +137,7 @@ func (s *State) ResetPassword(by By, name, hash string) ([]Change, error) {
 }
 
 // HasAdmin reports whether a user may sign in and do everything in the cluster. A group of a provider
-// counts as one: the server does not know who is in it before they sign in.
+// counts as one: the server learns its members only at their sign-ins.
 func (s *State) HasAdmin(now time.Time) bool {
 	for _, row := range s.principals {
 		if row.Disabled || row.Password == nil && row.Provider == nil && row.Kind != KindGroup {

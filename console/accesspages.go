@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -15,13 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
-// roleNames are the roles that a form offers, from the weakest to the strongest, and then those of
-// programs. The API decides which of them exist; a test compares the list with the documentation.
-func roleNames() []string {
-	return []string{"viewer", "operator", "developer", "maintainer", "admin", "auditor", "deployer", "producer", "scraper"}
-}
-
-// accessDone is a notice: what was done, and to what.
+// accessDone is the notice of a change.
 type accessDone struct {
 	Key     string // of the catalogue; its parameter is the subject. "": nothing
 	Subject string
@@ -38,11 +31,9 @@ func mendable(err error) (why string, ok bool) {
 
 // scopeForm is the part of a form that chooses a scope.
 type scopeForm struct {
-	Role, Kind, Scoped string // Scoped is the app or the prefix; the cluster has none
+	Role, Kind, Scoped string        // Scoped is the app or the prefix; the cluster has none
+	Roles              []*apiv1.Role // the choices
 }
-
-// Roles returns the choices of the form.
-func (scopeForm) Roles() []string { return roleNames() }
 
 // Kinds returns the choices of the form.
 func (scopeForm) Kinds() []string { return []string{"app", "app-prefix", "cluster"} }
@@ -194,6 +185,9 @@ func (c *console) showBindings(v *visit, code int, view bindingsView) error {
 			view.Names = append(view.Names, p.Principal)
 		}
 	}
+	if view.Form.Roles, err = c.roles(v); err != nil {
+		return err
+	}
 	return c.showStatus(v, code, "bindings", "access", view)
 }
 
@@ -256,12 +250,16 @@ type rolesView struct {
 	Own   []*apiv1.Binding
 }
 
-func (c *console) rolesPage(v *visit) error {
+// roles returns the roles with their permissions.
+func (c *console) roles(v *visit) ([]*apiv1.Role, error) {
 	answer, err := c.access.ListRoles(v.ctx, &apiv1.ListRolesRequest{})
+	return answer.GetRoles(), err
+}
+
+func (c *console) rolesPage(v *visit) error {
+	all, err := c.roles(v)
 	if err != nil {
 		return err
 	}
-	rank := func(r *apiv1.Role) int { return slices.Index(roleNames(), r.Name) }
-	slices.SortStableFunc(answer.Roles, func(a, b *apiv1.Role) int { return rank(a) - rank(b) })
-	return c.show(v, "roles", "access", rolesView{answer.Roles, c.visitor(v).who.GetBindings()})
+	return c.show(v, "roles", "access", rolesView{all, c.visitor(v).who.GetBindings()})
 }

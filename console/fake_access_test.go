@@ -93,7 +93,17 @@ func (f *fakeAPI) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.Principa
 }
 
 func (f *fakeAPI) ListRoles(context.Context, *apiv1.ListRolesRequest) (*apiv1.ListRolesResponse, error) {
-	return &apiv1.ListRolesResponse{Roles: []*apiv1.Role{{Name: "scraper", Permissions: []string{"metrics.read"}}, {Name: "viewer", Permissions: []string{"jobs.read", "runs.read"}}}}, nil
+	return &apiv1.ListRolesResponse{Roles: []*apiv1.Role{
+		{Name: "viewer", Permissions: []string{"jobs.read", "runs.read"}},
+		{Name: "operator"},
+		{Name: "developer"},
+		{Name: "maintainer"},
+		{Name: "admin"},
+		{Name: "auditor"},
+		{Name: "deployer"},
+		{Name: "producer"},
+		{Name: "scraper", Permissions: []string{"metrics.read"}},
+	}}, nil
 }
 
 func (f *fakeAPI) ListPrincipals(context.Context, *apiv1.ListPrincipalsRequest) (*apiv1.ListPrincipalsResponse, error) {

@@ -115,15 +115,19 @@ func TestNoProvider(t *testing.T) {
 	}
 }
 
-// TestSignInWithoutRole says to a user without a role what is missing.
+// TestSignInWithoutRole shows a user without a role the reason, and ends the session.
 func TestSignInWithoutRole(t *testing.T) {
 	f := newFake().populate()
-	f.noRole = true
+	f.noRole, f.session = true, "ses-1"
 	s := withProvider(newSite(t, f))
 	s.do(t, "GET", "/login/provider", nil)
 	resp, body := s.do(t, "GET", "/login/callback?code=1", nil)
 	if resp.StatusCode != http.StatusForbidden || cookie(resp, "wheelwork_session") != nil || !strings.Contains(body, "You have no role yet") || !strings.Contains(body, "ada") {
 		t.Errorf("%s\n%s", resp.Status, body)
+	}
+	checkPage(t, body)
+	if !slices.Equal(f.ended, []string{"ses-1"}) {
+		t.Errorf("the session goes on: %v have ended", f.ended)
 	}
 }
 

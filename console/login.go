@@ -142,6 +142,11 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 	case wrong(token, err):
 		refuse(http.StatusUnauthorized, "login.wrong", "")
 	case code == codes.OK && len(who.Permissions) == 0 && who.Kind == "user":
+		if who.Token != "" { // of the session that has just begun, and is of no use
+			if _, err := c.access.EndSession(c.withToken(r, token), &apiv1.EndSessionRequest{Id: who.Token}); err != nil {
+				c.log.WarnContext(r.Context(), "the session of a user without a role goes on until it expires", "session", who.Token, "error", err)
+			}
+		}
 		refuse(http.StatusForbidden, "login.norole", who.Principal)
 	case code == codes.OK && !slices.Contains(who.Permissions, "jobs.read"): // a worker's token, for example: it may not read any page
 		refuse(http.StatusForbidden, "login.unreadable", "")

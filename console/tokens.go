@@ -43,6 +43,9 @@ func (c *console) showTokens(v *visit, code int, view tokensView) error {
 	}
 	view.Tokens = answer.Tokens
 	view.Done, _ = noticeOf[accessDone](v)
+	if view.Form.Roles, err = c.roles(v); err != nil {
+		return err
+	}
 	return c.showStatus(v, code, "tokens", "access", view)
 }
 

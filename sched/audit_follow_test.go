@@ -91,7 +91,7 @@ func TestAuditOldestFirst(t *testing.T) {
 				t.Fatalf("behind %q: %v", old, page)
 			}
 		}
-		// A selection, and times: what was not selected is no gap, and the token is behind it.
+		// Events outside the selection are no gap, and the token is behind them.
 		page := a.page(&apiv1.ListAuditEventsRequest{PageSize: 1000, Code: "job.created"})
 		if len(page.Events) != 3 || len(page.Gaps) != 0 || page.NextPageToken[:strings.Index(page.NextPageToken, "@")] != fmt.Sprint("main=", made) {
 			t.Errorf("%v", page)

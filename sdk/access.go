@@ -20,7 +20,8 @@ func AppScope(app string) string { return "app:" + app }
 // PrefixScope returns the scope of all apps whose names begin with prefix.
 func PrefixScope(prefix string) string { return "app-prefix:" + prefix }
 
-// Roles returns the roles of people and programs with their permissions, the least first.
+// Roles returns the roles of people and programs with their permissions: those of people, from
+// the weakest to the strongest, then those of programs.
 func (c *Client) Roles(ctx context.Context) ([]*Role, error) {
 	r, err := c.principals.ListRoles(ctx, &apiv1.ListRolesRequest{})
 	return r.GetRoles(), c.callError(ctx, "list roles", err)

@@ -173,7 +173,7 @@ func (p *Provider) oauth(k *known) *oauth2.Config {
 	}
 }
 
-// Person is a person whom the provider has signed in.
+// Person is the result of a sign-in at the provider.
 type Person struct {
 	Issuer, Subject string
 	Name            string // as the claim has it; "": the provider tells none

@@ -94,8 +94,8 @@ type AccessClient interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error)
-	// Federate starts a session of a person whom the OpenID provider has signed in, and creates the user
-	// at the first sign-in. Servers call it after they have verified the answer of the provider.
+	// Federate starts a session after a sign-in at the OpenID provider, and creates the user at the first
+	// one. Servers call it after they have verified the answer of the provider.
 	Federate(ctx context.Context, in *FederateRequest, opts ...grpc.CallOption) (*SignInResponse, error)
 	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
 	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,
@@ -391,8 +391,8 @@ type AccessServer interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(context.Context, *SignInRequest) (*SignInResponse, error)
-	// Federate starts a session of a person whom the OpenID provider has signed in, and creates the user
-	// at the first sign-in. Servers call it after they have verified the answer of the provider.
+	// Federate starts a session after a sign-in at the OpenID provider, and creates the user at the first
+	// one. Servers call it after they have verified the answer of the provider.
 	Federate(context.Context, *FederateRequest) (*SignInResponse, error)
 	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
 	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,

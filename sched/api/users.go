@@ -139,7 +139,7 @@ func (a *principalsAPI) SignIn(ctx context.Context, req *apiv1.SignInRequest) (*
 	return resp, nil
 }
 
-// Federate signs in a person whom a server of the installation has verified at the OpenID provider.
+// Federate starts a session after a server of the installation has verified a sign-in at the OpenID provider.
 func (a *principalsAPI) Federate(ctx context.Context, req *apiv1.FederateRequest) (*apiv1.SignInResponse, error) {
 	x := access.Federated{
 		Issuer: req.Issuer, Subject: req.Subject, Name: req.Name, Groups: req.Groups, Program: req.Program,

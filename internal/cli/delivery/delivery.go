@@ -34,7 +34,7 @@ const (
 	// longestRetryAfter bounds the pause that a receiver asks for.
 	longestRetryAfter = time.Hour
 
-	// GapCode is the code of the event that stands for events which the log no longer has.
+	// GapCode is the code of an event that replaces those missing from the log.
 	GapCode = "audit.gap"
 )
 

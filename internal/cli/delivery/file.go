@@ -38,7 +38,7 @@ func (f *file) open(flags int) (err error) {
 	return nil
 }
 
-// cutTail removes what is behind the last end of a line.
+// cutTail removes an incomplete last line.
 func cutTail(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

@@ -22,7 +22,7 @@ const (
 )
 
 // syslog sends events as messages of RFC 5424 over TCP or TLS, with their length before each (RFC 6587). The
-// protocol has no acknowledgement: what was sent is taken to be delivered.
+// protocol has no acknowledgement: a sent message counts as delivered.
 type syslog struct {
 	name, address, host string
 	secure              *tls.Config   // nil: TCP

@@ -26,7 +26,7 @@ const (
 	MaxBody = 1 << 20
 	// requestTimeout bounds one request with its answer.
 	requestTimeout = 30 * time.Second
-	// maxReason bounds what is read of the answer of a receiver, in bytes.
+	// maxReason bounds the part of an answer that is read, in bytes.
 	maxReason = 300
 
 	// minSecret is the least length of a secret, in bytes, that Standard Webhooks has.
