@@ -108,7 +108,7 @@ func (s *State) groupsOf(all []string) []string {
 func checkGroup(name string) error {
 	group := strings.TrimPrefix(name, groupPrefix)
 	if group == "" || len(group) > maxGroup || !utf8.ValidString(group) || strings.ContainsFunc(group, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.TrimSpace(group) != group {
-		return invalid("the principal %.200q has no name of a group after %s: want 1 to %d printable bytes, without spaces at the ends", name, groupPrefix, maxGroup)
+		return invalid("the principal %.200q names no group: want %q and 1 to %d printable bytes, without spaces at the ends", name, groupPrefix, maxGroup)
 	}
 	return nil
 }

@@ -74,9 +74,10 @@ func TestExportToReceiver(t *testing.T) {
 		{"--webhook", receiver.URL, "--state", state, "--file", file},
 		{"--webhook-secret-file", secret},
 		{"--follow", "--batch", "0"},
+		{"--webhook", "http://siem.example", "--state", filepath.Join(dir, "other")},
 	} {
 		call(t, ready, 2, append([]string{"audit", "export"}, wrong...)...)
 	}
-	call(t, ready, 1, "audit", "export", "--webhook", "http://siem.example", "--state", filepath.Join(dir, "other"))
+	call(t, ready, 1, "audit", "export", "--webhook", receiver.URL, "--state", filepath.Join(dir, "missing", "state"))
 	call(t, ready, 1, "audit", "export", "--webhook", receiver.URL, "--state", state, "--code", "job.")
 }

@@ -138,7 +138,7 @@ func (c *commands) deliver(cmd *cobra.Command, f *exportFlags, q sdk.AuditQuery)
 			return err
 		}
 	}
-	if follower.To, err = c.receiver(f); err != nil {
+	if follower.To, err = c.receiver(cmd, f); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, follower.To.Close()) }()
@@ -175,7 +175,15 @@ func (d *dialed) close() {
 	}
 }
 
-func (c *commands) receiver(f *exportFlags) (delivery.Receiver, error) {
+// usage makes an error about the value of a flag one of usage.
+func usage(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	return command.Usage(cmd, "%v", err)
+}
+
+func (c *commands) receiver(cmd *cobra.Command, f *exportFlags) (delivery.Receiver, error) {
 	switch {
 	case f.webhook != "":
 		secret := ""
@@ -188,9 +196,11 @@ func (c *commands) receiver(f *exportFlags) (delivery.Receiver, error) {
 				return nil, fmt.Errorf("read --webhook-secret-file: %s is empty", f.secretFile)
 			}
 		}
-		return delivery.NewWebhook(f.webhook, secret, nil)
+		to, err := delivery.NewWebhook(f.webhook, secret, nil)
+		return to, usage(cmd, err)
 	case f.syslog != "":
-		return delivery.NewSyslog(f.syslog)
+		to, err := delivery.NewSyslog(f.syslog)
+		return to, usage(cmd, err)
 	case f.file != "":
 		return delivery.NewFile(f.file, f.state == "")
 	}

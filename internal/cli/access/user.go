@@ -186,9 +186,11 @@ of that page and a code, for a browser on any machine.`,
 	cmd.Flags().StringVar(&name, "user", "", "the `name` of the user")
 	cmd.Flags().BoolVar(&oidc, "oidc", false, "sign in with the browser of this machine")
 	cmd.Flags().BoolVar(&device, "device", false, "sign in with a browser on any machine")
-	cmd.MarkFlagsMutuallyExclusive("user", "oidc", "device")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if name == "" && !oidc && !device {
+		switch {
+		case name != "" && (oidc || device), oidc && device:
+			return command.Usage(cmd, "--user, --oidc and --device: give one of them")
+		case name == "" && !oidc && !device:
 			return command.Usage(cmd, "say how to sign in: --user NAME with a password, --oidc with the browser of this machine, or --device with a browser on any machine")
 		}
 		file, err := c.SessionFile()

@@ -455,5 +455,8 @@ func TestState(t *testing.T) {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
+		if _, err := OpenState(filepath.Join(path, "x")); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+			t.Errorf("in a directory that is none: %v", err)
+		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
@@ -33,9 +34,17 @@ type stateFile struct {
 	Code  string `json:"code,omitempty"`
 }
 
-// OpenState reads a state file. One that does not exist is that of a first start.
+// OpenState reads a state file. One that does not exist is that of a first start. It fails if the file
+// could not be replaced, before anything is delivered.
 func OpenState(path string) (*State, error) {
 	s := &State{path: path}
+	probe, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--state: a file cannot be written in this directory: %w", err)
+	}
 	b, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

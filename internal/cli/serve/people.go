@@ -37,11 +37,11 @@ func addPeople(cmd *cobra.Command, conf *node.PeopleConfig) func(*cobra.Command)
 			return nil
 		}
 		if u, err := url.Parse(*public); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-			return command.Usage(cmd, "--public-url %q: with --oidc-issuer it is needed, as https://wheelwork.example", *public)
+			return command.Usage(cmd, "--public-url %q: with --oidc-issuer the address at which browsers reach the console is needed, as https://wheelwork.example", *public)
 		}
 		p.Callback = strings.TrimRight(*public, "/") + node.CallbackPath
 		if err := p.Check(); err != nil {
-			return command.Usage(cmd, "the sign-in with --oidc-issuer: %v (--oidc-issuer, --oidc-client-id, --public-url)", err)
+			return command.Usage(cmd, "--oidc-issuer, --oidc-client-id, --public-url: %v", err)
 		}
 		return nil
 	}
