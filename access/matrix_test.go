@@ -72,7 +72,7 @@ var allowed = map[string][]string{
 	"Secrets/DeleteSecret": keepers, "Apps/PutApp": keepers, "Apps/DeleteApp": keepers,
 	"Access/CreateToken": keepers, "Access/RotateToken": keepers, "Access/RevokeToken": keepers, "Access/AddBinding": keepers, "Access/RemoveBinding": keepers,
 	"Access/ListTokens": auditors, "Access/ListBindings": auditors, "Access/ListPrincipals": auditors,
-	"Audit/ListAuditEvents": auditors, "Audit/VerifyAudit": auditors,
+	"Audit/ListAuditEvents": auditors, "Audit/VerifyAudit": auditors, "Audit/ListAuditAnchors": auditors, "Audit/RemoveAuditAnchor": admins, "Audit/AnchorAudit": none,
 
 	"Cluster/CordonHost": admins, "Cluster/UncordonHost": admins, "Membership/DrainServer": admins, "Membership/UndrainServer": admins,
 	"Apps/SetAppLimits":   admins,
@@ -93,7 +93,7 @@ var ofCluster = map[string]bool{
 	"Queues/GetQueues": true, "Queues/PeekMessages": true, "Queues/TailMessages": true, "Queues/VerifyLog": true, "Queues/ListDeadLetters": true,
 	"Queues/GetDeadLetter": true, "Queues/DropDeadLetters": true, "Queues/EditDeadLetter": true, "Queues/ReplayDeadLetters": true,
 	"Cluster/CordonHost": true, "Cluster/UncordonHost": true, "Membership/DrainServer": true, "Membership/UndrainServer": true,
-	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
+	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Audit/ListAuditAnchors": true, "Audit/RemoveAuditAnchor": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
 }
 
 // ofMany has the methods that a role in any app suffices for: their answers and changes are limited

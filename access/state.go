@@ -19,16 +19,17 @@ import (
 // AccessDelete. It reads no clock. It is not safe for concurrent use; the rows in it do not
 // change.
 type State struct {
-	principals map[string]*apiv1.PrincipalRow // by name
-	tokens     map[string]*apiv1.TokenRow     // by id
-	sessions   map[string]*apiv1.SessionRow   // by id
-	uses       map[string]*apiv1.TokenUseRow  // by the id of the token
-	logins     map[string]*apiv1.LoginRow     // by code; those that were approved
+	principals map[string]*apiv1.PrincipalRow   // by name
+	tokens     map[string]*apiv1.TokenRow       // by id
+	sessions   map[string]*apiv1.SessionRow     // by id
+	uses       map[string]*apiv1.TokenUseRow    // by the id of the token
+	logins     map[string]*apiv1.LoginRow       // by code; those that were approved
+	anchors    map[string]*apiv1.AuditAnchorRow // by partition
 }
 
 // NewState returns a state without principals.
 func NewState() *State {
-	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}, map[string]*apiv1.LoginRow{}}
+	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}, map[string]*apiv1.LoginRow{}, map[string]*apiv1.AuditAnchorRow{}}
 }
 
 // The kinds of rows.
@@ -38,6 +39,7 @@ const (
 	sessionRow   = "session"
 	useRow       = "use"
 	loginRow     = "login"
+	anchorRow    = "anchor"
 )
 
 // Change is one change of the state. Exactly one field is set.
@@ -82,8 +84,16 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 		return useRow, k.Use.Id, k.Use
 	case *apiv1.AccessPut_Login:
 		return loginRow, k.Login.Code, k.Login
+	case *apiv1.AccessPut_Anchor:
+		return anchorRow, k.Anchor.Partition, k.Anchor
 	}
 	return "", "", nil
+}
+
+// OfCredentials reports whether the change may change what [State.Credentials] returns.
+func (c Change) OfCredentials() bool {
+	kind, _, _ := c.Row()
+	return kind != anchorRow
 }
 
 // Apply applies a change.
@@ -99,6 +109,8 @@ func (s *State) Apply(c Change) {
 		delete(s.uses, id)
 	case row == nil && kind == loginRow:
 		delete(s.logins, id)
+	case row == nil && kind == anchorRow:
+		delete(s.anchors, id)
 	case kind == principalRow:
 		s.principals[id] = row.(*apiv1.PrincipalRow)
 	case kind == tokenRow:
@@ -109,6 +121,8 @@ func (s *State) Apply(c Change) {
 		s.uses[id] = row.(*apiv1.TokenUseRow)
 	case kind == loginRow:
 		s.logins[id] = row.(*apiv1.LoginRow)
+	case kind == anchorRow:
+		s.anchors[id] = row.(*apiv1.AuditAnchorRow)
 	}
 }
 
@@ -136,6 +150,10 @@ func (s *State) Load(kind, id string, value []byte) error {
 		row := &apiv1.LoginRow{}
 		err = proto.Unmarshal(value, row)
 		s.logins[id] = row
+	case anchorRow:
+		row := &apiv1.AuditAnchorRow{}
+		err = proto.Unmarshal(value, row)
+		s.anchors[id] = row
 	default:
 		err = fmt.Errorf("its kind is %q, which this version does not know", kind)
 	}

@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -132,6 +136,106 @@ func TestAuditInCluster(t *testing.T) {
 		if err != nil || len(chains) != 2 || !chains[0].GetOk() || !chains[1].GetOk() || chains[0].GetPartition() != "main" || chains[0].GetEvents() == 0 || chains[1].GetEvents() == 0 {
 			t.Errorf("%v, %v", chains, err)
 		}
+	}
+}
+
+// TestAuditAnchors changes jobs of a partition, whose end the other server notes. A log that does not
+// contain the noted end is found through either server, and is accepted by an administrator alone.
+func TestAuditAnchors(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2)
+	w.audit = 50 * time.Millisecond
+	w.start("a")
+	w.start("b")
+	c := w.client("a", "b")
+	w.untilBothOwn(c)
+	apps := w.place(c, "a")
+	for i := range 20 {
+		for _, app := range apps {
+			if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: fmt.Sprint("j", i), Handler: &sdk.Handler{Name: "native:none"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	verified := func(at string) map[string]*sdk.AuditChain {
+		t.Helper()
+		all := map[string]*sdk.AuditChain{}
+		chains, err := w.as(adminToken, at).VerifyAudit(t.Context())
+		if err != nil || len(chains) != 2 {
+			t.Fatal(chains, err)
+		}
+		for _, x := range chains {
+			all[x.GetPartition()] = x
+		}
+		return all
+	}
+	kept := func() *sdk.AuditAnchor {
+		t.Helper()
+		all, err := w.as(adminToken, "b").AuditAnchors(t.Context())
+		if err != nil || len(all) > 1 {
+			t.Fatal(all, err)
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		return all[0]
+	}
+	reaches(t, spread, "the end of the log is noted", func() bool {
+		a := kept()
+		return a != nil && a.GetSequence() >= 20 && a.GetHead() == verified("b")[a.GetPartition()].GetHead()
+	})
+	noted := kept()
+	part := noted.GetPartition()
+	if part == "main" || !noted.GetTime().IsValid() {
+		t.Errorf("%v", noted)
+	}
+
+	// The log grows on, and contains the noted end.
+	for app := range apps {
+		if _, err := c.Pause(t.Context(), apps[app], "j1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reaches(t, spread, "the next end is noted", func() bool { return kept().GetSequence() > noted.GetSequence() })
+	for _, at := range []string{"a", "b"} {
+		for name, x := range verified(at) {
+			if !x.GetOk() {
+				t.Errorf("%s at %s: %v", name, at, x)
+			}
+		}
+	}
+
+	// Another end takes its place, as if the log had been replaced. A caller cannot do that.
+	conn, asServer := dial(t, w.all["a"], memberToken)
+	other := &apiv1.AuditAnchor{Partition: part, Sequence: 1_000_000, Head: strings.Repeat("ab", 32)}
+	_, asAdmin := dial(t, w.all["a"], adminToken)
+	if _, err := apiv1.NewAuditClient(conn).AnchorAudit(asAdmin, &apiv1.AnchorAuditRequest{Anchor: other, Former: kept()}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an administrator moves an anchor: %v", err)
+	}
+	reaches(t, spread, "the end is replaced", func() bool {
+		r, err := apiv1.NewAuditClient(conn).AnchorAudit(asServer, &apiv1.AnchorAuditRequest{Anchor: other, Former: kept()})
+		return err == nil && r.Stored.Sequence == other.Sequence
+	})
+	for _, at := range []string{"a", "b"} {
+		for name, x := range verified(at) {
+			if x.GetOk() != (name != part) || name == part && (x.GetBrokenAt() != x.GetLast()+1 || !strings.Contains(x.GetProblem(), "anchored at event 1000000")) {
+				t.Errorf("%s at %s: %v", name, at, x)
+			}
+		}
+	}
+	if _, err := c.Pause(t.Context(), apps[part], "j2"); err != nil {
+		t.Fatal(err)
+	}
+	if a := kept(); a.GetSequence() != other.Sequence {
+		t.Errorf("the owner replaced an end that its log does not contain: %v", a)
+	}
+	if err := w.as(adminToken, "b").AcceptAudit(t.Context(), part); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, spread, "the log is accepted", func() bool { a := kept(); return a != nil && verified("a")[part].GetOk() })
+	accepted := auditOf(t, c, sdk.AuditQuery{Code: "audit.accepted"})
+	if len(accepted) != 1 || accepted[0].GetObject() != part || accepted[0].GetActor() != "admin" {
+		t.Errorf("%v", accepted)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 		"/wheelwork.v1.Jobs/GetJob": true, "/wheelwork.v1.Jobs/ListJobs": true, "/wheelwork.v1.Apps/GetApp": true, "/wheelwork.v1.Apps/ListApps": true,
 		"/wheelwork.v1.Calendars/GetCalendar": true, "/wheelwork.v1.Calendars/ListCalendars": true,
 		"/wheelwork.v1.Membership/GetCluster": true, "/wheelwork.v1.Access/WhoAmI": true, "/wheelwork.v1.Access/ListSessions": true, "/wheelwork.v1.Access/EndSession": true,
-		"/wheelwork.v1.Access/SignIn": true, "/wheelwork.v1.Access/UseSession": true,
+		"/wheelwork.v1.Access/SignIn": true, "/wheelwork.v1.Access/UseSession": true, "/wheelwork.v1.Audit/AnchorAudit": true,
 		"/wheelwork.v1.Access/ApproveLogin": true, "/wheelwork.v1.Access/ListRoles": true, "/wheelwork.v1.Access/ClaimLogin": true,
 	}
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {

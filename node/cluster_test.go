@@ -40,6 +40,7 @@ type several struct {
 	etcd       *etcd.Member
 	partitions int
 	most       int                 // up to how many hosts each works for all partitions; 0: the default
+	audit      time.Duration       // how often ends of audit logs are anchored; 0: the default
 	split      float64             // the rate, in schedules a second, from which an app is split; 0: the default
 	all        map[string]*process // by name
 	at         map[string]string   // by name
@@ -86,11 +87,11 @@ func (w *several) start(name string) *process {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
 	}
 	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
-		return node.Server(ctx, node.ServerConfig{
+		return node.Server(ctx, node.RecordsRefusals(node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
 			Zone: "zone-" + name, Capacity: 3,
-		})
+		}, w.audit))
 	})
 	return w.all[name]
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 )
 
-// RecordsRefusals returns a configuration whose server makes refused calls audit events that often.
+// RecordsRefusals returns a configuration whose server makes refused calls audit events that often, and
+// anchors the ends of its audit logs; 0: as often as others do.
 func RecordsRefusals(cfg ServerConfig, every time.Duration) ServerConfig {
 	cfg.auditEvery = every
 	return cfg

@@ -75,7 +75,7 @@ type ServerConfig struct {
 
 	fail context.CancelCauseFunc // ends the server
 
-	auditEvery time.Duration // how often refused calls become audit events; 0: every minute
+	auditEvery time.Duration // how often refused calls become audit events, and ends of audit logs are anchored; 0: every minute, and every 10 s
 
 	People PeopleConfig // how people sign in
 }
@@ -162,7 +162,7 @@ type serving struct {
 	ln        *transport.Port
 	listen    string // the address of ln as it was configured
 	advertise string
-	// auditEvery is how often refused calls become audit events; 0: the default.
+	// auditEvery is how often refused calls become audit events, and ends of audit logs are anchored; 0: the defaults.
 	auditEvery time.Duration
 	parts      *serverParts
 	server     *transport.Server
@@ -422,6 +422,10 @@ func (s *serving) start(ctx context.Context) *roles {
 	r.run("audit", func(ctx context.Context) error {
 		return s.events().refusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals)
 	})
+	if m := s.parts.member; m != nil {
+		a := &anchors{first: m.View.Fallback(), replicas: m.replicas, to: apiv1.NewAuditClient(s.self), log: s.log, stored: map[string]*apiv1.AuditAnchor{}, told: map[string]string{}}
+		r.run("audit anchors", func(ctx context.Context) error { return a.run(ctx, cmp.Or(s.auditEvery, anchorEvery)) })
+	}
 	if s.setup != nil {
 		r.run("setup", func(ctx context.Context) error {
 			return s.setup.announce(ctx, func() { s.tellSetup(s.url() + "/setup?code=" + s.setup.code) })

@@ -214,3 +214,8 @@ func (s *Server) Note(ctx context.Context, events []audit.Event) error {
 	})
 	return err
 }
+
+// AuditEnd returns the end of the audit log of the partition, which is durable.
+func (s *Server) AuditEnd(ctx context.Context) (audit.Anchor, error) {
+	return core.Ask(ctx, s.loop, func(l *core.Loop) (audit.Anchor, error) { return l.Audit.End(), nil })
+}

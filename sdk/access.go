@@ -168,8 +168,24 @@ func (c *Client) AuditEventsAfter(ctx context.Context, q AuditQuery, after strin
 	return &AuditPage{Events: page.Events, Gaps: page.Gaps, After: page.NextPageToken, More: page.More}, nil
 }
 
-// VerifyAudit computes the chains of audit events again, and returns the result for each partition.
-func (c *Client) VerifyAudit(ctx context.Context) ([]*AuditChain, error) {
-	r, err := c.audit.VerifyAudit(ctx, &apiv1.VerifyAuditRequest{})
+// VerifyAudit computes the chains of audit events again, and returns the result for each partition. The
+// chains must contain the anchors: ends of logs that were noted before, as the Last and the Head of a
+// result.
+func (c *Client) VerifyAudit(ctx context.Context, anchors ...*AuditAnchor) ([]*AuditChain, error) {
+	r, err := c.audit.VerifyAudit(ctx, &apiv1.VerifyAuditRequest{Anchors: anchors})
 	return r.GetChains(), c.callError(ctx, "verify the audit log", err)
+}
+
+// AuditAnchors returns the ends of the logs of partitions that the first partition of the cluster has
+// noted.
+func (c *Client) AuditAnchors(ctx context.Context) ([]*AuditAnchor, error) {
+	r, err := c.audit.ListAuditAnchors(ctx, &apiv1.ListAuditAnchorsRequest{})
+	return r.GetAnchors(), c.callError(ctx, "list the anchors of the audit log", err)
+}
+
+// AcceptAudit accepts the present audit log of a partition in place of the noted end, which it may not
+// contain after a restore from an older backup.
+func (c *Client) AcceptAudit(ctx context.Context, partition string) error {
+	_, err := c.audit.RemoveAuditAnchor(ctx, &apiv1.RemoveAuditAnchorRequest{Partition: partition})
+	return c.callError(ctx, "accept the audit log of "+partition, err)
 }

@@ -63,6 +63,8 @@ type (
 	AuditChain = apiv1.AuditChain
 	// AuditGap is a range of events that the log no longer has.
 	AuditGap = apiv1.AuditGap
+	// AuditAnchor is the end of the audit log of a partition at a time.
+	AuditAnchor = apiv1.AuditAnchor
 
 	// Explanation is the result of [Client.ExplainRun].
 	Explanation = apiv1.ExplainRunResponse

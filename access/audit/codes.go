@@ -67,6 +67,7 @@ var Codes = []Code{
 	{"access.token", "a token was created or rotated", "token of principal"},
 	{"access.revoked", "a token was revoked", "token"},
 	{"access.removed", "a principal was removed", "principal"},
+	{"audit.accepted", "the present log of a partition was accepted in place of its anchor", "partition"},
 	{"audit.gap", "only in an export: the log no longer has these events; count is their number", "first to last sequence"},
 }
 
@@ -153,6 +154,8 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 			e.Code = "access.revoked"
 		case "session":
 			e.Code = "session.ended"
+		case "anchor":
+			e.Code = "audit.accepted"
 		}
 	default:
 		return e, false

@@ -425,7 +425,10 @@ func (x *AuditGap) GetLast() uint64 {
 }
 
 type VerifyAuditRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// anchors are ends of logs that were noted before, and that the chains must contain. In a cluster the
+	// anchors of the first partition are added.
+	Anchors       []*AuditAnchor `protobuf:"bytes,1,rep,name=anchors,proto3" json:"anchors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +463,341 @@ func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
 	return file_v1_audit_proto_rawDescGZIP(), []int{4}
 }
 
+func (x *VerifyAuditRequest) GetAnchors() []*AuditAnchor {
+	if x != nil {
+		return x.Anchors
+	}
+	return nil
+}
+
+// AuditAnchor is the end of the audit log of a partition at a time. A change of any event up to it
+// changes its hash.
+type AuditAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     string                 `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the last event
+	Head          string                 `protobuf:"bytes,3,opt,name=head,proto3" json:"head,omitempty"`          // the hash of that event, hexadecimal
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditAnchor) Reset() {
+	*x = AuditAnchor{}
+	mi := &file_v1_audit_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditAnchor) ProtoMessage() {}
+
+func (x *AuditAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditAnchor.ProtoReflect.Descriptor instead.
+func (*AuditAnchor) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AuditAnchor) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *AuditAnchor) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AuditAnchor) GetHead() string {
+	if x != nil {
+		return x.Head
+	}
+	return ""
+}
+
+func (x *AuditAnchor) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+type ListAuditAnchorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditAnchorsRequest) Reset() {
+	*x = ListAuditAnchorsRequest{}
+	mi := &file_v1_audit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditAnchorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditAnchorsRequest) ProtoMessage() {}
+
+func (x *ListAuditAnchorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditAnchorsRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditAnchorsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{6}
+}
+
+type ListAuditAnchorsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Anchors       []*AuditAnchor         `protobuf:"bytes,1,rep,name=anchors,proto3" json:"anchors,omitempty"` // by partition
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditAnchorsResponse) Reset() {
+	*x = ListAuditAnchorsResponse{}
+	mi := &file_v1_audit_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditAnchorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditAnchorsResponse) ProtoMessage() {}
+
+func (x *ListAuditAnchorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditAnchorsResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditAnchorsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListAuditAnchorsResponse) GetAnchors() []*AuditAnchor {
+	if x != nil {
+		return x.Anchors
+	}
+	return nil
+}
+
+type RemoveAuditAnchorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     string                 `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAuditAnchorRequest) Reset() {
+	*x = RemoveAuditAnchorRequest{}
+	mi := &file_v1_audit_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAuditAnchorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAuditAnchorRequest) ProtoMessage() {}
+
+func (x *RemoveAuditAnchorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAuditAnchorRequest.ProtoReflect.Descriptor instead.
+func (*RemoveAuditAnchorRequest) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RemoveAuditAnchorRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+type RemoveAuditAnchorResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAuditAnchorResponse) Reset() {
+	*x = RemoveAuditAnchorResponse{}
+	mi := &file_v1_audit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAuditAnchorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAuditAnchorResponse) ProtoMessage() {}
+
+func (x *RemoveAuditAnchorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAuditAnchorResponse.ProtoReflect.Descriptor instead.
+func (*RemoveAuditAnchorResponse) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{9}
+}
+
+type AnchorAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Anchor        *AuditAnchor           `protobuf:"bytes,1,opt,name=anchor,proto3" json:"anchor,omitempty"`
+	Former        *AuditAnchor           `protobuf:"bytes,2,opt,name=former,proto3" json:"former,omitempty"` // the stored anchor as the caller knows it; unset: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorAuditRequest) Reset() {
+	*x = AnchorAuditRequest{}
+	mi := &file_v1_audit_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorAuditRequest) ProtoMessage() {}
+
+func (x *AnchorAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorAuditRequest.ProtoReflect.Descriptor instead.
+func (*AnchorAuditRequest) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AnchorAuditRequest) GetAnchor() *AuditAnchor {
+	if x != nil {
+		return x.Anchor
+	}
+	return nil
+}
+
+func (x *AnchorAuditRequest) GetFormer() *AuditAnchor {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
+type AnchorAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// stored is the anchor after the call. It is another than that of the request if the former one was
+	// not the stored one.
+	Stored        *AuditAnchor `protobuf:"bytes,1,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorAuditResponse) Reset() {
+	*x = AnchorAuditResponse{}
+	mi := &file_v1_audit_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorAuditResponse) ProtoMessage() {}
+
+func (x *AnchorAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_audit_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorAuditResponse.ProtoReflect.Descriptor instead.
+func (*AnchorAuditResponse) Descriptor() ([]byte, []int) {
+	return file_v1_audit_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AnchorAuditResponse) GetStored() *AuditAnchor {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
 type VerifyAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Chains        []*AuditChain          `protobuf:"bytes,1,rep,name=chains,proto3" json:"chains,omitempty"` // by partition
@@ -469,7 +807,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_v1_audit_proto_msgTypes[5]
+	mi := &file_v1_audit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +819,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_audit_proto_msgTypes[5]
+	mi := &file_v1_audit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +832,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_v1_audit_proto_rawDescGZIP(), []int{5}
+	return file_v1_audit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VerifyAuditResponse) GetChains() []*AuditChain {
@@ -521,7 +859,7 @@ type AuditChain struct {
 
 func (x *AuditChain) Reset() {
 	*x = AuditChain{}
-	mi := &file_v1_audit_proto_msgTypes[6]
+	mi := &file_v1_audit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +871,7 @@ func (x *AuditChain) String() string {
 func (*AuditChain) ProtoMessage() {}
 
 func (x *AuditChain) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_audit_proto_msgTypes[6]
+	mi := &file_v1_audit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +884,7 @@ func (x *AuditChain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChain.ProtoReflect.Descriptor instead.
 func (*AuditChain) Descriptor() ([]byte, []int) {
-	return file_v1_audit_proto_rawDescGZIP(), []int{6}
+	return file_v1_audit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditChain) GetPartition() string {
@@ -647,8 +985,25 @@ const file_v1_audit_proto_rawDesc = "" +
 	"\bAuditGap\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x04R\x05first\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\x04R\x04last\"\x14\n" +
-	"\x12VerifyAuditRequest\"G\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"I\n" +
+	"\x12VerifyAuditRequest\x123\n" +
+	"\aanchors\x18\x01 \x03(\v2\x19.wheelwork.v1.AuditAnchorR\aanchors\"\x8b\x01\n" +
+	"\vAuditAnchor\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04head\x18\x03 \x01(\tR\x04head\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x19\n" +
+	"\x17ListAuditAnchorsRequest\"O\n" +
+	"\x18ListAuditAnchorsResponse\x123\n" +
+	"\aanchors\x18\x01 \x03(\v2\x19.wheelwork.v1.AuditAnchorR\aanchors\"8\n" +
+	"\x18RemoveAuditAnchorRequest\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\"\x1b\n" +
+	"\x19RemoveAuditAnchorResponse\"z\n" +
+	"\x12AnchorAuditRequest\x121\n" +
+	"\x06anchor\x18\x01 \x01(\v2\x19.wheelwork.v1.AuditAnchorR\x06anchor\x121\n" +
+	"\x06former\x18\x02 \x01(\v2\x19.wheelwork.v1.AuditAnchorR\x06former\"H\n" +
+	"\x13AnchorAuditResponse\x121\n" +
+	"\x06stored\x18\x01 \x01(\v2\x19.wheelwork.v1.AuditAnchorR\x06stored\"G\n" +
 	"\x13VerifyAuditResponse\x120\n" +
 	"\x06chains\x18\x01 \x03(\v2\x18.wheelwork.v1.AuditChainR\x06chains\"\xc7\x01\n" +
 	"\n" +
@@ -660,12 +1015,16 @@ const file_v1_audit_proto_rawDesc = "" +
 	"\x04last\x18\x05 \x01(\x04R\x04last\x12\x12\n" +
 	"\x04head\x18\x06 \x01(\tR\x04head\x12\x1b\n" +
 	"\tbroken_at\x18\a \x01(\x04R\bbrokenAt\x12\x18\n" +
-	"\aproblem\x18\b \x01(\tR\aproblem2\xb2\x02\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem2\xe9\x05\n" +
 	"\x05Audit\x12\x97\x01\n" +
 	"\x0fListAuditEvents\x12$.wheelwork.v1.ListAuditEventsRequest\x1a%.wheelwork.v1.ListAuditEventsResponse\"7\xaa\xbb\x18\n" +
 	"audit.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01*\x82\xd3\xe4\x93\x02\x16\x12\x14/api/v1/audit/events\x12\x8e\x01\n" +
 	"\vVerifyAudit\x12 .wheelwork.v1.VerifyAuditRequest\x1a!.wheelwork.v1.VerifyAuditResponse\":\xaa\xbb\x18\n" +
-	"audit.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/api/v1/audit:verifyB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"audit.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01-\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/api/v1/audit:verify\x12\x97\x01\n" +
+	"\x10ListAuditAnchors\x12%.wheelwork.v1.ListAuditAnchorsRequest\x1a&.wheelwork.v1.ListAuditAnchorsResponse\"4\xaa\xbb\x18\n" +
+	"audit.read\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x17\x12\x15/api/v1/audit/anchors\x12\xab\x01\n" +
+	"\x11RemoveAuditAnchor\x12&.wheelwork.v1.RemoveAuditAnchorRequest\x1a'.wheelwork.v1.RemoveAuditAnchorResponse\"E\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02#*!/api/v1/audit/anchors/{partition}\x12m\n" +
+	"\vAnchorAudit\x12 .wheelwork.v1.AnchorAuditRequest\x1a!.wheelwork.v1.AnchorAuditResponse\"\x19\xaa\xbb\x18\faudit.anchor\xb0\xbb\x18\f»\x18\x01-B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_audit_proto_rawDescOnce sync.Once
@@ -679,33 +1038,52 @@ func file_v1_audit_proto_rawDescGZIP() []byte {
 	return file_v1_audit_proto_rawDescData
 }
 
-var file_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_v1_audit_proto_goTypes = []any{
-	(*AuditEvent)(nil),              // 0: wheelwork.v1.AuditEvent
-	(*ListAuditEventsRequest)(nil),  // 1: wheelwork.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 2: wheelwork.v1.ListAuditEventsResponse
-	(*AuditGap)(nil),                // 3: wheelwork.v1.AuditGap
-	(*VerifyAuditRequest)(nil),      // 4: wheelwork.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),     // 5: wheelwork.v1.VerifyAuditResponse
-	(*AuditChain)(nil),              // 6: wheelwork.v1.AuditChain
-	(*timestamppb.Timestamp)(nil),   // 7: google.protobuf.Timestamp
+	(*AuditEvent)(nil),                // 0: wheelwork.v1.AuditEvent
+	(*ListAuditEventsRequest)(nil),    // 1: wheelwork.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),   // 2: wheelwork.v1.ListAuditEventsResponse
+	(*AuditGap)(nil),                  // 3: wheelwork.v1.AuditGap
+	(*VerifyAuditRequest)(nil),        // 4: wheelwork.v1.VerifyAuditRequest
+	(*AuditAnchor)(nil),               // 5: wheelwork.v1.AuditAnchor
+	(*ListAuditAnchorsRequest)(nil),   // 6: wheelwork.v1.ListAuditAnchorsRequest
+	(*ListAuditAnchorsResponse)(nil),  // 7: wheelwork.v1.ListAuditAnchorsResponse
+	(*RemoveAuditAnchorRequest)(nil),  // 8: wheelwork.v1.RemoveAuditAnchorRequest
+	(*RemoveAuditAnchorResponse)(nil), // 9: wheelwork.v1.RemoveAuditAnchorResponse
+	(*AnchorAuditRequest)(nil),        // 10: wheelwork.v1.AnchorAuditRequest
+	(*AnchorAuditResponse)(nil),       // 11: wheelwork.v1.AnchorAuditResponse
+	(*VerifyAuditResponse)(nil),       // 12: wheelwork.v1.VerifyAuditResponse
+	(*AuditChain)(nil),                // 13: wheelwork.v1.AuditChain
+	(*timestamppb.Timestamp)(nil),     // 14: google.protobuf.Timestamp
 }
 var file_v1_audit_proto_depIdxs = []int32{
-	7, // 0: wheelwork.v1.AuditEvent.time:type_name -> google.protobuf.Timestamp
-	7, // 1: wheelwork.v1.ListAuditEventsRequest.since:type_name -> google.protobuf.Timestamp
-	7, // 2: wheelwork.v1.ListAuditEventsRequest.until:type_name -> google.protobuf.Timestamp
-	0, // 3: wheelwork.v1.ListAuditEventsResponse.events:type_name -> wheelwork.v1.AuditEvent
-	3, // 4: wheelwork.v1.ListAuditEventsResponse.gaps:type_name -> wheelwork.v1.AuditGap
-	6, // 5: wheelwork.v1.VerifyAuditResponse.chains:type_name -> wheelwork.v1.AuditChain
-	1, // 6: wheelwork.v1.Audit.ListAuditEvents:input_type -> wheelwork.v1.ListAuditEventsRequest
-	4, // 7: wheelwork.v1.Audit.VerifyAudit:input_type -> wheelwork.v1.VerifyAuditRequest
-	2, // 8: wheelwork.v1.Audit.ListAuditEvents:output_type -> wheelwork.v1.ListAuditEventsResponse
-	5, // 9: wheelwork.v1.Audit.VerifyAudit:output_type -> wheelwork.v1.VerifyAuditResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	14, // 0: wheelwork.v1.AuditEvent.time:type_name -> google.protobuf.Timestamp
+	14, // 1: wheelwork.v1.ListAuditEventsRequest.since:type_name -> google.protobuf.Timestamp
+	14, // 2: wheelwork.v1.ListAuditEventsRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 3: wheelwork.v1.ListAuditEventsResponse.events:type_name -> wheelwork.v1.AuditEvent
+	3,  // 4: wheelwork.v1.ListAuditEventsResponse.gaps:type_name -> wheelwork.v1.AuditGap
+	5,  // 5: wheelwork.v1.VerifyAuditRequest.anchors:type_name -> wheelwork.v1.AuditAnchor
+	14, // 6: wheelwork.v1.AuditAnchor.time:type_name -> google.protobuf.Timestamp
+	5,  // 7: wheelwork.v1.ListAuditAnchorsResponse.anchors:type_name -> wheelwork.v1.AuditAnchor
+	5,  // 8: wheelwork.v1.AnchorAuditRequest.anchor:type_name -> wheelwork.v1.AuditAnchor
+	5,  // 9: wheelwork.v1.AnchorAuditRequest.former:type_name -> wheelwork.v1.AuditAnchor
+	5,  // 10: wheelwork.v1.AnchorAuditResponse.stored:type_name -> wheelwork.v1.AuditAnchor
+	13, // 11: wheelwork.v1.VerifyAuditResponse.chains:type_name -> wheelwork.v1.AuditChain
+	1,  // 12: wheelwork.v1.Audit.ListAuditEvents:input_type -> wheelwork.v1.ListAuditEventsRequest
+	4,  // 13: wheelwork.v1.Audit.VerifyAudit:input_type -> wheelwork.v1.VerifyAuditRequest
+	6,  // 14: wheelwork.v1.Audit.ListAuditAnchors:input_type -> wheelwork.v1.ListAuditAnchorsRequest
+	8,  // 15: wheelwork.v1.Audit.RemoveAuditAnchor:input_type -> wheelwork.v1.RemoveAuditAnchorRequest
+	10, // 16: wheelwork.v1.Audit.AnchorAudit:input_type -> wheelwork.v1.AnchorAuditRequest
+	2,  // 17: wheelwork.v1.Audit.ListAuditEvents:output_type -> wheelwork.v1.ListAuditEventsResponse
+	12, // 18: wheelwork.v1.Audit.VerifyAudit:output_type -> wheelwork.v1.VerifyAuditResponse
+	7,  // 19: wheelwork.v1.Audit.ListAuditAnchors:output_type -> wheelwork.v1.ListAuditAnchorsResponse
+	9,  // 20: wheelwork.v1.Audit.RemoveAuditAnchor:output_type -> wheelwork.v1.RemoveAuditAnchorResponse
+	11, // 21: wheelwork.v1.Audit.AnchorAudit:output_type -> wheelwork.v1.AnchorAuditResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_v1_audit_proto_init() }
@@ -720,7 +1098,7 @@ func file_v1_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_audit_proto_rawDesc), len(file_v1_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

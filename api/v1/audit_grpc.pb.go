@@ -19,8 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Audit_ListAuditEvents_FullMethodName = "/wheelwork.v1.Audit/ListAuditEvents"
-	Audit_VerifyAudit_FullMethodName     = "/wheelwork.v1.Audit/VerifyAudit"
+	Audit_ListAuditEvents_FullMethodName   = "/wheelwork.v1.Audit/ListAuditEvents"
+	Audit_VerifyAudit_FullMethodName       = "/wheelwork.v1.Audit/VerifyAudit"
+	Audit_ListAuditAnchors_FullMethodName  = "/wheelwork.v1.Audit/ListAuditAnchors"
+	Audit_RemoveAuditAnchor_FullMethodName = "/wheelwork.v1.Audit/RemoveAuditAnchor"
+	Audit_AnchorAudit_FullMethodName       = "/wheelwork.v1.Audit/AnchorAudit"
 )
 
 // AuditClient is the client API for Audit service.
@@ -38,6 +41,16 @@ type AuditClient interface {
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// VerifyAudit computes the chain of each partition again, and returns the first break of each.
 	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
+	// ListAuditAnchors returns the anchor of each partition that has one. The first partition of a
+	// cluster keeps them, and has none itself.
+	ListAuditAnchors(ctx context.Context, in *ListAuditAnchorsRequest, opts ...grpc.CallOption) (*ListAuditAnchorsResponse, error)
+	// RemoveAuditAnchor accepts the present log of a partition, whose server then anchors it anew. It is
+	// for a partition that was restored from a backup older than its anchor: until then VerifyAudit
+	// reports the missing events.
+	RemoveAuditAnchor(ctx context.Context, in *RemoveAuditAnchorRequest, opts ...grpc.CallOption) (*RemoveAuditAnchorResponse, error)
+	// AnchorAudit moves the anchor of a partition to a later event. The owner of the partition calls it,
+	// when the log contains the former anchor.
+	AnchorAudit(ctx context.Context, in *AnchorAuditRequest, opts ...grpc.CallOption) (*AnchorAuditResponse, error)
 }
 
 type auditClient struct {
@@ -68,6 +81,36 @@ func (c *auditClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, o
 	return out, nil
 }
 
+func (c *auditClient) ListAuditAnchors(ctx context.Context, in *ListAuditAnchorsRequest, opts ...grpc.CallOption) (*ListAuditAnchorsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditAnchorsResponse)
+	err := c.cc.Invoke(ctx, Audit_ListAuditAnchors_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *auditClient) RemoveAuditAnchor(ctx context.Context, in *RemoveAuditAnchorRequest, opts ...grpc.CallOption) (*RemoveAuditAnchorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveAuditAnchorResponse)
+	err := c.cc.Invoke(ctx, Audit_RemoveAuditAnchor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *auditClient) AnchorAudit(ctx context.Context, in *AnchorAuditRequest, opts ...grpc.CallOption) (*AnchorAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnchorAuditResponse)
+	err := c.cc.Invoke(ctx, Audit_AnchorAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AuditServer is the server API for Audit service.
 // All implementations must embed UnimplementedAuditServer
 // for forward compatibility.
@@ -83,6 +126,16 @@ type AuditServer interface {
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// VerifyAudit computes the chain of each partition again, and returns the first break of each.
 	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)
+	// ListAuditAnchors returns the anchor of each partition that has one. The first partition of a
+	// cluster keeps them, and has none itself.
+	ListAuditAnchors(context.Context, *ListAuditAnchorsRequest) (*ListAuditAnchorsResponse, error)
+	// RemoveAuditAnchor accepts the present log of a partition, whose server then anchors it anew. It is
+	// for a partition that was restored from a backup older than its anchor: until then VerifyAudit
+	// reports the missing events.
+	RemoveAuditAnchor(context.Context, *RemoveAuditAnchorRequest) (*RemoveAuditAnchorResponse, error)
+	// AnchorAudit moves the anchor of a partition to a later event. The owner of the partition calls it,
+	// when the log contains the former anchor.
+	AnchorAudit(context.Context, *AnchorAuditRequest) (*AnchorAuditResponse, error)
 	mustEmbedUnimplementedAuditServer()
 }
 
@@ -98,6 +151,15 @@ func (UnimplementedAuditServer) ListAuditEvents(context.Context, *ListAuditEvent
 }
 func (UnimplementedAuditServer) VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyAudit not implemented")
+}
+func (UnimplementedAuditServer) ListAuditAnchors(context.Context, *ListAuditAnchorsRequest) (*ListAuditAnchorsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAuditAnchors not implemented")
+}
+func (UnimplementedAuditServer) RemoveAuditAnchor(context.Context, *RemoveAuditAnchorRequest) (*RemoveAuditAnchorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveAuditAnchor not implemented")
+}
+func (UnimplementedAuditServer) AnchorAudit(context.Context, *AnchorAuditRequest) (*AnchorAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AnchorAudit not implemented")
 }
 func (UnimplementedAuditServer) mustEmbedUnimplementedAuditServer() {}
 func (UnimplementedAuditServer) testEmbeddedByValue()               {}
@@ -156,6 +218,60 @@ func _Audit_VerifyAudit_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Audit_ListAuditAnchors_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditAnchorsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).ListAuditAnchors(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_ListAuditAnchors_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).ListAuditAnchors(ctx, req.(*ListAuditAnchorsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Audit_RemoveAuditAnchor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveAuditAnchorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).RemoveAuditAnchor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_RemoveAuditAnchor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).RemoveAuditAnchor(ctx, req.(*RemoveAuditAnchorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Audit_AnchorAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnchorAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).AnchorAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_AnchorAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).AnchorAudit(ctx, req.(*AnchorAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Audit_ServiceDesc is the grpc.ServiceDesc for Audit service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +286,18 @@ var Audit_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "VerifyAudit",
 			Handler:    _Audit_VerifyAudit_Handler,
+		},
+		{
+			MethodName: "ListAuditAnchors",
+			Handler:    _Audit_ListAuditAnchors_Handler,
+		},
+		{
+			MethodName: "RemoveAuditAnchor",
+			Handler:    _Audit_RemoveAuditAnchor_Handler,
+		},
+		{
+			MethodName: "AnchorAudit",
+			Handler:    _Audit_AnchorAudit_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

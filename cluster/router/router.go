@@ -541,10 +541,14 @@ type gathering[Q, A proto.Message] struct {
 	// sparse leaves out the partitions that do not have what the request names, unless
 	// none has it. A refusal by a partition is then an answer.
 	sparse bool
+	only   []string // the partitions; nil: all
 }
 
 func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
 	names := g.r.View.Partitions
+	if g.only != nil {
+		names = g.only
+	}
 	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
 	if len(asked) > 0 { // by another server, for the partitions that it takes to be owned here
 		names = asked

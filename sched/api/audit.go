@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -235,7 +236,17 @@ func selection(ctx context.Context, req *apiv1.ListAuditEventsRequest) (names []
 }
 
 // VerifyAudit implements [apiv1.AuditServer].
-func (a *auditAPI) VerifyAudit(ctx context.Context, _ *apiv1.VerifyAuditRequest) (*apiv1.VerifyAuditResponse, error) {
+func (a *auditAPI) VerifyAudit(ctx context.Context, req *apiv1.VerifyAuditRequest) (*apiv1.VerifyAuditResponse, error) {
+	var checks []*audit.Check
+	for _, m := range req.Anchors {
+		anchor, err := audit.ParseAnchor(m)
+		if err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "the anchor of the partition %.80q: %v", m.GetPartition(), err)
+		}
+		if m.GetPartition() == a.s.partition() {
+			checks = append(checks, &audit.Check{Anchor: anchor})
+		}
+	}
 	if err := a.s.loop.CaughtUp(ctx); err != nil {
 		return nil, err
 	}
@@ -269,10 +280,74 @@ func (a *auditAPI) VerifyAudit(ctx context.Context, _ *apiv1.VerifyAuditRequest)
 		if err := chain.Follow(row, e.AtMs, from && e.First > 1); err != nil {
 			broken(e.First, err)
 		}
+		for _, k := range checks {
+			k.Follow(&chain, e.First)
+		}
 		if m, err := audit.Events(row); err == nil {
 			c.Events += audit.Count(m)
 		}
 	}
+	for _, k := range checks {
+		if err := k.Err(&chain); err != nil {
+			broken(min(k.Anchor.Sequence, chain.First()), err)
+		}
+	}
 	c.Last, c.Head = chain.First()-1, hex.EncodeToString(chain.Head[:])
 	return &apiv1.VerifyAuditResponse{Chains: []*apiv1.AuditChain{c}}, nil
+}
+
+// ListAuditAnchors implements [apiv1.AuditServer].
+func (a *auditAPI) ListAuditAnchors(ctx context.Context, _ *apiv1.ListAuditAnchorsRequest) (*apiv1.ListAuditAnchorsResponse, error) {
+	all, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) ([]*apiv1.AuditAnchor, error) { return l.Access.State.Anchors(), nil })
+	return &apiv1.ListAuditAnchorsResponse{Anchors: all}, err
+}
+
+// AnchorAudit implements [apiv1.AuditServer].
+func (a *auditAPI) AnchorAudit(ctx context.Context, req *apiv1.AnchorAuditRequest) (*apiv1.AnchorAuditResponse, error) {
+	if req.GetAnchor().GetPartition() == a.s.partition() {
+		return nil, status.Errorf(codes.InvalidArgument, "the partition %s keeps the anchors of the others", a.s.partition())
+	}
+	resp := &apiv1.AnchorAuditResponse{}
+	return resp, a.change(ctx, func(st *access.State) (changes []access.Change, err error) {
+		changes, resp.Stored, err = st.Anchor(req, time.Now())
+		return changes, err
+	})
+}
+
+// RemoveAuditAnchor implements [apiv1.AuditServer].
+func (a *auditAPI) RemoveAuditAnchor(ctx context.Context, req *apiv1.RemoveAuditAnchorRequest) (*apiv1.RemoveAuditAnchorResponse, error) {
+	return &apiv1.RemoveAuditAnchorResponse{}, a.change(ctx, func(st *access.State) ([]access.Change, error) { return st.RemoveAnchor(req.Partition) })
+}
+
+func (a *auditAPI) change(ctx context.Context, decide func(*access.State) ([]access.Change, error)) error {
+	_, err := core.Change(ctx, a.s.loop, func(l *core.Loop) (struct{}, error) { return struct{}{}, l.ChangeAccess(decide) })
+	return err
+}
+
+// CheckAnchor returns an error unless the log contains an anchor. It reads the log from the anchor on.
+func (s *Services) CheckAnchor(ctx context.Context, anchor audit.Anchor) error {
+	if err := s.loop.CaughtUp(ctx); err != nil {
+		return err
+	}
+	var chain audit.Chain
+	k := &audit.Check{Anchor: anchor}
+	for e, err := range s.cfg.Store.AuditAfter(max(anchor.Sequence, 1)-1, 0) {
+		switch {
+		case ctx.Err() != nil:
+			return status.FromContextError(ctx.Err()).Err()
+		case err != nil && !errors.Is(err, store.ErrCorrupt):
+			return err
+		case err != nil:
+			continue // the entry after it shows what is missing
+		}
+		row := &apiv1.Audited{}
+		if err := proto.Unmarshal(e.Value, row); err != nil {
+			return fmt.Errorf("the audit event %d cannot be read: %w", e.First, err)
+		}
+		chain.Follow(row, e.AtMs, chain.Next == 0) //nolint:errcheck // VerifyAudit reports the breaks of the chain: this is about one event
+		if k.Follow(&chain, e.First); chain.First() > anchor.Sequence {
+			break
+		}
+	}
+	return k.Err(&chain)
 }

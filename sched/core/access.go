@@ -9,7 +9,7 @@ func (a *Access) apply(c access.Change) {
 	a.State.Apply(c)
 	kind, id, row := c.Row()
 	a.l.View.AccessChanged(kind, id, row)
-	a.published = false
+	a.published = a.published && !c.OfCredentials()
 }
 
 // replay applies a record of the journal.

@@ -93,6 +93,9 @@ func (au *Audit) replay(e *apiv1.Audited, atMs int64) error {
 // Next returns the sequence of the next event.
 func (au *Audit) Next() uint64 { return au.chain.First() }
 
+// End returns the present end of the chain, which may not be durable yet.
+func (au *Audit) End() audit.Anchor { return au.chain.Anchor() }
+
 // load sets the end of the chain that the store has.
 func (au *Audit) load(row *apiv1.AuditHeadRow) {
 	au.chain.Next = row.Next

@@ -31,7 +31,7 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 		command.Group("session", "Show who is signed in, and end sessions", c.listSessions(), c.endSession()),
 		command.Group("token", "Create and revoke the tokens of programs", c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken(), generateToken(printer)),
 		command.Group("binding", "Give roles to principals, and remove them", c.addBinding(), c.listBindings(), c.removeBinding()),
-		command.Group("audit", "Show who changed what, and check that no event is missing", c.listAudit(), c.verifyAudit(), c.exportAudit()),
+		command.Group("audit", "Show who changed what, and check that no event is missing", c.listAudit(), c.verifyAudit(), c.acceptAudit(), c.exportAudit()),
 	}
 }
 

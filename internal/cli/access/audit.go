@@ -3,10 +3,14 @@ package access
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,15 +159,32 @@ func chainRecord(x *sdk.AuditChain) output.Record {
 }
 
 func (c *commands) verifyAudit() *cobra.Command {
-	return &cobra.Command{
+	var noted []string
+	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that no audit event was changed or removed",
 		Long: `Compute the chain of hashes of each partition again. The result names the partition and
-the first event that does not fit. The exit code is 1 if a chain is broken.`,
+the first event that does not fit. The exit code is 1 if a chain is broken.
+
+In a cluster the first partition notes the end of the log of each other one every 10 s, and
+the logs must contain these ends. For the first one, and for a single server, note the
+"last" and the "head" that -o json prints at another place, and give them with --anchor.`,
+		Example: `  wheelwork audit verify
+  wheelwork audit verify --anchor main=1204:9f2c…`,
 		Args: command.Arguments(),
-		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			chains, err := client.VerifyAudit(ctx)
+	}
+	cmd.Flags().StringArrayVar(&noted, "anchor", nil, "the log of a partition must contain this end, `PARTITION=EVENT:HASH`; may be repeated")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		anchors, err := anchorsOf(noted)
+		if err != nil {
+			return command.Usage(cmd, "%v", err)
+		}
+		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			chains, err := client.VerifyAudit(ctx, anchors...)
 			if err != nil {
+				return err
+			}
+			if err := unknown(anchors, chains); err != nil {
 				return err
 			}
 			if err := c.PrintAll(chainColumns, output.Each(chains, chainRecord)); err != nil {
@@ -174,6 +195,50 @@ the first event that does not fit. The exit code is 1 if a chain is broken.`,
 					return fmt.Errorf("the audit log of the partition %s is broken at event %d: %s", x.GetPartition(), x.GetBrokenAt(), x.GetProblem())
 				}
 			}
+			return nil
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// anchorsOf reads the ends of logs on a command line.
+func anchorsOf(texts []string) (all []*sdk.AuditAnchor, err error) {
+	for _, text := range texts {
+		partition, end, _ := strings.Cut(text, "=")
+		event, head, _ := strings.Cut(end, ":")
+		n, err := strconv.ParseUint(event, 10, 64)
+		if hash, wrong := hex.DecodeString(head); err != nil || wrong != nil || n == 0 || len(hash) != sha256.Size || partition == "" {
+			return nil, fmt.Errorf("--anchor %q: want PARTITION=EVENT:HASH, with the last and the head of the partition as `wheelwork audit verify -o json` prints them", text)
+		}
+		all = append(all, &sdk.AuditAnchor{Partition: partition, Sequence: n, Head: head})
+	}
+	return all, nil
+}
+
+// unknown returns an error if an anchor is of a partition that was not verified.
+func unknown(anchors []*sdk.AuditAnchor, chains []*sdk.AuditChain) error {
+	for _, a := range anchors {
+		if !slices.ContainsFunc(chains, func(x *sdk.AuditChain) bool { return x.GetPartition() == a.GetPartition() }) {
+			return fmt.Errorf("there is no partition %s, whose end --anchor gives", a.GetPartition())
+		}
+	}
+	return nil
+}
+
+func (c *commands) acceptAudit() *cobra.Command {
+	return &cobra.Command{
+		Use:   "accept PARTITION",
+		Short: "Accept the audit log of a partition that was restored from an older backup",
+		Long: `Accept the present audit log of a partition in place of the end that the first partition of
+the cluster has noted. Use it after a restore from a backup, when "audit verify" says that
+events at the end of the log are missing. The acceptance is an event in the audit log.`,
+		Example: `  wheelwork audit accept u1`,
+		Args:    command.Arguments("PARTITION"),
+		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if err := client.AcceptAudit(ctx, args[0]); err != nil {
+				return err
+			}
+			c.Note("accepted the audit log of the partition %s", args[0])
 			return nil
 		}),
 	}
