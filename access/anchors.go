@@ -14,19 +14,24 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
+// Anchors are the ends of the audit logs of other partitions: a part of [State], with its rules.
+type Anchors struct {
+	rows rows[*apiv1.AuditAnchorRow] // by partition
+}
+
 // maxAnchors bounds the anchors, so that a server cannot fill the memory of the others.
 const maxAnchors = 1000
 
-// Anchor returns the changes that move the anchor of a partition to a later event, and the anchor after
+// Move returns the changes that move the anchor of a partition to a later event, and the anchor after
 // them. It changes nothing if the caller does not know the stored anchor, and never moves an anchor
 // back.
-func (s *State) Anchor(q *apiv1.AnchorAuditRequest, now time.Time) ([]Change, *apiv1.AuditAnchor, error) {
+func (s Anchors) Move(q *apiv1.AnchorAuditRequest, now time.Time) ([]Change, *apiv1.AuditAnchor, error) {
 	next, err := readAnchor(q.Anchor)
 	if err != nil {
 		return nil, nil, err
 	}
 	next.TimeMs = now.UnixMilli()
-	old := s.anchors[next.Partition]
+	old := s.rows[next.Partition]
 	former, err := audit.ParseAnchor(q.Former)
 	if err != nil {
 		return nil, nil, invalid("the former anchor: %v", err)
@@ -36,7 +41,7 @@ func (s *State) Anchor(q *apiv1.AnchorAuditRequest, now time.Time) ([]Change, *a
 		return nil, anchorMessage(old), nil
 	case old != nil && next.Sequence <= old.Sequence:
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "the audit log of the partition %s ends at event %d, and is anchored at event %d", next.Partition, next.Sequence, old.Sequence)
-	case old == nil && len(s.anchors) >= maxAnchors:
+	case old == nil && len(s.rows) >= maxAnchors:
 		return nil, nil, full("anchors", maxAnchors)
 	}
 	return []Change{{Put: &apiv1.AccessPut{Kind: &apiv1.AccessPut_Anchor{Anchor: next}}}}, anchorMessage(next), nil
@@ -61,19 +66,19 @@ func sameAnchor(row *apiv1.AuditAnchorRow, a audit.Anchor) bool {
 	return row.Sequence == a.Sequence && bytes.Equal(row.Head, a.Head)
 }
 
-// RemoveAnchor returns the change that removes the anchor of a partition.
-func (s *State) RemoveAnchor(partition string) ([]Change, error) {
-	if s.anchors[partition] == nil {
+// Remove returns the change that removes the anchor of a partition.
+func (s Anchors) Remove(partition string) ([]Change, error) {
+	if s.rows[partition] == nil {
 		return nil, status.Errorf(codes.NotFound, "the partition %.80q has no anchor", partition)
 	}
 	return []Change{{Delete: &apiv1.AccessDelete{Kind: anchorRow, Id: partition}}}, nil
 }
 
-// Anchors returns the anchors by partition.
-func (s *State) Anchors() []*apiv1.AuditAnchor {
+// List returns the anchors by partition.
+func (s Anchors) List() []*apiv1.AuditAnchor {
 	var all []*apiv1.AuditAnchor
-	for _, name := range slices.Sorted(maps.Keys(s.anchors)) {
-		all = append(all, anchorMessage(s.anchors[name]))
+	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
+		all = append(all, anchorMessage(s.rows[name]))
 	}
 	return all
 }

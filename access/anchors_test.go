@@ -43,7 +43,7 @@ func TestAnchors(t *testing.T) {
 		{end("u1", 9, "a"), end("u1", 5, "not a hash"), nil, codes.InvalidArgument},
 		{end("a b", 9, "a"), nil, nil, codes.InvalidArgument},
 	} {
-		changes, stored, err := s.Anchor(&apiv1.AnchorAuditRequest{Anchor: step.next, Former: step.former}, now)
+		changes, stored, err := s.Anchors.Move(&apiv1.AnchorAuditRequest{Anchor: step.next, Former: step.former}, now)
 		for _, c := range changes {
 			s.Apply(c)
 		}
@@ -54,19 +54,19 @@ func TestAnchors(t *testing.T) {
 			t.Errorf("step %d: %v, %v; want %v, %v", i, stored, err, step.stored, step.want)
 		}
 	}
-	all := s.Anchors()
+	all := s.Anchors.List()
 	if len(all) != 2 || all[0].Sequence != 5 || !all[0].Time.AsTime().Equal(now) || all[1].Partition != "u2" {
 		t.Errorf("%v", all)
 	}
 
 	// Stored rows are loaded again.
-	changes, err := s.RemoveAnchor("u1")
+	changes, err := s.Anchors.Remove("u1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := access.NewState()
 	for _, a := range all {
-		c, _, err := again.Anchor(&apiv1.AnchorAuditRequest{Anchor: a}, now)
+		c, _, err := again.Anchors.Move(&apiv1.AnchorAuditRequest{Anchor: a}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,15 +79,15 @@ func TestAnchors(t *testing.T) {
 			t.Errorf("%v of %s %s: %v", c, kind, id, err)
 		}
 	}
-	if len(again.Anchors()) != 2 {
-		t.Errorf("%v", again.Anchors())
+	if len(again.Anchors.List()) != 2 {
+		t.Errorf("%v", again.Anchors.List())
 	}
 
 	s.Apply(changes[0])
-	if _, err := s.RemoveAnchor("u1"); status.Code(err) != codes.NotFound {
+	if _, err := s.Anchors.Remove("u1"); status.Code(err) != codes.NotFound {
 		t.Errorf("an anchor is removed twice: %v", err)
 	}
-	if _, stored, err := s.Anchor(&apiv1.AnchorAuditRequest{Anchor: end("u1", 2, "c"), Former: end("u1", 5, "b")}, now); err != nil || stored.Sequence != 2 {
+	if _, stored, err := s.Anchors.Move(&apiv1.AnchorAuditRequest{Anchor: end("u1", 2, "c"), Former: end("u1", 5, "b")}, now); err != nil || stored.Sequence != 2 {
 		t.Errorf("a shorter log after its acceptance: %v, %v", stored, err)
 	}
 }

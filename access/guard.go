@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
 )
 
@@ -126,10 +128,18 @@ func newKey(c Credential) *key {
 // same reports whether two credentials give the same permissions for the same time.
 func (c *Credential) same(other *Credential) bool {
 	a, b := c.Of, other.Of
-	return c.Until.Equal(other.Until) && c.Invalid == other.Invalid && a.Name == b.Name && a.Kind == b.Kind && a.Token == b.Token && a.Process.Name == b.Process.Name &&
+	return c.Until.Equal(other.Until) && c.Invalid == other.Invalid && a.called == b.called && sameMachine(a.Machine, b.Machine) && a.Name == b.Name && a.Kind == b.Kind && a.Token == b.Token && a.Process.Name == b.Process.Name &&
 		slices.EqualFunc(a.Bindings, b.Bindings, func(x, y Binding) bool {
 			return x.Role == y.Role && x.Scope == y.Scope && x.Expires.Equal(y.Expires)
 		})
+}
+
+// sameMachine reports whether two certificates say the same.
+func sameMachine(a, b *authority.Machine) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Kind == b.Kind && a.ID == b.ID && slices.Equal(a.Apps, b.Apps) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Executors, b.Executors)
 }
 
 // prolonged reports whether another credential differs in a later end alone.
@@ -269,25 +279,35 @@ func (g *Guard) swap() {
 }
 
 // Bound returns a context for a stream: ctx, which also ends when the token in the Authorization
-// headers is no longer accepted with the permissions that it has now. A stream without a valid
-// token keeps ctx. The interceptor [Guard.Stream] tells the caller the reason.
+// headers, or the certificate of the client, is no longer accepted with the permissions that it has now. A
+// stream without a valid credential keeps ctx. The interceptor [Guard.Stream] tells the caller the reason.
 func (g *Guard) Bound(ctx context.Context, authorization []string) context.Context {
-	if len(authorization) != 1 {
-		return ctx
-	}
-	token, _ := strings.CutPrefix(authorization[0], "Bearer ")
-	k := (*g.known.Load())[Digest(token)]
+	k := g.keyOf(ctx, authorization)
 	if k == nil {
 		return ctx
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(k.accepted, func() { end(errRemoved) })
-	if at := k.ends(time.Now()); !at.IsZero() {
-		timer := time.AfterFunc(time.Until(at), func() { end(errExpired) })
-		context.AfterFunc(ctx, func() { timer.Stop() })
-	}
 	context.AfterFunc(ctx, func() { stop() })
+	g.expire(ctx, k, end)
 	return ctx
+}
+
+// expire ends a stream when its credential ends. A credential that was prolonged meanwhile ends later.
+func (g *Guard) expire(ctx context.Context, k *key, end context.CancelCauseFunc) {
+	at := k.ends(time.Now())
+	if at.IsZero() {
+		return
+	}
+	timer := time.AfterFunc(time.Until(at), func() {
+		now := (*g.known.Load())[k.Digest]
+		if now != nil && now.accepted == k.accepted && at.Equal(k.Until) && now.Until.After(at) {
+			g.expire(ctx, now, end)
+			return
+		}
+		end(errExpired)
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
 // Identify returns the principal of a token, or an error that says why the token is refused.
@@ -304,12 +324,24 @@ func (g *Guard) Identify(token string) (*Principal, error) {
 		return nil, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this installation, or it was revoked")
 	case k == nil:
 		return nil, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server")
-	case k.Invalid != "":
-		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: %s", k.Invalid)
-	case !k.Until.IsZero() && !time.Now().Before(k.Until):
-		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: it has expired at %s; rotate it, or make another one (wheelwork token)", k.Until.UTC().Format(time.RFC3339))
+	}
+	if why := k.refusal(); why != "" {
+		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: %s", why)
 	}
 	return k.Of, nil
+}
+
+// refusal returns why a known credential is refused now; "": it is accepted.
+func (c *Credential) refusal() string {
+	switch {
+	case c.Invalid != "":
+		return c.Invalid
+	case c.Until.IsZero() || time.Now().Before(c.Until):
+		return ""
+	case c.Of.Machine != nil:
+		return fmt.Sprintf("it has expired at %s; it is renewed by itself while a server can be reached", c.Until.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("it has expired at %s; rotate it, or make another one (wheelwork token)", c.Until.UTC().Format(time.RFC3339))
 }
 
 // Caller returns the principal that calls a method, by the token in the metadata of the call. It
@@ -323,6 +355,13 @@ func (g *Guard) Caller(ctx context.Context, method string) (*Principal, error) {
 		return nil, nil
 	}
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if cert := certificateOf(ctx); cert != nil && len(values) == 0 {
+		p, err := g.certified(cert)
+		if err != nil {
+			return nil, err
+		}
+		return acting(ctx, p)
+	}
 	if len(values) != 1 {
 		return nil, status.Error(codes.Unauthenticated, "a token is needed: "+rightToken(need))
 	}

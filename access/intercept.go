@@ -90,6 +90,9 @@ func (g *Guard) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !p.Process.may(Execute) {
 		s = nativeOnly{s, p}
 	}
+	if info.FullMethod == apiv1.Worker_Work_FullMethodName && p.Machine != nil {
+		s = claimed{s, p}
+	}
 	end, err := g.opens(p)
 	if err != nil {
 		return err

@@ -78,6 +78,9 @@ var allowed = map[string][]string{
 	"Apps/SetAppLimits":   admins,
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
 
+	"Machines/CreateJoinToken": admins, "Machines/RevokeJoinToken": admins, "Machines/RevokeCertificate": admins, "Machines/RenameMachine": admins,
+	"Machines/ListJoinTokens": auditors, "Machines/ListCertificates": auditors,
+
 	"Access/CreateUser": keepers, "Access/DisableUser": keepers, "Access/ResetPassword": keepers,
 	"Access/WhoAmI": everyone, "Access/ListSessions": everyone, "Access/EndSession": everyone, "Access/UseSession": none, "Access/Setup": none,
 	"Access/Federate": none, "Access/ListRoles": everyone, "Access/ApproveLogin": everyone,
@@ -93,7 +96,8 @@ var ofCluster = map[string]bool{
 	"Queues/GetQueues": true, "Queues/PeekMessages": true, "Queues/TailMessages": true, "Queues/VerifyLog": true, "Queues/ListDeadLetters": true,
 	"Queues/GetDeadLetter": true, "Queues/DropDeadLetters": true, "Queues/EditDeadLetter": true, "Queues/ReplayDeadLetters": true,
 	"Cluster/CordonHost": true, "Cluster/UncordonHost": true, "Membership/DrainServer": true, "Membership/UndrainServer": true,
-	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Audit/ListAuditAnchors": true, "Audit/RemoveAuditAnchor": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
+	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Audit/ListAuditAnchors": true, "Audit/RemoveAuditAnchor": true, "Machines/CreateJoinToken": true, "Machines/RevokeJoinToken": true, "Machines/RevokeCertificate": true, "Machines/RenameMachine": true,
+	"Machines/ListJoinTokens": true, "Machines/ListCertificates": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
 }
 
 // ofMany has the methods that a role in any app suffices for: their answers and changes are limited
@@ -263,7 +267,7 @@ func TestMatrix(t *testing.T) {
 	for method := range methods.All() {
 		short := strings.TrimPrefix(method, "/wheelwork.v1.")
 		switch short {
-		case "Cluster/GetVersion", "Access/SignIn", "Access/ClaimLogin", "Producer/Produce": // public; see TestNested
+		case "Cluster/GetVersion", "Access/SignIn", "Access/ClaimLogin", "Machines/Join", "Machines/RenewCertificate", "Producer/Produce": // public; see TestNested
 			continue
 		}
 		seen[short] = true

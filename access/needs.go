@@ -50,6 +50,10 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 			return nil
 		}
 		return lacks(p, m.Permission, "")
+	case *apiv1.WatchRequest:
+		if p.Machine != nil && q.HostId != "" && q.HostId != p.Machine.ID {
+			return exceeds(p, "the host is %.100q", q.HostId)
+		}
 	case *apiv1.EditDeadLetterRequest, *apiv1.ReplayDeadLettersRequest:
 		// A dead letter is a command of any kind and for any app.
 		for _, permission := range []string{m.Permission, "jobs.write", "jobs.trigger"} {
@@ -159,7 +163,7 @@ func lacks(p *Principal, permission, app string) error {
 	if app != "" {
 		where, scope = " in the app "+app, "--app "+app
 	}
-	if p.Token == "" { // its role is the same everywhere
+	if p.Token == "" && p.Machine == nil { // its role is the same everywhere
 		where = ""
 	}
 	return status.Errorf(codes.PermissionDenied, "%s lacks the permission %s%s: %s", p.title(), permission, where, advice(p, permission, scope))
@@ -172,6 +176,9 @@ func lacksEverywhere(p *Principal, permission string) error {
 
 // title returns the principal as errors name it.
 func (p *Principal) title() string {
+	if p.Machine != nil {
+		return fmt.Sprintf("the %s %s", p.Machine.Kind, p.Name)
+	}
 	if p.Token == "" {
 		return fmt.Sprintf("the token's role %s", cmp.Or(p.Role(), p.Name))
 	}
@@ -181,6 +188,9 @@ func (p *Principal) title() string {
 // advice tells a caller how it comes by a permission.
 func advice(p *Principal, permission, scope string) string {
 	roles := givers(permission)
+	if p.Machine != nil {
+		return "its certificate does not give it; the join token decides what a machine may do"
+	}
 	if p.Token == "" || len(roles) == 0 {
 		return rightToken(permission)
 	}

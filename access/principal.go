@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -34,10 +35,13 @@ type Principal struct {
 	// Process is the role of a process of the installation, which holds in all apps. The zero
 	// value is that of people and programs.
 	Process Role
+	// Machine is what the certificate of the caller says; nil: it has none.
+	Machine *authority.Machine
 	// Address is that of a client whose call another server passed on; "": the client calls this
 	// server.
 	Address string
 
+	called  string        // of a machine: its name for people
 	session *session      // of a user that has signed in
 	usedMs  *atomic.Int64 // of an issued token: when its use was noted last, in Unix ms
 }
@@ -90,7 +94,13 @@ func builtIn(r Role) *Principal {
 // May reports whether the principal has a permission in an app now. An app of "" is what belongs
 // to no app.
 func (p *Principal) May(permission, app string) bool {
-	return p.Process.may(permission) || p.Bindings.May(permission, app, time.Now())
+	return p.Process.may(permission) && p.serves(app) || p.Bindings.May(permission, app, time.Now())
+}
+
+// serves reports whether the certificate of a host lets it work for an app. An app of "" is what belongs to
+// no app.
+func (p *Principal) serves(app string) bool {
+	return p.Machine == nil || app == "" || len(p.Machine.Apps) == 0 || slices.Contains(p.Machine.Apps, app)
 }
 
 // MayAnywhere reports whether the principal has a permission in some app now.
@@ -114,7 +124,7 @@ func (p *Principal) Role() string {
 // Author returns the name with which the principal signs changes: its own, or the role of a token
 // in a file of the server.
 func (p *Principal) Author() string {
-	if p.Token == "" {
+	if p.Token == "" && p.Machine == nil {
 		return p.Role()
 	}
 	return p.Name

@@ -15,21 +15,76 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// State has the principals and tokens of an installation: it is the fold of the records AccessPut and
-// AccessDelete. It reads no clock. It is not safe for concurrent use; the rows in it do not
+// State has the principals, tokens and machines of an installation: it is the fold of the records AccessPut
+// and AccessDelete. It reads no clock. It is not safe for concurrent use; the rows in it do not
 // change.
 type State struct {
-	principals map[string]*apiv1.PrincipalRow   // by name
-	tokens     map[string]*apiv1.TokenRow       // by id
-	sessions   map[string]*apiv1.SessionRow     // by id
-	uses       map[string]*apiv1.TokenUseRow    // by the id of the token
-	logins     map[string]*apiv1.LoginRow       // by code; those that were approved
-	anchors    map[string]*apiv1.AuditAnchorRow // by partition
+	principals rows[*apiv1.PrincipalRow] // by name
+	tokens     rows[*apiv1.TokenRow]     // by id
+	sessions   rows[*apiv1.SessionRow]   // by id
+	uses       rows[*apiv1.TokenUseRow]  // by the id of the token
+	logins     rows[*apiv1.LoginRow]     // by code; those that were approved
+	Anchors    Anchors
+	Machines   Machines
 }
 
 // NewState returns a state without principals.
 func NewState() *State {
-	return &State{map[string]*apiv1.PrincipalRow{}, map[string]*apiv1.TokenRow{}, map[string]*apiv1.SessionRow{}, map[string]*apiv1.TokenUseRow{}, map[string]*apiv1.LoginRow{}, map[string]*apiv1.AuditAnchorRow{}}
+	return &State{
+		rows[*apiv1.PrincipalRow]{},
+		rows[*apiv1.TokenRow]{},
+		rows[*apiv1.SessionRow]{},
+		rows[*apiv1.TokenUseRow]{},
+		rows[*apiv1.LoginRow]{},
+		Anchors{rows[*apiv1.AuditAnchorRow]{}},
+		Machines{rows[*apiv1.JoinTokenRow]{}, rows[*apiv1.MachineRow]{}},
+	}
+}
+
+// rows are the rows of one kind by id.
+type rows[T proto.Message] map[string]T
+
+// set puts a row; nil removes it.
+func (r rows[T]) set(id string, row proto.Message) {
+	if row == nil {
+		delete(r, id)
+		return
+	}
+	r[id] = row.(T)
+}
+
+// load adds a stored row.
+func (r rows[T]) load(id string, value []byte) error {
+	var kind T
+	row := kind.ProtoReflect().New().Interface().(T)
+	r[id] = row
+	return proto.Unmarshal(value, row)
+}
+
+// table returns the rows of a kind; nil: this version does not know the kind.
+func (s *State) table(kind string) interface {
+	set(id string, row proto.Message)
+	load(id string, value []byte) error
+} {
+	switch kind {
+	case principalRow:
+		return s.principals
+	case tokenRow:
+		return s.tokens
+	case sessionRow:
+		return s.sessions
+	case useRow:
+		return s.uses
+	case loginRow:
+		return s.logins
+	case anchorRow:
+		return s.Anchors.rows
+	case joinRow:
+		return s.Machines.joins
+	case machineRow:
+		return s.Machines.machines
+	}
+	return nil
 }
 
 // The kinds of rows.
@@ -40,6 +95,8 @@ const (
 	useRow       = "use"
 	loginRow     = "login"
 	anchorRow    = "anchor"
+	joinRow      = "join"
+	machineRow   = "machine"
 )
 
 // Change is one change of the state. Exactly one field is set.
@@ -86,6 +143,10 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 		return loginRow, k.Login.Code, k.Login
 	case *apiv1.AccessPut_Anchor:
 		return anchorRow, k.Anchor.Partition, k.Anchor
+	case *apiv1.AccessPut_Join:
+		return joinRow, k.Join.Id, k.Join
+	case *apiv1.AccessPut_Machine:
+		return machineRow, k.Machine.Id, k.Machine
 	}
 	return "", "", nil
 }
@@ -93,79 +154,35 @@ func (c Change) Row() (kind, id string, row proto.Message) {
 // OfCredentials reports whether the change may change what [State.Credentials] returns.
 func (c Change) OfCredentials() bool {
 	kind, _, _ := c.Row()
-	return kind != anchorRow
+	return kind != anchorRow && kind != joinRow
 }
 
 // Apply applies a change.
 func (s *State) Apply(c Change) {
-	switch kind, id, row := c.Row(); {
-	case row == nil && kind == principalRow:
-		delete(s.principals, id)
-	case row == nil && kind == tokenRow:
-		delete(s.tokens, id)
-	case row == nil && kind == sessionRow:
-		delete(s.sessions, id)
-	case row == nil && kind == useRow:
-		delete(s.uses, id)
-	case row == nil && kind == loginRow:
-		delete(s.logins, id)
-	case row == nil && kind == anchorRow:
-		delete(s.anchors, id)
-	case kind == principalRow:
-		s.principals[id] = row.(*apiv1.PrincipalRow)
-	case kind == tokenRow:
-		s.tokens[id] = row.(*apiv1.TokenRow)
-	case kind == sessionRow:
-		s.sessions[id] = row.(*apiv1.SessionRow)
-	case kind == useRow:
-		s.uses[id] = row.(*apiv1.TokenUseRow)
-	case kind == loginRow:
-		s.logins[id] = row.(*apiv1.LoginRow)
-	case kind == anchorRow:
-		s.anchors[id] = row.(*apiv1.AuditAnchorRow)
+	kind, id, row := c.Row()
+	if t := s.table(kind); t != nil {
+		t.set(id, row)
 	}
 }
 
 // Load adds a stored row.
 func (s *State) Load(kind, id string, value []byte) error {
-	var err error
-	switch kind {
-	case principalRow:
-		row := &apiv1.PrincipalRow{}
-		err = proto.Unmarshal(value, row)
-		s.principals[id] = row
-	case tokenRow:
-		row := &apiv1.TokenRow{}
-		err = proto.Unmarshal(value, row)
-		s.tokens[id] = row
-	case sessionRow:
-		row := &apiv1.SessionRow{}
-		err = proto.Unmarshal(value, row)
-		s.sessions[id] = row
-	case useRow:
-		row := &apiv1.TokenUseRow{}
-		err = proto.Unmarshal(value, row)
-		s.uses[id] = row
-	case loginRow:
-		row := &apiv1.LoginRow{}
-		err = proto.Unmarshal(value, row)
-		s.logins[id] = row
-	case anchorRow:
-		row := &apiv1.AuditAnchorRow{}
-		err = proto.Unmarshal(value, row)
-		s.anchors[id] = row
-	default:
-		err = fmt.Errorf("its kind is %q, which this version does not know", kind)
+	t := s.table(kind)
+	if t == nil {
+		return fmt.Errorf("row %s of the access state: its kind is %q, which this version does not know", id, kind)
 	}
-	if err != nil {
+	if err := t.load(id, value); err != nil {
 		return fmt.Errorf("row %s of the access state: %w", id, err)
 	}
 	return nil
 }
 
-// Credentials returns the tokens as a guard accepts them.
+// Credentials returns the tokens and the keys of machines as a guard accepts them.
 func (s *State) Credentials() []Credential {
-	all := make([]Credential, 0, len(s.tokens)+len(s.sessions))
+	all := make([]Credential, 0, len(s.tokens)+len(s.sessions)+len(s.Machines.machines))
+	for _, m := range s.Machines.machines {
+		all = append(all, machineCredential(m))
+	}
 	for _, x := range s.sessions {
 		if c, err := s.session(x); err == nil && !s.principals[x.Principal].Disabled {
 			all = append(all, c)

@@ -111,7 +111,9 @@ const (
 	RowReady      = "ready/"
 	RowDrain      = "drain/"
 	rowAssignment = "division"
-	RowKey        = "key" // the token by which the servers of the cluster know each other
+	// RowAuthority is the authority of the machines of the cluster, sealed with the key of the secrets.
+	RowAuthority = "authority"
+	RowKey       = "key" // the token by which the servers of the cluster know each other
 )
 
 // NewView returns the view of the server self, which others reach at address. It is empty

@@ -22,7 +22,7 @@ import (
 // as returns a client of a server with a token.
 func (w *several) as(token, server string) *sdk.Client {
 	w.t.Helper()
-	c, err := sdk.Dial(w.t.Context(), "http://"+w.at[server], sdk.Options{Token: token, RetryFor: -1})
+	c, err := sdk.Dial(w.t.Context(), w.url(server), sdk.Options{Token: token, RetryFor: -1, TLS: w.verify(server)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

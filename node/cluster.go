@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/backups"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
@@ -25,6 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/node/certificates"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
@@ -68,6 +70,8 @@ type memberParts struct {
 	*membership.Member
 	replicas []*partition.Replica
 	backups  *backups.Service
+	// authority is that of the cluster; nil: its servers serve without TLS.
+	authority *authority.Authority
 }
 
 // joinCluster connects to etcd. It also returns the address that this server tells the
@@ -126,6 +130,15 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 	key, err := c.First(ctx, view.Group, cluster.RowKey, credential.NewToken("ws_"))
 	if err != nil {
 		return nil, err
+	}
+	if cfg.secure() {
+		if m.authority, err = certificates.SharedAuthority(ctx, d, func(ctx context.Context, value string) (string, error) {
+			return c.First(ctx, view.Group, cluster.RowAuthority, value)
+		}, conf.SecretKey); err != nil {
+			return nil, err
+		}
+		m.authority = m.authority.WithLife(cfg.Certificates.Life)
+		conf.Authority = m.authority
 	}
 	peers := &router.Peers{Log: log}
 	if peers.Own, err = transport.NewIdentity(cmp.Or(tokens.Own(), key), cfg.CACert); err != nil {

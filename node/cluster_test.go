@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,8 @@ type several struct {
 	etcd       *etcd.Member
 	partitions int
 	most       int                 // up to how many hosts each works for all partitions; 0: the default
+	secret     string              // file with the key of the secrets; "": each server makes one
+	tls        string              // see CertificatesConfig.TLS; with "on", clients verify the servers
 	audit      time.Duration       // how often ends of audit logs are anchored; 0: the default
 	split      float64             // the rate, in schedules a second, from which an app is split; 0: the default
 	all        map[string]*process // by name
@@ -90,7 +93,7 @@ func (w *several) start(name string) *process {
 		return node.Server(ctx, node.RecordsRefusals(node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
-			Zone: "zone-" + name, Capacity: 3,
+			Zone: "zone-" + name, Capacity: 3, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret,
 		}, w.audit))
 	})
 	return w.all[name]
@@ -119,14 +122,29 @@ func (w *several) client(servers ...string) *sdk.Client {
 	w.t.Helper()
 	var urls []string
 	for _, s := range servers {
-		urls = append(urls, "http://"+w.at[s])
+		urls = append(urls, w.url(s))
 	}
-	c, err := sdk.Dial(w.t.Context(), strings.Join(urls, ","), sdk.Options{Token: adminToken, RetryFor: time.Minute})
+	c, err := sdk.Dial(w.t.Context(), strings.Join(urls, ","), sdk.Options{Token: adminToken, RetryFor: time.Minute, TLS: w.verify(servers[0])})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test's
 	return c
+}
+
+func (w *several) url(server string) string {
+	if w.tls == "on" {
+		return "https://" + w.at[server]
+	}
+	return "http://" + w.at[server]
+}
+
+// verify returns how clients verify the servers; nil: they have no TLS.
+func (w *several) verify(server string) *tls.Config {
+	if w.tls != "on" {
+		return nil
+	}
+	return trusting(w.t, filepath.Join(w.dir, server))
 }
 
 // until requests the cluster's status until is reports true.
@@ -323,7 +341,7 @@ func (w *several) untilBothOwn(c *sdk.Client) {
 // each partition, by partition.
 func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
 	w.t.Helper()
-	conn, ctx := dial(w.t, w.all[servers[0]], adminToken)
+	conn, ctx := dialVerified(w.t, w.all[servers[0]], adminToken, w.verify(servers[0]))
 	for i := range w.partitions {
 		app := fmt.Sprint("placed", i)
 		if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
@@ -490,7 +508,7 @@ func TestRoutedCallsAreGuarded(t *testing.T) {
 			for k := range f.Services().Get(i).Methods().Len() {
 				m := f.Services().Get(i).Methods().Get(k)
 				name := "/" + string(f.Services().Get(i).FullName()) + "/" + string(m.Name())
-				if name == apiv1.Access_SignIn_FullMethodName || name == apiv1.Access_ClaimLogin_FullMethodName {
+				if name == apiv1.Access_SignIn_FullMethodName || name == apiv1.Access_ClaimLogin_FullMethodName || name == apiv1.Machines_Join_FullMethodName || name == apiv1.Machines_RenewCertificate_FullMethodName {
 					continue // it needs no token, and waits for the partition with the users
 				}
 				if err := call(anonymous, conn, m, name); status.Code(err) != codes.Unauthenticated && m.Name() != "GetVersion" {

@@ -43,7 +43,7 @@ type DevConfig struct {
 
 // ofServer returns the configuration of the server.
 func (cfg DevConfig) ofServer() ServerConfig {
-	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, People: PeopleConfig{LegacyTokens: legacyAlways}, MaxApps: cfg.MaxApps, Streams: cfg.Streams, Logger: cfg.Logger}
+	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, People: PeopleConfig{LegacyTokens: legacyAlways}, Certificates: CertificatesConfig{TLS: "off"}, MaxApps: cfg.MaxApps, Streams: cfg.Streams, Logger: cfg.Logger}
 }
 
 // Dev runs nameserver, server and host until ctx ends.

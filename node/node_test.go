@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -75,7 +77,17 @@ func dev(t *testing.T, cfg node.DevConfig) *process {
 // dial returns a connection and a context that carries the token.
 func dial(t *testing.T, p *process, token string) (*grpc.ClientConn, context.Context) {
 	t.Helper()
-	conn, err := grpc.NewClient(p.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return dialVerified(t, p, token, nil)
+}
+
+// dialVerified is dial for a process with TLS, if verify is set.
+func dialVerified(t *testing.T, p *process, token string, verify *tls.Config) (*grpc.ClientConn, context.Context) {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if verify != nil {
+		creds = credentials.NewTLS(verify)
+	}
+	conn, err := grpc.NewClient(p.GRPC, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,6 +324,12 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 					}
 					continue
 				}
+				if name == apiv1.Machines_Join_FullMethodName || name == apiv1.Machines_RenewCertificate_FullMethodName { // they need no token, and a server with TLS
+					if err := call(anonymous, conn, m, name); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "--tls on") {
+						t.Errorf("%s at a server without TLS: %v", name, err)
+					}
+					continue
+				}
 				if name == apiv1.Access_SignIn_FullMethodName { // it needs no token, and refuses an empty name
 					if err := call(anonymous, conn, m, name); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "the name or the password") {
 						t.Errorf("a sign-in without a name: %v", err)
@@ -475,7 +493,7 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 	}{
 		{"neither", node.HostConfig{Token: "a-token-of-a-host"}, "--nameserver or --server"},
 		{"both", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
-		{"no token", node.HostConfig{Server: "127.0.0.1:1"}, "--token-file is required"},
+		{"no token", node.HostConfig{Server: "127.0.0.1:1"}, "--join-token"},
 		{"far without TLS", node.HostConfig{Token: "a-token-of-a-host", Server: "192.0.2.1:7700"}, "--ca-cert"},
 		{"far nameserver without TLS", node.HostConfig{Token: "a-token-of-a-host", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
 		{"a directory that is not", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Dirs: map[string]string{"data": "/none/such"}}, "--dir data"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/host"
@@ -30,6 +31,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/node/certificates"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
@@ -65,6 +67,8 @@ type serverParts struct {
 	state   *archive.Source // the source of a backup; nil in a cluster
 	faults  *faults         // of its logs
 	uploads *verifier.Verifier
+	// authority signs the certificates of machines; nil: the server has none, because it serves without TLS.
+	authority *authority.Authority
 }
 
 // run serves until ctx ends.
@@ -189,6 +193,13 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		MaxApps: cfg.MaxApps, SecretKey: key, Meter: tel.meter, Logger: log,
 	}
+	if cfg.secure() && len(cfg.Etcd.Endpoints) == 0 {
+		if p.authority, err = certificates.OpenAuthority(d); err != nil {
+			return nil, err
+		}
+		p.authority = p.authority.WithLife(cfg.Certificates.Life)
+		conf.Authority = p.authority
+	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
 			return nil, errOwnJournal
@@ -199,6 +210,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 			return nil, err
 		}
 		p.add(p.member)
+		p.authority = p.member.authority
 		if err := d.MarkClustered(); err != nil {
 			return nil, err
 		}

@@ -216,7 +216,7 @@ func TestServerTokens(t *testing.T) {
 		"servers and no hosts":  {"0.0.0.0:0", "", own, "TLS is required"},
 		"neither of the tokens": {"0.0.0.0:0", "", "", "TLS is required"},
 	} {
-		err := node.Server(t.Context(), node.ServerConfig{Data: t.TempDir(), Listen: c.listen, TokenFile: c.hosts, ServerTokenFile: c.servers})
+		err := node.Server(t.Context(), node.ServerConfig{Data: t.TempDir(), Listen: c.listen, TokenFile: c.hosts, ServerTokenFile: c.servers, Certificates: node.CertificatesConfig{TLS: "off"}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a server, %s: %v, want %s", name, err, c.want)
 		}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/access/oidc"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
@@ -28,6 +31,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
+	"github.com/wheelworkhq/wheelwork/node/certificates"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -46,6 +50,7 @@ type ServerConfig struct {
 	TLSKey          string
 	CACert          string // to verify the nameserver; "": no TLS towards it
 	ReadyFile       string // written when ready; "": none
+	Certificates    CertificatesConfig
 	SecretKey       string // file with the key that seals secrets; default secret.key in Data, made if missing
 	// NewSecretKey starts a server even if secrets were sealed with another key.
 	NewSecretKey bool
@@ -78,6 +83,32 @@ type ServerConfig struct {
 	auditEvery time.Duration // how often refused calls become audit events, and ends of audit logs are anchored; 0: every minute, and every 10 s
 
 	People PeopleConfig // how people sign in
+}
+
+// CertificatesConfig says which certificates a server shows and signs.
+type CertificatesConfig struct {
+	// TLS says when the server serves with TLS without ServerConfig.TLSCert, with a certificate of its own
+	// authority. "" and "auto": beyond this machine; "on": always; "off": never.
+	TLS string
+	// Life is how long the certificates of machines are valid; default 24 hours. Servers of a cluster should
+	// have the same.
+	Life time.Duration
+}
+
+func (c *CertificatesConfig) check() error {
+	c.Life = cmp.Or(c.Life, authority.DefaultLife)
+	if !slices.Contains([]string{"", "auto", "on", "off"}, c.TLS) {
+		return fmt.Errorf("--tls %q: want auto, on or off", c.TLS)
+	}
+	if err := authority.CheckLife(c.Life); err != nil {
+		return fmt.Errorf("--certificate-life: %w", err)
+	}
+	return nil
+}
+
+// secure reports whether the server serves with TLS.
+func (cfg *ServerConfig) secure() bool {
+	return cfg.TLSCert != "" || cfg.Certificates.TLS == "on" || cfg.Certificates.TLS != "off" && transport.CheckLoopback(cfg.Listen) != nil
 }
 
 // PeopleConfig says how people sign in to a server.
@@ -160,8 +191,11 @@ type serving struct {
 	tellSetup func(link string)
 	guard     *access.Guard
 	ln        *transport.Port
-	listen    string // the address of ln as it was configured
-	advertise string
+	// own is what the server shows to machines, and certificate renews it; nil: it serves without TLS.
+	own         *transport.Machine
+	certificate *certificates.Server
+	listen      string // the address of ln as it was configured
+	advertise   string
 	// auditEvery is how often refused calls become audit events, and ends of audit logs are anchored; 0: the defaults.
 	auditEvery time.Duration
 	parts      *serverParts
@@ -229,7 +263,16 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 		go watchMember(ctx, m, cfg.fail)
 	}
-	if s.ln, err = transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, s.log); err != nil {
+	if err := cfg.Certificates.check(); err != nil {
+		return nil, err
+	}
+	if cfg.secure() {
+		s.own = &transport.Machine{} // its certificate is signed when the authority is known
+		if cfg.CACert == "" && cfg.TLSCert == "" {
+			cfg.CACert = s.data.Join(datadir.AuthorityFile)
+		}
+	}
+	if s.ln, err = transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, s.own, cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
@@ -238,6 +281,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	}))
 	if err := s.openParts(ctx, cfg, tokens); err != nil {
 		return nil, err
+	}
+	if s.own != nil {
+		if s.certificate, err = certificates.NewServer(s.parts.authority, s.parts.id, certificates.Names(cfg.Listen, cfg.Advertise, cfg.People.OIDC.Callback), s.own, s.log); err != nil {
+			return nil, err
+		}
 	}
 	s.guard.Replace(s.accepted(s.token, s.hostToken, tokens)...)
 	switch r, err := s.data.Recovery(time.Now()); {
@@ -422,6 +470,9 @@ func (s *serving) start(ctx context.Context) *roles {
 	r.run("audit", func(ctx context.Context) error {
 		return s.events().refusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals)
 	})
+	if s.certificate != nil {
+		r.run("certificate", s.certificate.Run)
+	}
 	if m := s.parts.member; m != nil {
 		a := &anchors{first: m.View.Fallback(), replicas: m.replicas, to: apiv1.NewAuditClient(s.self), log: s.log, stored: map[string]*apiv1.AuditAnchor{}, told: map[string]string{}}
 		r.run("audit anchors", func(ctx context.Context) error { return a.run(ctx, cmp.Or(s.auditEvery, anchorEvery)) })

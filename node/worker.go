@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
+	"github.com/wheelworkhq/wheelwork/node/certificates"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
@@ -28,11 +29,14 @@ type HostConfig struct {
 	Server     string // host:port, without a nameserver
 	TokenFile  string // the token of the installation's hosts; this or Token
 	Token      string
-	CACert     string // to verify servers; "": no TLS
-	Name       string // default: the machine's name
-	Labels     map[string]string
-	Apps       []string // default: all
-	Slots      int      // default: GOMAXPROCS, at least 4
+	// JoinToken, or "@" and the name of a file with it, gives the host a certificate at its first start, and
+	// replaces the other two. With none of the three the host has joined before.
+	JoinToken string
+	CACert    string // to verify servers; "": no TLS
+	Name      string // default: the machine's name
+	Labels    map[string]string
+	Apps      []string // default: all
+	Slots     int      // default: GOMAXPROCS, at least 4
 	// MaxSleeping bounds the tasks whose handlers sleep and hold no execution slot.
 	// Default: 16 for each slot; negative: none.
 	MaxSleeping int
@@ -57,8 +61,16 @@ type HostConfig struct {
 	Reload        <-chan Reload[HostConfig]
 }
 
-// joinToken returns the token with which the host joins its servers.
-func (cfg HostConfig) joinToken() (string, error) {
+// certified reports whether the host shows a certificate to its servers, and sends no token.
+func (cfg HostConfig) certified() bool {
+	return cfg.JoinToken != "" || cfg.TokenFile == "" && cfg.Token == ""
+}
+
+// HasJoined reports whether a data directory is that of a host that has joined with a join token.
+func HasJoined(data string) bool { return certificates.HasJoined(data) }
+
+// token returns the token that the host sends to its servers.
+func (cfg HostConfig) token() (string, error) {
 	if cfg.Token == "" {
 		return requireToken(cfg.TokenFile)
 	}
@@ -88,21 +100,18 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if (cfg.Nameserver == "") == (cfg.Server == "") {
 		return errors.New("give --nameserver or --server, and not both: the host dials out to it")
 	}
-	token, err := cfg.joinToken()
-	if err != nil {
-		return err
-	}
-	own, err := transport.NewIdentity(token, cfg.CACert)
-	if err != nil {
-		return err
+	if !cfg.certified() {
+		if _, err := cfg.token(); err != nil {
+			return err
+		}
+		if cfg.Server != "" { // the host would retry a wrong address for ever
+			if err := transport.CheckPeer(cfg.Server, cfg.CACert); err != nil {
+				return err
+			}
+		}
 	}
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
-	}
-	if cfg.Server != "" { // the host would retry a wrong address for ever
-		if err := transport.CheckPeer(cfg.Server, cfg.CACert); err != nil {
-			return err
-		}
 	}
 	d, err := datadir.Open(cmp.Or(cfg.Data, "wheelwork-host"), datadir.HostForm)
 	if err != nil {
@@ -111,6 +120,17 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	var open closers
 	open.add(closeFunc(d.Close))
 	removeReady(cfg.ReadyFile) // left by a process that was killed
+	id, err := datadir.Identity(d.Join("id"), "host-")
+	if err != nil {
+		return errors.Join(err, open.Close())
+	}
+	own, certificate, err := cfg.identity(ctx, d, id, log)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // it was ended before it joined
+		}
+		return errors.Join(err, open.Close())
+	}
 	started := false
 	defer func() {
 		if !started {
@@ -139,10 +159,6 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 		open.add(names)
-		id, err := datadir.Identity(d.Join("id"), "host-")
-		if err != nil {
-			return err
-		}
 		c = viaNames(names, id, cfg, own, log)
 	}
 	h, err := openHost(ctx, d.Join, cfg, c, tel, log)
@@ -156,16 +172,21 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if metrics != nil {
 		r.run("metrics", metrics.run)
 	}
+	if certificate != nil {
+		r.run("certificate", certificate.Run)
+	}
 	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
 	r.run("reload", func(ctx context.Context) error {
 		return reloads(ctx, cfg.Reload, func(next HostConfig) (func(), error) {
-			token, err := next.joinToken()
-			if err != nil {
-				return nil, err
-			}
 			var c changes
-			c.add(own.Renew(token, next.CACert))
+			if certificate == nil {
+				token, err := next.token()
+				if err != nil {
+					return nil, err
+				}
+				c.add(own.Renew(token, next.CACert))
+			}
 			c.add(func() { h.egress.allow(next.Executors.HTTP, next.Executors.Private) }, nil)
 			return c.commit()
 		})
@@ -175,6 +196,23 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	return finish(d.Path, errors.Join(r.cause(), h.faults.err()), func() error {
 		return errors.Join(err, r.stop(), open.Close())
 	})
+}
+
+// identity returns how the host calls its servers, and its certificate; nil: it sends a token.
+func (cfg HostConfig) identity(ctx context.Context, d *datadir.Dir, id string, log *slog.Logger) (*transport.Identity, *certificates.Host, error) {
+	if cfg.certified() {
+		h, err := certificates.OpenHost(ctx, d, id, cfg.Name, cmp.Or(cfg.Server, cfg.Nameserver), cfg.JoinToken, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		return h.Identity(), h, nil
+	}
+	token, err := cfg.token()
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := transport.NewIdentity(token, cfg.CACert)
+	return own, nil, err
 }
 
 // viaNames connects a host to the servers that the nameserver names. id is the host's.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/api"
@@ -46,6 +47,10 @@ type Config struct {
 	// CheckScript parses a script with the bytes of its interpreter, after Inspect has
 	// accepted it. Its error says why the script is refused. nil: scripts are not parsed.
 	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
+
+	// Authority signs the certificates of machines; nil: no machine joins. It must be the same for all
+	// servers of a cluster.
+	Authority *authority.Authority
 
 	// SecretKey seals the secrets of apps, 32 bytes; nil: the server refuses secrets. It
 	// must be the same for all servers that may own the partition.
@@ -161,7 +166,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 	}
 	services, err := api.New(api.Config{
 		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
-		SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
+		Authority: cfg.Authority, SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -91,6 +91,7 @@ type Client struct {
 	access     apiv1.ModuleAccessClient
 	principals apiv1.AccessClient
 	audit      apiv1.AuditClient
+	machines   apiv1.MachinesClient
 	cluster    apiv1.ClusterClient
 	members    apiv1.MembershipClient
 	backups    apiv1.BackupsClient
@@ -123,7 +124,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		calendars: apiv1.NewCalendarsClient(servers),
 		values:    apiv1.NewValuesClient(servers),
 		secrets:   apiv1.NewSecretsClient(servers),
-		access:    apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers),
+		access:    apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers), machines: apiv1.NewMachinesClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
 		revisions: apiv1.NewRevisionsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
 		modules: apiv1.NewModulesClient(servers),

@@ -63,6 +63,10 @@ type (
 	AuditChain = apiv1.AuditChain
 	// AuditGap is a range of events that the log no longer has.
 	AuditGap = apiv1.AuditGap
+	// JoinToken is a token with which hosts join.
+	JoinToken = apiv1.JoinToken
+	// Certificate is a machine that has joined, with the end of its certificate.
+	Certificate = apiv1.Certificate
 	// AuditAnchor is the end of the audit log of a partition at a time.
 	AuditAnchor = apiv1.AuditAnchor
 

@@ -67,6 +67,11 @@ var Codes = []Code{
 	{"access.token", "a token was created or rotated", "token of principal"},
 	{"access.revoked", "a token was revoked", "token"},
 	{"access.removed", "a principal was removed", "principal"},
+	{"machine.token", "a join token was made", "join token"},
+	{"machine.token.removed", "a join token was revoked, or had ended and made room", "join token"},
+	{"machine.joined", "a machine joined with a join token", "machine"},
+	{"machine.renamed", "a machine got another name", "machine"},
+	{"machine.revoked", "the certificate of a machine was revoked", "machine"},
 	{"audit.accepted", "the present log of a partition was accepted in place of its anchor", "partition"},
 	{"audit.gap", "only in an export: the log no longer has these events; count is their number", "first to last sequence"},
 }
@@ -156,6 +161,10 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 			e.Code = "session.ended"
 		case "anchor":
 			e.Code = "audit.accepted"
+		case "machine":
+			e.Code = "machine.revoked"
+		case "join":
+			e.Code = "machine.token.removed"
 		}
 	default:
 		return e, false
@@ -172,6 +181,13 @@ func ofAccess(put *apiv1.AccessPut) (e Row, ok bool) {
 			Code: "access.token", App: appOf(t.GetBinding().GetScope()), Object: t.GetId() + " of " + t.GetPrincipal(), Before: shortHash(t.GetFormer()), After: shortHash(t.GetDigest()),
 			Message: t.GetBinding().GetRole() + " in " + t.GetBinding().GetScope(),
 		}, true
+	}
+	// A machine that joins or renews its certificate has no caller: these two are changes of callers.
+	if j := put.GetJoin(); j != nil {
+		return Row{Code: "machine.token", Object: j.GetId(), Message: j.GetKind()}, true
+	}
+	if m := put.GetMachine(); m != nil {
+		return Row{Code: "machine.renamed", Object: m.GetId(), Message: m.GetName()}, true
 	}
 	p := put.GetPrincipal()
 	if p == nil { // the use of a session or of a token; a sign-in has an event of its own

@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{77, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -1186,6 +1186,8 @@ type AccessPut struct {
 	//	*AccessPut_Use
 	//	*AccessPut_Login
 	//	*AccessPut_Anchor
+	//	*AccessPut_Join
+	//	*AccessPut_Machine
 	Kind          isAccessPut_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1282,6 +1284,24 @@ func (x *AccessPut) GetAnchor() *AuditAnchorRow {
 	return nil
 }
 
+func (x *AccessPut) GetJoin() *JoinTokenRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
+func (x *AccessPut) GetMachine() *MachineRow {
+	if x != nil {
+		if x, ok := x.Kind.(*AccessPut_Machine); ok {
+			return x.Machine
+		}
+	}
+	return nil
+}
+
 type isAccessPut_Kind interface {
 	isAccessPut_Kind()
 }
@@ -1310,6 +1330,14 @@ type AccessPut_Anchor struct {
 	Anchor *AuditAnchorRow `protobuf:"bytes,6,opt,name=anchor,proto3,oneof"`
 }
 
+type AccessPut_Join struct {
+	Join *JoinTokenRow `protobuf:"bytes,7,opt,name=join,proto3,oneof"`
+}
+
+type AccessPut_Machine struct {
+	Machine *MachineRow `protobuf:"bytes,8,opt,name=machine,proto3,oneof"`
+}
+
 func (*AccessPut_Principal) isAccessPut_Kind() {}
 
 func (*AccessPut_Token) isAccessPut_Kind() {}
@@ -1321,6 +1349,10 @@ func (*AccessPut_Use) isAccessPut_Kind() {}
 func (*AccessPut_Login) isAccessPut_Kind() {}
 
 func (*AccessPut_Anchor) isAccessPut_Kind() {}
+
+func (*AccessPut_Join) isAccessPut_Kind() {}
+
+func (*AccessPut_Machine) isAccessPut_Kind() {}
 
 // Audited has the audit events of a batch of the journal, which also has the changes that they
 // describe. It is in the slot of the app "".
@@ -1748,9 +1780,259 @@ func (x *AuditAnchorRow) GetTimeMs() int64 {
 	return 0
 }
 
+// JoinTokenRow is a join token without its text.
+type JoinTokenRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the text
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`     // of the machines
+	Apps          []string               `protobuf:"bytes,4,rep,name=apps,proto3" json:"apps,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Executors     []string               `protobuf:"bytes,6,rep,name=executors,proto3" json:"executors,omitempty"`
+	UsesLeft      int32                  `protobuf:"varint,7,opt,name=uses_left,json=usesLeft,proto3" json:"uses_left,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,8,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedBy     string                 `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinTokenRow) Reset() {
+	*x = JoinTokenRow{}
+	mi := &file_v1_journal_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinTokenRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinTokenRow) ProtoMessage() {}
+
+func (x *JoinTokenRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinTokenRow.ProtoReflect.Descriptor instead.
+func (*JoinTokenRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *JoinTokenRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JoinTokenRow) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *JoinTokenRow) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *JoinTokenRow) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *JoinTokenRow) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *JoinTokenRow) GetExecutors() []string {
+	if x != nil {
+		return x.Executors
+	}
+	return nil
+}
+
+func (x *JoinTokenRow) GetUsesLeft() int32 {
+	if x != nil {
+		return x.UsesLeft
+	}
+	return 0
+}
+
+func (x *JoinTokenRow) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *JoinTokenRow) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *JoinTokenRow) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+// MachineRow is a host or a server that has a certificate.
+type MachineRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of its key, as a certificate has it
+	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Executors     []string               `protobuf:"bytes,7,rep,name=executors,proto3" json:"executors,omitempty"`
+	JoinedMs      int64                  `protobuf:"varint,8,opt,name=joined_ms,json=joinedMs,proto3" json:"joined_ms,omitempty"`
+	RenewedMs     int64                  `protobuf:"varint,9,opt,name=renewed_ms,json=renewedMs,proto3" json:"renewed_ms,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,10,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"` // of the last certificate
+	JoinToken     string                 `protobuf:"bytes,11,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`
+	Address       string                 `protobuf:"bytes,12,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineRow) Reset() {
+	*x = MachineRow{}
+	mi := &file_v1_journal_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineRow) ProtoMessage() {}
+
+func (x *MachineRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineRow.ProtoReflect.Descriptor instead.
+func (*MachineRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *MachineRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *MachineRow) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *MachineRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MachineRow) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *MachineRow) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *MachineRow) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *MachineRow) GetExecutors() []string {
+	if x != nil {
+		return x.Executors
+	}
+	return nil
+}
+
+func (x *MachineRow) GetJoinedMs() int64 {
+	if x != nil {
+		return x.JoinedMs
+	}
+	return 0
+}
+
+func (x *MachineRow) GetRenewedMs() int64 {
+	if x != nil {
+		return x.RenewedMs
+	}
+	return 0
+}
+
+func (x *MachineRow) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *MachineRow) GetJoinToken() string {
+	if x != nil {
+		return x.JoinToken
+	}
+	return ""
+}
+
+func (x *MachineRow) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 type AccessDelete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal, token, session, use, login or anchor
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // principal, token, session, use, login, anchor, join or machine
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1758,7 +2040,7 @@ type AccessDelete struct {
 
 func (x *AccessDelete) Reset() {
 	*x = AccessDelete{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2052,7 @@ func (x *AccessDelete) String() string {
 func (*AccessDelete) ProtoMessage() {}
 
 func (x *AccessDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2065,7 @@ func (x *AccessDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessDelete.ProtoReflect.Descriptor instead.
 func (*AccessDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AccessDelete) GetKind() string {
@@ -1817,7 +2099,7 @@ type PrincipalRow struct {
 
 func (x *PrincipalRow) Reset() {
 	*x = PrincipalRow{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +2111,7 @@ func (x *PrincipalRow) String() string {
 func (*PrincipalRow) ProtoMessage() {}
 
 func (x *PrincipalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +2124,7 @@ func (x *PrincipalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrincipalRow.ProtoReflect.Descriptor instead.
 func (*PrincipalRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PrincipalRow) GetName() string {
@@ -1912,7 +2194,7 @@ type ProviderRow struct {
 
 func (x *ProviderRow) Reset() {
 	*x = ProviderRow{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2206,7 @@ func (x *ProviderRow) String() string {
 func (*ProviderRow) ProtoMessage() {}
 
 func (x *ProviderRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2219,7 @@ func (x *ProviderRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderRow.ProtoReflect.Descriptor instead.
 func (*ProviderRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProviderRow) GetIssuer() string {
@@ -1968,7 +2250,7 @@ type LoginRow struct {
 
 func (x *LoginRow) Reset() {
 	*x = LoginRow{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2262,7 @@ func (x *LoginRow) String() string {
 func (*LoginRow) ProtoMessage() {}
 
 func (x *LoginRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2275,7 @@ func (x *LoginRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRow.ProtoReflect.Descriptor instead.
 func (*LoginRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LoginRow) GetCode() string {
@@ -2045,7 +2327,7 @@ type PasswordRow struct {
 
 func (x *PasswordRow) Reset() {
 	*x = PasswordRow{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2339,7 @@ func (x *PasswordRow) String() string {
 func (*PasswordRow) ProtoMessage() {}
 
 func (x *PasswordRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2352,7 @@ func (x *PasswordRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordRow.ProtoReflect.Descriptor instead.
 func (*PasswordRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PasswordRow) GetHash() string {
@@ -2126,7 +2408,7 @@ type SessionRow struct {
 
 func (x *SessionRow) Reset() {
 	*x = SessionRow{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2420,7 @@ func (x *SessionRow) String() string {
 func (*SessionRow) ProtoMessage() {}
 
 func (x *SessionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2433,7 @@ func (x *SessionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRow.ProtoReflect.Descriptor instead.
 func (*SessionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SessionRow) GetId() string {
@@ -2231,7 +2513,7 @@ type BindingRow struct {
 
 func (x *BindingRow) Reset() {
 	*x = BindingRow{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2525,7 @@ func (x *BindingRow) String() string {
 func (*BindingRow) ProtoMessage() {}
 
 func (x *BindingRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2538,7 @@ func (x *BindingRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingRow.ProtoReflect.Descriptor instead.
 func (*BindingRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BindingRow) GetId() string {
@@ -2317,7 +2599,7 @@ type TokenRow struct {
 
 func (x *TokenRow) Reset() {
 	*x = TokenRow{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2611,7 @@ func (x *TokenRow) String() string {
 func (*TokenRow) ProtoMessage() {}
 
 func (x *TokenRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2624,7 @@ func (x *TokenRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRow.ProtoReflect.Descriptor instead.
 func (*TokenRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TokenRow) GetId() string {
@@ -2406,7 +2688,7 @@ type TokenUseRow struct {
 
 func (x *TokenUseRow) Reset() {
 	*x = TokenUseRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2700,7 @@ func (x *TokenUseRow) String() string {
 func (*TokenUseRow) ProtoMessage() {}
 
 func (x *TokenUseRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2713,7 @@ func (x *TokenUseRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUseRow.ProtoReflect.Descriptor instead.
 func (*TokenUseRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TokenUseRow) GetId() string {
@@ -2457,7 +2739,7 @@ type ModulePut struct {
 
 func (x *ModulePut) Reset() {
 	*x = ModulePut{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2751,7 @@ func (x *ModulePut) String() string {
 func (*ModulePut) ProtoMessage() {}
 
 func (x *ModulePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2764,7 @@ func (x *ModulePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModulePut.ProtoReflect.Descriptor instead.
 func (*ModulePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ModulePut) GetModule() *Module {
@@ -2502,7 +2784,7 @@ type AliasPut struct {
 
 func (x *AliasPut) Reset() {
 	*x = AliasPut{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2796,7 @@ func (x *AliasPut) String() string {
 func (*AliasPut) ProtoMessage() {}
 
 func (x *AliasPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2809,7 @@ func (x *AliasPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
 func (*AliasPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AliasPut) GetAlias() *Alias {
@@ -2547,7 +2829,7 @@ type AliasDelete struct {
 
 func (x *AliasDelete) Reset() {
 	*x = AliasDelete{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2841,7 @@ func (x *AliasDelete) String() string {
 func (*AliasDelete) ProtoMessage() {}
 
 func (x *AliasDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2854,7 @@ func (x *AliasDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
 func (*AliasDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AliasDelete) GetModule() string {
@@ -2603,7 +2885,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2897,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2910,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Pin) GetAlias() string {
@@ -2677,7 +2959,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2971,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2984,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -2729,7 +3011,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +3023,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +3036,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -2782,7 +3064,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +3076,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +3089,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Passed) GetJob() string {
@@ -2877,7 +3159,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +3171,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +3184,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -2926,7 +3208,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3220,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3233,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -3008,7 +3290,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3302,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3315,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -3114,7 +3396,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3408,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3421,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NodeRow) GetName() string {
@@ -3244,7 +3526,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3538,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3551,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Met) GetJob() string {
@@ -3295,7 +3577,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3589,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3602,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -3339,7 +3621,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3633,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3646,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -3383,7 +3665,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3677,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3690,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -3429,7 +3711,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3723,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3736,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 // ValuePut is a value after a change.
@@ -3469,7 +3751,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3763,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3776,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -3528,7 +3810,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3822,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3835,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -3580,7 +3862,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3874,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3887,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -3624,7 +3906,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3636,7 +3918,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3649,7 +3931,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -3668,7 +3950,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3962,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3975,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -3715,7 +3997,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +4009,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +4022,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -3777,7 +4059,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +4071,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4084,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -3849,7 +4131,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4143,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4156,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -3924,7 +4206,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4218,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4231,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -3989,7 +4271,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4001,7 +4283,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4014,7 +4296,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -4069,7 +4351,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4363,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4376,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -4117,7 +4399,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4129,7 +4411,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4142,7 +4424,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -4183,7 +4465,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4195,7 +4477,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +4490,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -4232,7 +4514,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4244,7 +4526,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4257,7 +4539,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SecretRow) GetName() string {
@@ -4305,7 +4587,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4317,7 +4599,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +4612,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -4367,7 +4649,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4661,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4674,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -4520,7 +4802,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4532,7 +4814,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4545,7 +4827,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Started) GetHost() string {
@@ -4579,7 +4861,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4591,7 +4873,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4604,7 +4886,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -4625,7 +4907,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4919,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4932,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -4687,7 +4969,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4699,7 +4981,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4712,7 +4994,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Adopted) GetHost() string {
@@ -4800,7 +5082,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +5094,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +5107,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -5218,7 +5500,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5230,7 +5512,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5243,7 +5525,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -5318,7 +5600,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5330,7 +5612,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5343,7 +5625,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -5419,7 +5701,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5431,7 +5713,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5444,7 +5726,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -5517,7 +5799,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5529,7 +5811,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5542,7 +5824,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -5637,7 +5919,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5649,7 +5931,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5662,7 +5944,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -5705,7 +5987,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5717,7 +5999,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5730,7 +6012,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -5765,7 +6047,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5777,7 +6059,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5790,7 +6072,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -5810,7 +6092,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5822,7 +6104,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5835,7 +6117,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -5857,7 +6139,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5869,7 +6151,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5882,7 +6164,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -5918,7 +6200,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5930,7 +6212,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5943,7 +6225,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -5977,7 +6259,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5989,7 +6271,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6002,7 +6284,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -6025,7 +6307,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6037,7 +6319,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6050,7 +6332,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -6077,7 +6359,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6089,7 +6371,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6102,7 +6384,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -6126,7 +6408,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6138,7 +6420,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6151,7 +6433,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{74}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -6194,7 +6476,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6206,7 +6488,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6219,7 +6501,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75}
+	return file_v1_journal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -6255,7 +6537,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6267,7 +6549,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6280,7 +6562,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{76}
+	return file_v1_journal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -6303,7 +6585,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6315,7 +6597,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6328,7 +6610,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{77}
+	return file_v1_journal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -6369,7 +6651,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6381,7 +6663,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6394,7 +6676,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{78}
+	return file_v1_journal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -6415,7 +6697,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6427,7 +6709,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6440,7 +6722,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -6478,7 +6760,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6490,7 +6772,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6503,7 +6785,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -6561,7 +6843,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6573,7 +6855,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6586,7 +6868,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -6634,7 +6916,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6646,7 +6928,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6659,7 +6941,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -6686,7 +6968,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6698,7 +6980,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6711,7 +6993,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -6749,7 +7031,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6761,7 +7043,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6774,7 +7056,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -6879,7 +7161,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[86]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6891,7 +7173,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[86]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6904,7 +7186,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -6942,7 +7224,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[87]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6954,7 +7236,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[87]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6967,7 +7249,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -7078,14 +7360,16 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aapplied\x18\x01 \x01(\x03R\aapplied\"=\n" +
 	"\x0fChangeSetShared\x12\x10\n" +
 	"\x03set\x18\x01 \x01(\x04R\x03set\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\xcc\x02\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\"\xb4\x03\n" +
 	"\tAccessPut\x12:\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.wheelwork.v1.PrincipalRowH\x00R\tprincipal\x12.\n" +
 	"\x05token\x18\x02 \x01(\v2\x16.wheelwork.v1.TokenRowH\x00R\x05token\x124\n" +
 	"\asession\x18\x03 \x01(\v2\x18.wheelwork.v1.SessionRowH\x00R\asession\x12-\n" +
 	"\x03use\x18\x04 \x01(\v2\x19.wheelwork.v1.TokenUseRowH\x00R\x03use\x12.\n" +
 	"\x05login\x18\x05 \x01(\v2\x16.wheelwork.v1.LoginRowH\x00R\x05login\x126\n" +
-	"\x06anchor\x18\x06 \x01(\v2\x1c.wheelwork.v1.AuditAnchorRowH\x00R\x06anchorB\x06\n" +
+	"\x06anchor\x18\x06 \x01(\v2\x1c.wheelwork.v1.AuditAnchorRowH\x00R\x06anchor\x120\n" +
+	"\x04join\x18\a \x01(\v2\x1a.wheelwork.v1.JoinTokenRowH\x00R\x04join\x124\n" +
+	"\amachine\x18\b \x01(\v2\x18.wheelwork.v1.MachineRowH\x00R\amachineB\x06\n" +
 	"\x04kind\"K\n" +
 	"\aAudited\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x16\n" +
@@ -7118,7 +7402,46 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\x12\x17\n" +
-	"\atime_ms\x18\x04 \x01(\x03R\x06timeMs\"2\n" +
+	"\atime_ms\x18\x04 \x01(\x03R\x06timeMs\"\xf1\x02\n" +
+	"\fJoinTokenRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04apps\x18\x04 \x03(\tR\x04apps\x12>\n" +
+	"\x06labels\x18\x05 \x03(\v2&.wheelwork.v1.JoinTokenRow.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\texecutors\x18\x06 \x03(\tR\texecutors\x12\x1b\n" +
+	"\tuses_left\x18\a \x01(\x05R\busesLeft\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\b \x01(\x03R\texpiresMs\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\t \x01(\x03R\tcreatedMs\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\n" +
+	" \x01(\tR\tcreatedBy\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\x03\n" +
+	"\n" +
+	"MachineRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04apps\x18\x05 \x03(\tR\x04apps\x12<\n" +
+	"\x06labels\x18\x06 \x03(\v2$.wheelwork.v1.MachineRow.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\texecutors\x18\a \x03(\tR\texecutors\x12\x1b\n" +
+	"\tjoined_ms\x18\b \x01(\x03R\bjoinedMs\x12\x1d\n" +
+	"\n" +
+	"renewed_ms\x18\t \x01(\x03R\trenewedMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\n" +
+	" \x01(\x03R\texpiresMs\x12\x1d\n" +
+	"\n" +
+	"join_token\x18\v \x01(\tR\tjoinToken\x12\x18\n" +
+	"\aaddress\x18\f \x01(\tR\aaddress\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
 	"\fAccessDelete\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xb4\x02\n" +
@@ -7586,7 +7909,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 88)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -7604,193 +7927,201 @@ var file_v1_journal_proto_goTypes = []any{
 	(*AuditRow)(nil),          // 13: wheelwork.v1.AuditRow
 	(*AuditHeadRow)(nil),      // 14: wheelwork.v1.AuditHeadRow
 	(*AuditAnchorRow)(nil),    // 15: wheelwork.v1.AuditAnchorRow
-	(*AccessDelete)(nil),      // 16: wheelwork.v1.AccessDelete
-	(*PrincipalRow)(nil),      // 17: wheelwork.v1.PrincipalRow
-	(*ProviderRow)(nil),       // 18: wheelwork.v1.ProviderRow
-	(*LoginRow)(nil),          // 19: wheelwork.v1.LoginRow
-	(*PasswordRow)(nil),       // 20: wheelwork.v1.PasswordRow
-	(*SessionRow)(nil),        // 21: wheelwork.v1.SessionRow
-	(*BindingRow)(nil),        // 22: wheelwork.v1.BindingRow
-	(*TokenRow)(nil),          // 23: wheelwork.v1.TokenRow
-	(*TokenUseRow)(nil),       // 24: wheelwork.v1.TokenUseRow
-	(*ModulePut)(nil),         // 25: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 26: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 27: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 28: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 29: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 30: wheelwork.v1.Armed
-	(*Passed)(nil),            // 31: wheelwork.v1.Passed
-	(*Ended)(nil),             // 32: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 33: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 34: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 35: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 36: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 37: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 38: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 39: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 40: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 41: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 42: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 43: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 44: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 45: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 46: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 47: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 48: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 49: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 50: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 51: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 52: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 53: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 54: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 55: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 56: wheelwork.v1.Accepted
-	(*Started)(nil),           // 57: wheelwork.v1.Started
-	(*Finished)(nil),          // 58: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 59: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 60: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 61: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 62: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 63: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 64: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 65: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 66: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 67: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 68: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 69: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 70: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 71: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 72: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 73: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 74: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 75: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 76: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 77: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 78: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 79: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 80: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 81: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 82: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 83: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 84: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 85: wheelwork.v1.Finished.End
-	nil,                       // 86: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 87: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 88: wheelwork.v1.KeyRow.Key
-	(*AppLimits)(nil),         // 89: wheelwork.v1.AppLimits
-	(*Attribution)(nil),       // 90: wheelwork.v1.Attribution
-	(*Job)(nil),               // 91: wheelwork.v1.Job
-	(*Module)(nil),            // 92: wheelwork.v1.Module
-	(*Alias)(nil),             // 93: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 94: wheelwork.v1.Calendar
-	(*App)(nil),               // 95: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 96: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 97: wheelwork.v1.Outcome
-	(*Command)(nil),           // 98: wheelwork.v1.Command
-	(*LogLine)(nil),           // 99: wheelwork.v1.LogLine
+	(*JoinTokenRow)(nil),      // 16: wheelwork.v1.JoinTokenRow
+	(*MachineRow)(nil),        // 17: wheelwork.v1.MachineRow
+	(*AccessDelete)(nil),      // 18: wheelwork.v1.AccessDelete
+	(*PrincipalRow)(nil),      // 19: wheelwork.v1.PrincipalRow
+	(*ProviderRow)(nil),       // 20: wheelwork.v1.ProviderRow
+	(*LoginRow)(nil),          // 21: wheelwork.v1.LoginRow
+	(*PasswordRow)(nil),       // 22: wheelwork.v1.PasswordRow
+	(*SessionRow)(nil),        // 23: wheelwork.v1.SessionRow
+	(*BindingRow)(nil),        // 24: wheelwork.v1.BindingRow
+	(*TokenRow)(nil),          // 25: wheelwork.v1.TokenRow
+	(*TokenUseRow)(nil),       // 26: wheelwork.v1.TokenUseRow
+	(*ModulePut)(nil),         // 27: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 28: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 29: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 30: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 31: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 32: wheelwork.v1.Armed
+	(*Passed)(nil),            // 33: wheelwork.v1.Passed
+	(*Ended)(nil),             // 34: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 35: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 36: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 37: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 38: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 39: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 40: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 41: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 42: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 43: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 44: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 45: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 46: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 47: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 48: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 49: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 50: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 51: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 52: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 53: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 54: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 55: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 56: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 57: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 58: wheelwork.v1.Accepted
+	(*Started)(nil),           // 59: wheelwork.v1.Started
+	(*Finished)(nil),          // 60: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 61: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 62: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 63: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 64: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 65: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 66: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 67: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 68: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 69: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 70: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 71: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 72: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 73: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 74: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 75: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 76: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 77: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 78: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 79: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 80: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 81: wheelwork.v1.HomeRow
+	nil,                       // 82: wheelwork.v1.JoinTokenRow.LabelsEntry
+	nil,                       // 83: wheelwork.v1.MachineRow.LabelsEntry
+	(*TallyRow_Minute)(nil),   // 84: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 85: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 86: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 87: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 88: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 89: wheelwork.v1.Finished.End
+	nil,                       // 90: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 91: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 92: wheelwork.v1.KeyRow.Key
+	(*AppLimits)(nil),         // 93: wheelwork.v1.AppLimits
+	(*Attribution)(nil),       // 94: wheelwork.v1.Attribution
+	(*Job)(nil),               // 95: wheelwork.v1.Job
+	(*Module)(nil),            // 96: wheelwork.v1.Module
+	(*Alias)(nil),             // 97: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 98: wheelwork.v1.Calendar
+	(*App)(nil),               // 99: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 100: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 101: wheelwork.v1.Outcome
+	(*Command)(nil),           // 102: wheelwork.v1.Command
+	(*LogLine)(nil),           // 103: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
-	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
-	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	25, // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	30, // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	56, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	57, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	58, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	59, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	60, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	31, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	32, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	33, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	36, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	37, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	39, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	34, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	38, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	41, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	42, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	43, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	44, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	45, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	46, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	47, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	50, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
-	26, // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	27, // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	73, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	74, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	75, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	77, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	40, // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
-	4,  // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
-	7,  // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
-	8,  // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
-	9,  // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
-	16, // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
-	10, // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	89, // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
-	90, // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	56, // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	91, // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	28, // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,  // 43: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	90, // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	17, // 45: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	23, // 46: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	21, // 47: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	24, // 48: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
-	19, // 49: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
-	15, // 50: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
-	12, // 51: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13, // 52: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	22, // 53: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	20, // 54: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	18, // 55: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
-	22, // 56: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	92, // 57: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	93, // 58: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	80, // 59: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	81, // 60: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	82, // 61: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	35, // 62: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	35, // 63: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	94, // 64: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	95, // 65: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	52, // 66: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	54, // 67: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	96, // 68: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	48, // 69: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	49, // 70: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	48, // 71: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	51, // 72: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	83, // 73: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	28, // 74: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	35, // 75: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	84, // 76: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	85, // 77: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	84, // 78: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	63, // 79: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	35, // 80: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	62, // 81: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	28, // 82: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	86, // 83: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	97, // 84: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	67, // 85: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	98, // 86: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	87, // 87: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	61, // 88: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	88, // 89: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	99, // 90: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	76, // 91: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 92: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,  // 93: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	28, // 94: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	97, // 95: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	96, // [96:96] is the sub-list for method output_type
-	96, // [96:96] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
+	3,   // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
+	27,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	32,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	58,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	59,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	60,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	61,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	62,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	33,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	34,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	35,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	38,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	39,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	41,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	36,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	40,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	43,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	44,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	45,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	46,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	47,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	48,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	49,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	52,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	28,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	29,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	75,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	76,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	77,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	79,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	42,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	4,   // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
+	7,   // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
+	8,   // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
+	9,   // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
+	18,  // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
+	10,  // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
+	93,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	94,  // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	58,  // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	95,  // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	30,  // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,   // 43: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	94,  // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	19,  // 45: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	25,  // 46: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	23,  // 47: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	26,  // 48: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	21,  // 49: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
+	15,  // 50: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
+	16,  // 51: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
+	17,  // 52: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
+	12,  // 53: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13,  // 54: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	82,  // 55: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
+	83,  // 56: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
+	24,  // 57: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	22,  // 58: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	20,  // 59: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
+	24,  // 60: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	96,  // 61: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	97,  // 62: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	84,  // 63: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	85,  // 64: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	86,  // 65: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	37,  // 66: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	37,  // 67: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	98,  // 68: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	99,  // 69: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	54,  // 70: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	56,  // 71: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	100, // 72: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	50,  // 73: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	51,  // 74: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	50,  // 75: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	53,  // 76: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	87,  // 77: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	30,  // 78: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	37,  // 79: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	88,  // 80: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	89,  // 81: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	88,  // 82: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	65,  // 83: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	37,  // 84: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	64,  // 85: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	30,  // 86: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	90,  // 87: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	101, // 88: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	69,  // 89: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	102, // 90: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	91,  // 91: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	63,  // 92: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	92,  // 93: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	103, // 94: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	78,  // 95: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 96: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 97: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	30,  // 98: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	101, // 99: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	100, // [100:100] is the sub-list for method output_type
+	100, // [100:100] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -7853,6 +8184,8 @@ func file_v1_journal_proto_init() {
 		(*AccessPut_Use)(nil),
 		(*AccessPut_Login)(nil),
 		(*AccessPut_Anchor)(nil),
+		(*AccessPut_Join)(nil),
+		(*AccessPut_Machine)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7860,7 +8193,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   88,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

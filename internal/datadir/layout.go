@@ -12,6 +12,10 @@ import (
 const (
 	// SecretKeyFile holds the key that seals secrets, unless the operator stores it elsewhere.
 	SecretKeyFile = "secret.key"
+	// AuthorityFile has the certificate of the authority that signs those of machines, and AuthorityKeyFile
+	// its key, if the server is not in a cluster.
+	AuthorityFile    = "ca.crt"
+	AuthorityKeyFile = "ca.key"
 	// LegacyFile is in a directory whose administrator's token (the file token) is refused.
 	LegacyFile = "legacy-tokens"
 	// PartitionsDir has one directory for each partition but the first.

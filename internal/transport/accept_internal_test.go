@@ -123,7 +123,7 @@ func TestProbeWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	pair := selfSigned(t)
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(func() *tls.Certificate { return &pair }), Limits{}, slog.New(slog.DiscardHandler))
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(func() *tls.Certificate { return &pair }, nil), Limits{}, slog.New(slog.DiscardHandler))
 	server := &http.Server{Handler: http.NotFoundHandler()}
 	go server.Serve(p)   //nolint:errcheck // ends with the test
 	defer server.Close() //nolint:errcheck // a test's

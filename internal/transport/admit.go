@@ -3,13 +3,13 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +17,8 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/wheelworkhq/wheelwork/access"
 )
 
 // This file admits or refuses requests by their headers, before a body is read.
@@ -45,7 +47,31 @@ func connectionOf(c net.Conn) *connection {
 // origin is the auth info of a gRPC call: the connection on which it came.
 type origin struct {
 	credentials.CommonAuthInfo
-	conn *connection // nil: the call comes from this process
+	conn *connection       // nil: the call comes from this process
+	cert *x509.Certificate // of the client, verified; nil: it has shown none
+}
+
+var _ access.Certified = origin{}
+
+// Certificate implements [access.Certified].
+func (o origin) Certificate() *x509.Certificate { return o.cert }
+
+// certificateOf returns the verified certificate of the client of a connection; nil: it has shown none.
+func certificateOf(c net.Conn) *x509.Certificate {
+	for {
+		switch x := c.(type) {
+		case *peeked:
+			c = x.Conn
+		case *tls.Conn:
+			// The sniffer has read from the connection, so the handshake is over.
+			if chains := x.ConnectionState().VerifiedChains; len(chains) > 0 {
+				return chains[0][0]
+			}
+			return nil
+		default:
+			return nil
+		}
+	}
 }
 
 // AuthType implements [credentials.AuthInfo].
@@ -57,7 +83,7 @@ type origins struct{}
 
 // ServerHandshake implements [credentials.TransportCredentials].
 func (origins) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return c, origin{conn: connectionOf(c)}, nil
+	return c, origin{conn: connectionOf(c), cert: certificateOf(c)}, nil
 }
 
 // ClientHandshake implements [credentials.TransportCredentials].
@@ -97,7 +123,7 @@ func (d *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	if conn == nil {
 		return ctx, nil
 	}
-	if d.shows(info.Header.Get("authorization")) {
+	if d.guard.Shows(ctx, info.Header.Get("authorization")) {
 		conn.identified()
 		return ctx, nil
 	}
@@ -114,19 +140,6 @@ func (d *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	return ctx, nil
 }
 
-// shows reports whether a request has a valid credential, whatever permissions it has.
-func (d *Server) shows(authorization []string) bool {
-	if len(authorization) != 1 {
-		return false
-	}
-	token, ok := strings.CutPrefix(authorization[0], "Bearer ")
-	if !ok {
-		return false
-	}
-	_, err := d.guard.Identify(token)
-	return err == nil
-}
-
 type connectionKey struct{}
 
 func withConnection(ctx context.Context, c net.Conn) context.Context {
@@ -140,7 +153,7 @@ func (d *Server) bounded(next http.Handler) http.Handler {
 		limits := d.Limits()
 		switch {
 		case conn == nil:
-		case d.shows(r.Header.Values("Authorization")) || d.Signed != nil && d.Signed(r):
+		case d.guard.Shows(r.Context(), r.Header.Values("Authorization")) || d.Signed != nil && d.Signed(r):
 			conn.identified()
 		case limits.proxied(conn.address):
 			client := limits.client(conn.address, r.Header.Values("X-Forwarded-For"))

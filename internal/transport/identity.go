@@ -22,6 +22,16 @@ type Identity struct {
 	secure bool // it verifies the others by TLS; fixed
 	token  atomic.Pointer[string]
 	verify atomic.Pointer[credentials.TransportCredentials]
+	own    *Machine // shows a certificate, and sends no token; nil: it has none. It is fixed
+}
+
+// Identity returns the identity of a machine with a certificate.
+func (m *Machine) Identity() *Identity {
+	i := &Identity{secure: true, own: m}
+	none, creds := "", toMachines(m.clientConfig())
+	i.token.Store(&none)
+	i.verify.Store(&creds)
+	return i
 }
 
 // NewIdentity returns an identity. caCert is the file with the authority; "": no TLS, on this
@@ -41,6 +51,9 @@ func NewIdentity(token, caCert string) (*Identity, error) {
 // token. Whether an identity uses TLS is fixed: without a file, or without TLS, the authority
 // stays.
 func (i *Identity) Renew(token, caCert string) (commit func(), err error) {
+	if i.own != nil {
+		return func() {}, nil
+	}
 	if !i.secure || caCert == "" {
 		return func() { i.token.Store(&token) }, nil
 	}
@@ -138,7 +151,11 @@ var _ credentials.PerRPCCredentials = bearer{}
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + b.token()}, nil
+	token := b.token()
+	if token == "" { // the certificate of the connection says who calls
+		return nil, nil
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
@@ -173,7 +174,8 @@ type Port struct {
 	Secure       bool                        // it uses TLS
 	conns        *connections                // below TLS
 	ask          func(context.Context) error // sends a request to the port from outside
-	pair         *keyPair                    // nil without TLS
+	pair         *keyPair                    // for browsers and programs; nil without TLS
+	machines     bool                        // pair is the certificate of this machine, which [Machine] renews
 }
 
 // SetLimits replaces the limits on new connections.
@@ -203,7 +205,7 @@ func (p *Port) Renew(cert, key string) (commit func(), err error) {
 	if err := checkPaired(cert, key); err != nil {
 		return nil, err
 	}
-	if p.pair == nil || cert == "" {
+	if p.pair == nil || p.machines || cert == "" {
 		return func() {}, nil
 	}
 	pair, err := readPair(cert, key)
@@ -231,15 +233,16 @@ func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secu
 	return p
 }
 
-// Listen opens the port. An address beyond loopback needs TLS.
-func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, error) {
+// Listen opens the port. An address beyond loopback needs TLS. own has the certificate for machines, and
+// for browsers too if there are no files with another one; nil: no machine shows a certificate.
+func Listen(addr, cert, key string, own *Machine, limits Limits, log *slog.Logger) (*Port, error) {
 	if err := limits.Check(); err != nil {
 		return nil, err
 	}
 	if err := checkPaired(cert, key); err != nil {
 		return nil, err
 	}
-	if cert == "" {
+	if cert == "" && own == nil {
 		if err := CheckLoopback(addr); err != nil {
 			return nil, err
 		}
@@ -248,28 +251,37 @@ func Listen(addr, cert, key string, limits Limits, log *slog.Logger) (*Port, err
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w: choose another address with --listen", err)
 	}
-	if cert == "" {
+	if cert == "" && own == nil {
 		return newPort(ln, toPort(ln.Addr()), nil, limits, log), nil
 	}
-	pair, err := readPair(cert, key)
-	if err != nil {
-		ln.Close() //nolint:errcheck // it is being thrown away
-		return nil, err
-	}
 	current := &keyPair{}
-	current.Store(pair)
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(current.Load), limits, log)
-	p.pair = current
+	if cert == "" {
+		current = &own.pair
+	} else {
+		pair, err := readPair(cert, key)
+		if err != nil {
+			ln.Close() //nolint:errcheck // it is being thrown away
+			return nil, err
+		}
+		current.Store(pair)
+	}
+	p := newPort(ln, toPort(ln.Addr()), tlsConfig(current.Load, own), limits, log)
+	p.pair, p.machines = current, cert == ""
 	return p, nil
 }
 
 // tlsConfig gives HTTP/2 to clients that offer h2 alone, as gRPC clients do, and HTTP/1.1
-// to all others. So the first bytes show the protocol, as they do without TLS.
-func tlsConfig(certificate func() *tls.Certificate) *tls.Config {
+// to all others. So the first bytes show the protocol, as they do without TLS. A client that connects to
+// [authority.ServerName] is a machine: it gets the certificate of own, and may show one itself. Browsers are
+// not asked for one.
+func tlsConfig(certificate func() *tls.Certificate, own *Machine) *tls.Config {
 	base := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate(), nil }, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	h2 := base.Clone()
 	h2.NextProtos = []string{"h2"}
 	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if machines := own.acceptedConfig(); machines != nil && hello.ServerName == authority.ServerName {
+			return machines, nil
+		}
 		if slices.Equal(hello.SupportedProtos, []string{"h2"}) {
 			return h2, nil
 		}
@@ -278,6 +290,7 @@ func tlsConfig(certificate func() *tls.Certificate) *tls.Config {
 	return base
 }
 
+// CheckLoopback returns an error unless an address is one of this machine alone.
 func CheckLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

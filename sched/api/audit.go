@@ -298,7 +298,7 @@ func (a *auditAPI) VerifyAudit(ctx context.Context, req *apiv1.VerifyAuditReques
 
 // ListAuditAnchors implements [apiv1.AuditServer].
 func (a *auditAPI) ListAuditAnchors(ctx context.Context, _ *apiv1.ListAuditAnchorsRequest) (*apiv1.ListAuditAnchorsResponse, error) {
-	all, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) ([]*apiv1.AuditAnchor, error) { return l.Access.State.Anchors(), nil })
+	all, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) ([]*apiv1.AuditAnchor, error) { return l.Access.State.Anchors.List(), nil })
 	return &apiv1.ListAuditAnchorsResponse{Anchors: all}, err
 }
 
@@ -309,14 +309,14 @@ func (a *auditAPI) AnchorAudit(ctx context.Context, req *apiv1.AnchorAuditReques
 	}
 	resp := &apiv1.AnchorAuditResponse{}
 	return resp, a.change(ctx, func(st *access.State) (changes []access.Change, err error) {
-		changes, resp.Stored, err = st.Anchor(req, time.Now())
+		changes, resp.Stored, err = st.Anchors.Move(req, time.Now())
 		return changes, err
 	})
 }
 
 // RemoveAuditAnchor implements [apiv1.AuditServer].
 func (a *auditAPI) RemoveAuditAnchor(ctx context.Context, req *apiv1.RemoveAuditAnchorRequest) (*apiv1.RemoveAuditAnchorResponse, error) {
-	return &apiv1.RemoveAuditAnchorResponse{}, a.change(ctx, func(st *access.State) ([]access.Change, error) { return st.RemoveAnchor(req.Partition) })
+	return &apiv1.RemoveAuditAnchorResponse{}, a.change(ctx, func(st *access.State) ([]access.Change, error) { return st.Anchors.Remove(req.Partition) })
 }
 
 func (a *auditAPI) change(ctx context.Context, decide func(*access.State) ([]access.Change, error)) error {

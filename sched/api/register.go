@@ -23,5 +23,6 @@ func (s *Services) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
 	apiv1.RegisterAccessServer(r, &principalsAPI{s: s})
 	apiv1.RegisterAuditServer(r, &auditAPI{s: s})
+	apiv1.RegisterMachinesServer(r, &machinesAPI{s: s})
 	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }

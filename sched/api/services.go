@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/wheelworkhq/wheelwork/access/authority"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/core"
@@ -31,6 +32,9 @@ type Config struct {
 	// CheckScript parses an upload that is a script with its interpreter; nil: scripts are
 	// not parsed.
 	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
+
+	// Authority signs the certificates of machines; nil: no machine joins.
+	Authority *authority.Authority
 
 	SecretKey []byte // seals the secrets of apps, 32 bytes; nil: the server refuses secrets
 	Remote    Remote // calls the other partitions; nil: there are none

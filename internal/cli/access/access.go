@@ -20,8 +20,8 @@ type commands struct {
 	*connect.Server
 }
 
-// Commands returns the commands "whoami", "login", "logout", "user", "session", "token", "binding" and
-// "audit".
+// Commands returns the commands "whoami", "login", "logout", "user", "session", "token", "binding",
+// "join-token", "certificate" and "audit".
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
@@ -31,6 +31,8 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 		command.Group("session", "Show who is signed in, and end sessions", c.listSessions(), c.endSession()),
 		command.Group("token", "Create and revoke the tokens of programs", c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken(), generateToken(printer)),
 		command.Group("binding", "Give roles to principals, and remove them", c.addBinding(), c.listBindings(), c.removeBinding()),
+		command.Group("join-token", "Create and revoke the tokens with which hosts join", c.createJoinToken(), c.listJoinTokens(), c.revokeJoinToken()),
+		command.Group("certificate", "Show the machines that have joined, and rename them", c.listCertificates(), c.renameMachine()),
 		command.Group("audit", "Show who changed what, and check that no event is missing", c.listAudit(), c.verifyAudit(), c.acceptAudit(), c.exportAudit()),
 	}
 }

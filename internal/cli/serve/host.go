@@ -20,14 +20,16 @@ import (
 // host runs a host, and contains the commands about hosts.
 func (c *commands) host() *cobra.Command {
 	var conf node.HostConfig
-	cmd := command.Group("host", "Run a host: it executes jobs; or list and drain the hosts", c.listHosts(), c.cordonHost(), c.drainHost(), c.uncordonHost())
-	cmd.Example = `  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
+	cmd := command.Group("host", "Run a host: it executes jobs; or list and drain the hosts", c.listHosts(), c.cordonHost(), c.drainHost(), c.uncordonHost(), c.revokeHost())
+	cmd.Example = `  wheelwork host --server server.example:7700 --join-token @token
+  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
   wheelwork host list`
 	flags := cmd.Flags()
 	flags.StringVar(&conf.Data, "data", "wheelwork-host", "`directory` for modules, and for results that no server has acknowledged yet")
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver that names the host's server, or several with commas; each server of a cluster is one")
 	flags.StringVar(&conf.Server, "server", "", "HOST:PORT of a server, without a nameserver")
 	addTokenFile(cmd, &conf.TokenFile)
+	flags.StringVar(&conf.JoinToken, "join-token", "", "`token` of \"wheelwork join-token create\", or @FILE with it: the host joins with it once, and then has a certificate of its own")
 	flags.StringVar(&conf.Name, "name", "", "name for people (default the machine's)")
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
@@ -47,8 +49,8 @@ func (c *commands) host() *cobra.Command {
 			return command.Unknown(cmd, args[0])
 		case (conf.Nameserver == "") == (conf.Server == ""):
 			return command.Usage(cmd, "give --nameserver or --server, one of them")
-		case conf.TokenFile == "" && c.PlainToken() == "":
-			return command.Usage(cmd, "--token-file is missing")
+		case conf.TokenFile == "" && c.PlainToken() == "" && conf.JoinToken == "" && !node.HasJoined(conf.Data):
+			return command.Usage(cmd, "give --join-token, with a token of `wheelwork join-token create`, or --token-file with the token of the installation's hosts")
 		case conf.Slots < 0:
 			return command.Usage(cmd, "--slots %d: want a positive number", conf.Slots)
 		}
@@ -62,7 +64,7 @@ func (c *commands) host() *cobra.Command {
 		if err := caches(cmd); err != nil {
 			return err
 		}
-		if conf.TokenFile == "" {
+		if conf.TokenFile == "" && conf.JoinToken == "" {
 			conf.Token = c.PlainToken()
 		}
 		conf.CACert, conf.Logger = c.CACert, out.Logger
@@ -76,6 +78,25 @@ func (c *commands) host() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func (c *commands) revokeHost() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke HOST",
+		Short: "Revoke the certificate of a host: its calls are refused at once",
+		Long: `Revoke the certificate of a host. Its streams end within two seconds on all servers, and
+its runs are repeated elsewhere as if it were lost. HOST is the id or the name of a host
+that has joined with a join token. It comes back only with another join token.`,
+		Example: `  wheelwork host revoke worker-3`,
+		Args:    command.Arguments("HOST"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if err := client.RevokeHost(ctx, args[0]); err != nil {
+				return err
+			}
+			c.Note("host %s: its certificate is revoked", args[0])
+			return nil
+		}),
+	}
 }
 
 func (c *commands) listHosts() *cobra.Command {

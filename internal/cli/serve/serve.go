@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,8 @@ func (c *commands) server() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a server: it schedules jobs and dispatches their runs to hosts",
-		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
+		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700
+  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
       --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`,
 		Args: command.Arguments(),
 	}
@@ -58,6 +60,9 @@ func (c *commands) server() *cobra.Command {
 	addTokenFile(cmd, &conf.TokenFile)
 	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	flags.StringVar(&conf.Certificates.TLS, "tls", "auto", "when to serve with TLS without --tls-cert, with a certificate of the installation's own authority: auto (beyond this machine), on, off")
+	command.Complete(cmd, "tls", "auto", "on", "off")
+	flags.DurationVar(&conf.Certificates.Life, "certificate-life", 24*time.Hour, "how long the certificates of hosts and servers are valid; they are renewed when a third of it is left")
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, created if missing)")
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
