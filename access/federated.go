@@ -27,6 +27,10 @@ const (
 	federatedLongest = 24 * time.Hour
 )
 
+// AuthProxy is the issuer of the people that an authenticating proxy names in a header. The issuer of an
+// OpenID provider is an address, so no provider has this one.
+const AuthProxy = "auth-proxy"
+
 // Federated is a sign-in that a provider has confirmed.
 type Federated struct {
 	Issuer, Subject string
@@ -50,7 +54,11 @@ func (s *State) SignInFederated(x Federated) ([]Change, *apiv1.Session, string, 
 			return nil, nil, "", err
 		}
 		if had := s.principals[x.Name]; had != nil {
-			return nil, nil, "", status.Errorf(codes.AlreadyExists, "there is already a %s with the name %s, which is not this person of the provider: an administrator can choose another claim for names (--oidc-name-claim)", had.Kind, x.Name)
+			other := "claim for names (--oidc-name-claim)"
+			if x.Issuer == AuthProxy {
+				other = "header (--auth-proxy-header)"
+			}
+			return nil, nil, "", status.Errorf(codes.AlreadyExists, "there is already a %s with the name %s, which is not this person of the provider: an administrator can choose another %s", had.Kind, x.Name, other)
 		}
 		if len(s.principals) >= maxPrincipals {
 			return nil, nil, "", full("principals", maxPrincipals)

@@ -272,7 +272,7 @@ func TestSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions(nil, slog.Default())
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-		r.AddCookie(&http.Cookie{Name: "k", Value: s.add("token").id})
+		r.AddCookie(&http.Cookie{Name: "k", Value: s.add("token", "").id})
 		time.Sleep(sessionLife)
 		if s.get(r, "k") == nil {
 			t.Error("the session ended early")
@@ -287,23 +287,23 @@ func TestSessionsEnd(t *testing.T) {
 func TestSessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions(nil, slog.Default())
-		other := s.add("other")
-		own := s.add("own")
+		other := s.add("other", "")
+		own := s.add("own", "")
 		time.Sleep(time.Second)
 		for range 2 * maxSessions { // the same token each time
-			s.add("own")
+			s.add("own", "")
 		}
 		if len(s.byKey) != maxPerToken+1 || s.byKey[other.key] == nil || s.byKey[own.key] != nil {
 			t.Errorf("%d sessions; the other token's is kept: %t, the first of its own: %t", len(s.byKey), s.byKey[other.key] != nil, s.byKey[own.key] != nil)
 		}
 		for i := range maxSessions { // a different token each time
-			s.add(fmt.Sprint(i))
+			s.add(fmt.Sprint(i), "")
 		}
-		if len(s.byKey) != maxSessions || s.byKey[other.key] == nil || s.add("one more") != nil {
+		if len(s.byKey) != maxSessions || s.byKey[other.key] == nil || s.add("one more", "") != nil {
 			t.Errorf("%d sessions; the first token's is kept: %t", len(s.byKey), s.byKey[other.key] != nil)
 		}
 		time.Sleep(sessionLife + time.Second)
-		if s.add("later") == nil || len(s.byKey) != 1 {
+		if s.add("later", "") == nil || len(s.byKey) != 1 {
 			t.Errorf("%d sessions after all have ended, want 1", len(s.byKey))
 		}
 	})

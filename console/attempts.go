@@ -12,21 +12,29 @@ const (
 	// allowed every attemptEvery.
 	maxAttempts  = 10
 	attemptEvery = 6 * time.Second
-	// maxAddresses bounds the addresses that are remembered.
+	// maxAddresses bounds the addresses, or the names, that are remembered.
 	maxAddresses = 4096
 )
 
 // attempts limits the sign-ins of each address. An IPv6 network of 64 bits counts as one
 // address. The zero value is ready.
-type attempts struct {
-	mu sync.Mutex
-	// free is the time at which all attempts of an address are allowed again.
-	free map[netip.Prefix]time.Time
-}
+type attempts struct{ budget[netip.Prefix] }
 
 // take takes one attempt of an address. Without one it returns the time until the next.
-func (a *attempts) take(from netip.Addr) (wait time.Duration) {
-	key, now := network(from), time.Now()
+func (a *attempts) take(from netip.Addr) (wait time.Duration) { return a.budget.take(network(from)) }
+
+// giveBack returns the attempt of a sign-in that succeeded.
+func (a *attempts) giveBack(from netip.Addr) { a.budget.giveBack(network(from)) }
+
+// budget limits the attempts of each key. The zero value is ready.
+type budget[K comparable] struct {
+	mu sync.Mutex
+	// free is the time at which all attempts of a key are allowed again.
+	free map[K]time.Time
+}
+
+func (a *budget[K]) take(key K) (wait time.Duration) {
+	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.free[key]
@@ -44,9 +52,7 @@ func (a *attempts) take(from netip.Addr) (wait time.Duration) {
 	return 0
 }
 
-// giveBack returns the attempt of a sign-in that succeeded.
-func (a *attempts) giveBack(from netip.Addr) {
-	key := network(from)
+func (a *budget[K]) giveBack(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if free, ok := a.free[key]; ok {
@@ -54,16 +60,16 @@ func (a *attempts) giveBack(from netip.Addr) {
 	}
 }
 
-// forget removes addresses without failed attempts, and all of them if that makes no room:
-// then an attacker has thousands of addresses anyway.
-func (a *attempts) forget(now time.Time) {
+// forget removes keys without failed attempts, and all of them if that makes no room:
+// then an attacker has thousands of them anyway.
+func (a *budget[K]) forget(now time.Time) {
 	for key, free := range a.free {
 		if !free.After(now) {
 			delete(a.free, key)
 		}
 	}
 	if a.free == nil || len(a.free) >= maxAddresses {
-		a.free = map[netip.Prefix]time.Time{}
+		a.free = map[K]time.Time{}
 	}
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	Setup *Setup
 	// Provider signs visitors in at an OpenID provider. nil: they sign in here alone.
 	Provider *Provider
+	// Proxy signs in the visitors that an authenticating proxy names. nil: there is none.
+	Proxy *Proxy
 	// SignedIn is called when a visitor has signed in with a token. nil: it is not.
 	SignedIn func(token string, from netip.Addr)
 	// Logger receives the errors of the server side. Default: slog.Default().
@@ -84,7 +86,9 @@ type console struct {
 	codes    *Codes
 	setup    *Setup
 	provider *Provider
+	proxy    *Proxy
 	attempts attempts
+	named    budget[string] // sign-ins of the visitors of the proxy
 	address  func(*http.Request) netip.Addr
 	signed   func(token string, from netip.Addr) // nil: it is not called
 	views    *views
@@ -160,7 +164,7 @@ func newConsole(cfg Config) (*console, error) {
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
-		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider,
+		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
 		address: cfg.Address,
 		signed:  cfg.SignedIn,
 		views:   views,
@@ -188,10 +192,10 @@ func (c *console) routes() []route {
 		{pattern: "GET /readyz", open: c.readyz},
 		{pattern: "GET /static/", open: c.assets.serve},
 		{pattern: "GET /favicon.ico", open: c.assets.favicon},
-		{pattern: "GET /login", open: c.loginPage},
-		{pattern: "POST /login", open: c.login, body: bound(nil, maxLogin)},
-		{pattern: "GET /login/provider", open: c.toProvider},
-		{pattern: "GET /login/callback", open: c.fromProvider},
+		{pattern: "GET /login", open: c.direct(c.loginPage)},
+		{pattern: "POST /login", open: c.direct(c.login), body: bound(nil, maxLogin)},
+		{pattern: "GET /login/provider", open: c.direct(c.toProvider)},
+		{pattern: "GET /login/callback", open: c.direct(c.fromProvider)},
 		{pattern: "GET /login/leave", open: c.leaveProvider},
 		{pattern: "GET /login/command", page: c.approvePage},
 		{pattern: "POST /login/command", page: c.approve},

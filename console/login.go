@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -41,7 +42,7 @@ type loginView struct {
 	// be replaced.
 	User    string
 	Replace bool
-	Left    bool // the visitor has signed out, and may still be signed in at the provider
+	Left    bool // the visitor has signed out, and may still be signed in at the provider or the proxy
 }
 
 // loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
@@ -52,7 +53,7 @@ func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 		c.signInWithCode(w, r, code, q.Get("next"))
 		return
 	}
-	if c.sessions.get(r, c.cookieName()) != nil {
+	if c.sessionOf(r) != nil {
 		http.Redirect(w, r, localPath(q.Get("next")), http.StatusSeeOther)
 		return
 	}
@@ -70,13 +71,13 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 		return
 	}
 	token, ok := c.codes.take(code)
-	if ok || c.sessions.get(r, c.cookieName()) != nil {
+	if ok || c.sessionOf(r) != nil {
 		c.attempts.giveBack(from)
 	}
 	switch {
 	case ok:
 		c.signIn(w, r, token, loginView{Next: next})
-	case c.sessions.get(r, c.cookieName()) != nil: // a signed-in visitor opened a used link again
+	case c.sessionOf(r) != nil: // a signed-in visitor opened a used link again
 		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 	default:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.code", Next: next})
@@ -151,7 +152,11 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token string, v
 	case code == codes.OK && !slices.Contains(who.Permissions, "jobs.read"): // a worker's token, for example: it may not read any page
 		refuse(http.StatusForbidden, "login.unreadable", "")
 	case code == codes.OK: // the API checks the permissions of each page
-		s := c.sessions.add(token)
+		proxied := ""
+		if by, _, err := c.visitorOf(r); by != nil && err == nil {
+			proxied = by.identity()
+		}
+		s := c.sessions.add(token, proxied)
 		if s == nil {
 			refuse(http.StatusServiceUnavailable, "login.full", "")
 			return
@@ -179,7 +184,7 @@ func wrong(token string, err error) bool {
 func (c *console) tooManyLogins(w http.ResponseWriter, r *http.Request, wait time.Duration, view loginView) {
 	seconds := int((wait + time.Second - 1) / time.Second)
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	view.Error = "login.often"
+	view.Error = cmp.Or(view.Error, "login.often")
 	c.renderLogin(w, r, http.StatusTooManyRequests, view)
 }
 
@@ -192,8 +197,10 @@ func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, 
 	data := struct {
 		loginView
 		Provider string // its title; "": there is none
+		Proxied  bool   // the proxy signs the visitor in, and nothing else does
 	}{loginView: v}
-	if c.provider != nil {
+	_, data.Proxied, _ = c.visitorOf(r)
+	if c.provider != nil && !data.Proxied {
 		data.Provider = c.provider.Title
 	}
 	c.render(w, r, code, "login", frame{Data: data})
@@ -211,7 +218,8 @@ func (c *console) logout(v *visit) error {
 	if err := c.sessions.remove(v.session.key); err != nil {
 		return status.Errorf(codes.Internal, "you are signed out, but the server could not record it, and a restart may bring the session back: change the token, or sign out again after the restart: %v", err)
 	}
-	if federated {
+	_, proxied, _ := c.visitorOf(v.r)
+	if federated || proxied {
 		v.redirect("/login?left=1")
 		return nil
 	}

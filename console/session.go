@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type session struct {
 	id      string // opaque, random, the value of the cookie
 	key     sessionKey
 	token   string
-	owner   string // digest of the token
+	owner   string // digest of the token, or of the name that the proxy gave
+	proxied string // what the proxy said about the visitor, see [Proxied.identity]; "": the visitor signed in without one
 	sealed  []byte // the token, encrypted with a key that only the cookie yields
 	started time.Time
 	expires time.Time
@@ -104,6 +106,7 @@ type savedSessions struct {
 type savedSession struct {
 	Key     string    `json:"key"` // hexadecimal
 	Owner   string    `json:"owner"`
+	Proxied string    `json:"proxied,omitempty"`
 	Sealed  []byte    `json:"sealed"`
 	Started time.Time `json:"started"`
 	Expires time.Time `json:"expires"`
@@ -123,7 +126,7 @@ func (s *sessions) restore(b []byte) error {
 			return fmt.Errorf("the key %.80q is not a digest", x.Key)
 		}
 		if time.Now().Before(x.Expires) {
-			n := &session{key: sessionKey(key), owner: x.Owner, sealed: x.Sealed, started: x.Started, expires: x.Expires}
+			n := &session{key: sessionKey(key), owner: x.Owner, proxied: x.Proxied, sealed: x.Sealed, started: x.Started, expires: x.Expires}
 			s.byKey[n.key] = n
 		}
 	}
@@ -140,7 +143,7 @@ func (s *sessions) save() error {
 	saved := savedSessions{Version: 1}
 	s.mu.Lock()
 	for _, x := range s.byKey {
-		saved.Sessions = append(saved.Sessions, savedSession{hex.EncodeToString(x.key[:]), x.owner, x.sealed, x.started, x.expires})
+		saved.Sessions = append(saved.Sessions, savedSession{hex.EncodeToString(x.key[:]), x.owner, x.proxied, x.sealed, x.started, x.expires})
 	}
 	s.mu.Unlock()
 	b, err := json.Marshal(saved)
@@ -160,8 +163,14 @@ func (s *sessions) saveOrLog() {
 // add starts a session for a token that the API has accepted. When the token has
 // maxPerToken sessions, add ends the one of them that expires first. It never ends a
 // session of another token, and returns nil when there is no room.
-func (s *sessions) add(token string) *session {
+//
+// With proxied, the session is of a visitor that the proxy has named. Each of its sign-ins makes another
+// token, so the bound is that of the name.
+func (s *sessions) add(token, proxied string) *session {
 	n := openSession(token)
+	if n.proxied = proxied; proxied != "" {
+		n.owner, _, _ = strings.Cut(proxied, "/")
+	}
 	if !s.insert(n) {
 		return nil
 	}

@@ -37,7 +37,7 @@ func withCookie(id string) *http.Request {
 func TestSessionsSurviveARestart(t *testing.T) {
 	m := &memory{}
 	first := newSessions(m, slog.Default())
-	a, b := first.add(goodToken), first.add("another-token")
+	a, b := first.add(goodToken, ""), first.add("another-token", "")
 	for _, secret := range []string{a.id, b.id, goodToken, "another-token"} {
 		if bytes.Contains(m.saved, []byte(secret)) {
 			t.Errorf("the storage contains %q", secret)
@@ -64,7 +64,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 
 func TestDamagedSessions(t *testing.T) {
 	m := &memory{}
-	id := newSessions(m, slog.Default()).add(goodToken).id
+	id := newSessions(m, slog.Default()).add(goodToken, "").id
 	whole := m.saved
 	for name, damaged := range map[string][]byte{
 		"empty": {}, "cut": whole[:len(whole)/2], "another version": bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1),
@@ -90,7 +90,7 @@ func TestSessionsAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
 		s := newSessions(m, slog.Default())
-		x := s.add(goodToken)
+		x := s.add(goodToken, "")
 		if _, renewed := s.renew(x); renewed {
 			t.Error("each request renews the session")
 		}

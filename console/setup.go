@@ -77,6 +77,10 @@ func (c *console) makeAdmin(w http.ResponseWriter, r *http.Request) {
 		c.renderSetup(w, r, http.StatusServiceUnavailable, v)
 		return
 	}
+	if _, through, _ := c.visitorOf(r); through { // the proxy names another user
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+		return
+	}
 	resp, err := c.access.SignIn(c.forClient(r), &apiv1.SignInRequest{Name: v.Name, Password: password, Program: "console"})
 	if err != nil { // the administrator is there, and can sign in again
 		c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{User: v.Name, Error: "login.refused", Cause: status.Convert(err).Message()})

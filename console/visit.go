@@ -28,7 +28,10 @@ type visit struct {
 // signedIn serves a page only to browsers with a session.
 func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := c.sessions.get(r, c.cookieName())
+		s := c.sessionOf(r)
+		if s == nil && c.enter(w, r) {
+			return
+		}
 		if s == nil && r.Method == http.MethodPost {
 			c.keepForLogin(w, r)
 			return

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/oidc"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/console"
@@ -22,19 +23,24 @@ import (
 // CallbackPath is the path to which an OpenID provider sends browsers back.
 const CallbackPath = "/login/callback"
 
-// federation signs people in at an OpenID provider. It verifies the answer of the provider in this
-// process, and starts the session with a token that may do nothing else.
+// federation signs people in that others know: an OpenID provider, or an authenticating proxy. It verifies
+// the answer of the provider in this process, and starts the session with a token that may do nothing else.
 type federation struct {
-	provider *oidc.Provider
-	token    string // of this process, with the role federation
-	back     string // the address of the sign-in page
+	provider *oidc.Provider // nil: there is none
+	token    string         // of this process, with the role federation
+	back     string         // the address of the sign-in page
 	conn     *grpc.ClientConn
 }
 
-// newFederation returns nil if there is no provider.
+// newFederation returns nil if there is neither a provider nor a proxy.
 func newFederation(people PeopleConfig) (*federation, error) {
 	conf := people.OIDC
-	if conf.Issuer == "" {
+	f := &federation{token: credential.NewToken("in_")}
+	switch {
+	case conf.Issuer != "":
+	case people.AuthProxy.Header != "":
+		return f, nil
+	default:
 		return nil, nil
 	}
 	if people.OIDCSecretFile != "" {
@@ -48,12 +54,13 @@ func newFederation(people PeopleConfig) (*federation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &federation{provider: p, token: credential.NewToken("in_"), back: strings.TrimSuffix(conf.Callback, CallbackPath) + "/login"}, nil
+	f.provider, f.back = p, strings.TrimSuffix(conf.Callback, CallbackPath)+"/login"
+	return f, nil
 }
 
 // console returns what the console needs; nil: there is no provider.
 func (f *federation) console() *console.Provider {
-	if f == nil {
+	if f == nil || f.provider == nil {
 		return nil
 	}
 	return &console.Provider{
@@ -89,6 +96,14 @@ func (f *federation) finish(ctx context.Context, kept string, answer url.Values)
 		Issuer: person.Issuer, Subject: person.Subject, Name: person.Name, Groups: person.Groups, Program: "console",
 	})
 	return resp.GetToken(), pending.Next, err
+}
+
+// proxied signs in a visitor of the proxy.
+func (f *federation) proxied(ctx context.Context, by console.Proxied) (token string, err error) {
+	resp, err := apiv1.NewAccessClient(f.conn).Federate(ctx, &apiv1.FederateRequest{
+		Issuer: access.AuthProxy, Subject: by.Name, Name: by.Name, Groups: by.Groups, Program: "console",
+	})
+	return resp.GetToken(), err
 }
 
 // refusal returns the status of an error of the provider.

@@ -123,6 +123,8 @@ type PeopleConfig struct {
 	// OIDCSecretFile has the secret of this installation at the provider; "": it is in OIDC, or there is
 	// none.
 	OIDCSecretFile string
+	// AuthProxy says how an authenticating proxy names people. It needs trusted proxies in the limits.
+	AuthProxy AuthProxy
 }
 
 // Retention is how long a server keeps ended runs, logs and dead letters.
@@ -186,7 +188,7 @@ type serving struct {
 	legacy    bool        // token is accepted
 	inner     string      // token between the roles of this process
 	setup     *setup      // nil: there is no page to make the first administrator
-	people    *federation // nil: there is no provider
+	people    *federation // nil: there is no provider, and no authenticating proxy
 	// tellSetup is called with the address of that page.
 	tellSetup func(link string)
 	guard     *access.Guard
@@ -221,6 +223,9 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	}()
 	if cfg.People.Setup != nil {
 		s.setup, s.tellSetup = newSetup(), cfg.People.Setup
+	}
+	if err := cfg.People.AuthProxy.Check(cfg.Limits.TrustedProxies); err != nil {
+		return nil, err
 	}
 	if s.people, err = newFederation(cfg.People); err != nil {
 		return nil, err
@@ -308,7 +313,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 			return nil, err
 		}
 	}
-	return s, s.openConsole(kind)
+	return s, s.openConsole(kind, cfg.People.AuthProxy)
 }
 
 // openServer registers the services with the listener.
@@ -417,10 +422,14 @@ func (s *serving) findNames(cfg ServerConfig, token string) (err error) {
 	return nil
 }
 
-func (s *serving) openConsole(kind string) error {
+func (s *serving) openConsole(kind string, named AuthProxy) error {
 	conn, err := s.dial("")
 	if err != nil {
 		return err
+	}
+	var proxy *authProxy // nil: there is none
+	if named.Header != "" {
+		proxy = &authProxy{named, s.server.Limits, s.people.proxied, &s.guard.Refusals}
 	}
 	pages, err := console.New(console.Config{
 		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure,
@@ -432,13 +441,13 @@ func (s *serving) openConsole(kind string) error {
 				s.events().record(context.Background(), audit.Event{By: by, Row: audit.Row{Code: "session.started", Object: "console"}})
 			}
 		},
-		Setup: s.setup.console(), Provider: s.people.console(), Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
+		Setup: s.setup.console(), Provider: s.people.console(), Proxy: proxy.console(), Codes: s.codes, Sessions: s.data.File("console-sessions"), Address: func(r *http.Request) netip.Addr { return s.server.Limits().ClientOf(r) }, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	s.server.Signed = pages.SignedIn
-	s.handler = s.tel.metrics(s.guard, pages)
+	s.handler = proxy.handler(s.tel.metrics(s.guard, pages))
 	return nil
 }
 
@@ -506,6 +515,7 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 		return nil, err
 	}
 	var c changes
+	c.add(func() {}, next.People.AuthProxy.Check(next.Limits.TrustedProxies))
 	c.renewListener(s.ln, s.server, next.TLSCert, next.TLSKey, next.Limits)
 	if s.toNames != nil {
 		c.add(s.toNames.Renew(tokens.Own(), next.CACert))

@@ -90,5 +90,11 @@ func (l Limits) ClientOf(r *http.Request) netip.Addr {
 	return l.client(from.Addr().Unmap().WithZone(""), r.Header.Values("X-Forwarded-For"))
 }
 
+// FromProxy reports whether a request comes over a connection from a trusted proxy.
+func (l Limits) FromProxy(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && l.proxied(from.Addr().Unmap().WithZone(""))
+}
+
 // enoughFiles is the number of open files beyond which a limit has no effect.
 const enoughFiles = 1 << 20

@@ -139,13 +139,14 @@ func (a *principalsAPI) SignIn(ctx context.Context, req *apiv1.SignInRequest) (*
 	return resp, nil
 }
 
-// Federate starts a session after a server of the installation has verified a sign-in at the OpenID provider.
+// Federate starts a session after a server of the installation has verified a sign-in at the
+// OpenID provider or by the authenticating proxy.
 func (a *principalsAPI) Federate(ctx context.Context, req *apiv1.FederateRequest) (*apiv1.SignInResponse, error) {
 	x := access.Federated{
 		Issuer: req.Issuer, Subject: req.Subject, Name: req.Name, Groups: req.Groups, Program: req.Program,
 		Address: access.Caller(ctx).AddressOf(ctx), By: access.By{Now: time.Now(), Random: rand.Reader},
 	}
-	return a.openSession(ctx, x.Address, req.Program, func(st *access.State) (changes []access.Change, session *apiv1.Session, token string, err error) {
+	return a.openSession(ctx, x.Address, req.Program+", signed in by "+req.Issuer, func(st *access.State) (changes []access.Change, session *apiv1.Session, token string, err error) {
 		return st.SignInFederated(x)
 	})
 }
@@ -171,15 +172,15 @@ func (a *principalsAPI) ClaimLogin(ctx context.Context, req *apiv1.ClaimLoginReq
 	})
 }
 
-// openSession starts a session, and notes it.
-func (a *principalsAPI) openSession(ctx context.Context, address, program string, open func(*access.State) ([]access.Change, *apiv1.Session, string, error)) (*apiv1.SignInResponse, error) {
+// openSession starts a session, and notes it with the way of the sign-in.
+func (a *principalsAPI) openSession(ctx context.Context, address, way string, open func(*access.State) ([]access.Change, *apiv1.Session, string, error)) (*apiv1.SignInResponse, error) {
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.SignInResponse, error) {
 		resp := &apiv1.SignInResponse{}
 		return resp, l.ChangeAccess(func(st *access.State) ([]access.Change, error) {
 			changes, session, token, err := open(st)
 			if err == nil {
 				by := &apiv1.Attribution{Author: session.Principal, Kind: access.KindUser, Token: session.Id, Address: address}
-				l.Note(by, audit.Row{Code: "session.started", Object: session.Id, Message: program})
+				l.Note(by, audit.Row{Code: "session.started", Object: session.Id, Message: way})
 				resp.Session, resp.Token = session, token
 			}
 			return changes, err

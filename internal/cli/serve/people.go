@@ -8,11 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// addPeople adds the flags that say how people sign in to a server. The returned function reads them.
-func addPeople(cmd *cobra.Command, conf *node.PeopleConfig) func(*cobra.Command) error {
+// addPeople adds the flags that say how people sign in to a server. The returned function reads them,
+// after the limits with the trusted proxies.
+func addPeople(cmd *cobra.Command, conf *node.PeopleConfig, limits *transport.Limits) func(*cobra.Command) error {
 	flags := cmd.Flags()
 	legacy := flags.String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default what was chosen before; in a new directory on, or off with --listen beyond this machine)")
 	public := flags.String("public-url", "", "`URL` at which browsers reach the console, for the sign-in with --oidc-issuer")
@@ -24,9 +26,14 @@ func addPeople(cmd *cobra.Command, conf *node.PeopleConfig) func(*cobra.Command)
 	flags.StringVar(&p.GroupsClaim, "oidc-groups-claim", "groups", "`claim` with the groups of a person, whose bindings are those of the principals group:NAME")
 	flags.StringSliceVar(&p.Scopes, "oidc-scope", []string{"profile", "email"}, "`scope` that is requested beside openid; may be repeated")
 	flags.StringVar(&p.Title, "oidc-title", "", "`name` of the provider on the sign-in page (default its host)")
+	flags.StringVar(&conf.AuthProxy.Header, "auth-proxy-header", "", "`NAME` of the header in which an authenticating proxy of --trusted-proxy names the user of the console, as X-Forwarded-User (default none: no header signs a user in)")
+	flags.StringVar(&conf.AuthProxy.Groups, "auth-proxy-groups-header", "", "`NAME` of the header in which it names the groups of the user, with commas (default none)")
 	return func(cmd *cobra.Command) error {
 		if conf.LegacyTokens = node.LegacyTokens(*legacy); !slices.Contains([]node.LegacyTokens{node.LegacyAuto, node.LegacyOn, node.LegacyOff}, conf.LegacyTokens) {
 			return command.Usage(cmd, "--legacy-tokens %q: want on or off", *legacy)
+		}
+		if err := conf.AuthProxy.Check(limits.TrustedProxies); err != nil {
+			return command.Usage(cmd, "%v", err)
 		}
 		if p.Issuer == "" {
 			for _, flag := range []string{"oidc-client-id", "oidc-client-secret-file", "oidc-name-claim", "oidc-title"} {

@@ -76,7 +76,7 @@ func (c *commands) server() *cobra.Command {
 	flags.StringVar(&conf.Zone, "zone", "", "`name` of the zone of the server: partitions go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
 	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
-	people := addPeople(cmd, &conf.People)
+	people := addPeople(cmd, &conf.People, &conf.Limits)
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	retention := addRetention(cmd, &conf.Retain)

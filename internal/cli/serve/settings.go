@@ -49,6 +49,9 @@ var effects = map[string]effect{
 	"public-url": restart, "oidc-issuer": restart, "oidc-client-id": restart, "oidc-client-secret-file": restartFile, "oidc-name-claim": restart,
 	"oidc-groups-claim": restart, "oidc-scope": restart, "oidc-title": restart,
 
+	// Sessions that have begun belong to the name in the header.
+	"auth-proxy-header": restart, "auth-proxy-groups-header": restart,
+
 	// gRPC takes these once.
 	"max-header": restart, "idle-timeout": restart,
 
