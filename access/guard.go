@@ -85,7 +85,8 @@ type Guard struct {
 	streams streams
 	known   atomic.Pointer[keys] // replaced as a whole, and never changed
 	waiting atomic.Bool          // the issued tokens are not known yet
-	change  sync.Mutex           // orders the replacements of known; guards files and issued
+	change  sync.Mutex           // orders the replacements of known; guards the fields below
+	swapped chan struct{}        // closed by the next replacement; nil: nothing waits for it
 	files   []Token
 	issued  []Credential
 	// recovery is the token of [Guard.Recover]; nil: none.
@@ -271,9 +272,40 @@ func (g *Guard) swap() {
 		}
 	}
 	g.known.Store(&next)
+	if g.swapped != nil {
+		close(g.swapped)
+		g.swapped = nil
+	}
 	for digest, k := range old {
 		if now := next[digest]; now == nil || now.accepted != k.accepted {
 			k.refuse()
+		}
+	}
+}
+
+// learnTime bounds how long a server takes to know a token that another server of its cluster has issued.
+const learnTime = 5 * time.Second
+
+// learn waits until the guard knows a token that was issued a moment ago, so that the caller that gets it
+// can use it here. Another server of a cluster may have issued it. The wait ends with ctx and after
+// learnTime.
+func (g *Guard) learn(ctx context.Context, token string) {
+	ctx, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	for {
+		g.change.Lock()
+		if g.swapped == nil {
+			g.swapped = make(chan struct{})
+		}
+		next := g.swapped
+		g.change.Unlock()
+		if _, err := g.Identify(token); err == nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -106,3 +106,36 @@ type stream struct {
 }
 
 func (s stream) Context() context.Context { return s.ctx }
+
+// TestSignInIsAnsweredWhenItsTokenIsKnown: another server has issued the token, and this one learns of it later.
+func TestSignInIsAnsweredWhenItsTokenIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		signIn := func() (took time.Duration, known bool) {
+			begin := time.Now()
+			resp, err := g.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: apiv1.Access_SignIn_FullMethodName}, func(context.Context, any) (any, error) {
+				return &apiv1.SignInResponse{Token: "wws_x"}, nil
+			})
+			if s, ok := resp.(*apiv1.SignInResponse); err != nil || !ok || s.Token != "wws_x" {
+				t.Fatalf("%v, %v", resp, err)
+			}
+			_, err = g.Identify("wws_x")
+			return time.Since(begin), err == nil
+		}
+		if took, known := signIn(); took != 5*time.Second || known {
+			t.Errorf("a token that stays unknown: %v, %v", took, known)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			g.Issue(nil)
+			time.Sleep(time.Second)
+			g.Issue([]Credential{{Digest: Digest("wws_x"), Of: &Principal{Name: "ada"}}})
+		}()
+		if took, known := signIn(); took != 2*time.Second || !known {
+			t.Errorf("a token that another server has issued: %v, %v", took, known)
+		}
+		if took, _ := signIn(); took != 0 {
+			t.Errorf("a known token: %v", took)
+		}
+	})
+}

@@ -25,18 +25,30 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	}
 	g.use(p)
 	if p == nil {
-		return next(ctx, req)
+		resp, err := next(ctx, req)
+		return g.learned(ctx, resp, err)
 	}
 	m := g.methods[info.FullMethod]
 	if err := may(p, info.FullMethod, m, req, true); err != nil {
 		return nil, g.refused(ctx, p, info.FullMethod, appOf(m, req), err)
 	}
 	resp, err := next(With(ctx, p), req)
-	if list, ok := resp.(*apiv1.ListPrincipalsResponse); ok && err == nil {
+	if resp, err = g.learned(ctx, resp, err); err != nil {
+		return resp, err
+	}
+	if list, ok := resp.(*apiv1.ListPrincipalsResponse); ok {
 		return g.listed(p, list), nil
 	}
-	if msg, ok := resp.(proto.Message); ok && err == nil {
+	if msg, ok := resp.(proto.Message); ok {
 		return shown(p, appOf(m, req), msg), nil
+	}
+	return resp, nil
+}
+
+// learned returns the answer to a call, that to a sign-in when the guard knows the token of the session.
+func (g *Guard) learned(ctx context.Context, resp any, err error) (any, error) {
+	if s, ok := resp.(*apiv1.SignInResponse); ok && err == nil {
+		g.learn(ctx, s.Token)
 	}
 	return resp, err
 }

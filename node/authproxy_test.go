@@ -349,3 +349,29 @@ func TestAuthProxyConfig(t *testing.T) {
 		t.Errorf("a server without a trusted proxy: %v", err)
 	}
 }
+
+// TestAuthProxyInCluster signs a person in at either server, and so also at one that does not own the
+// access state.
+func TestAuthProxyInCluster(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2)
+	w.proxied = true
+	for _, name := range []string{"a", "b"} {
+		w.start(name)
+	}
+	c := w.client("a", "b")
+	w.untilBothOwn(c)
+	bind(t, c, "group:engineering", "viewer")
+	for _, at := range []string{"a", "b"} {
+		b, proxy := throughProxy(t, "http://"+w.at[at], "127.0.0.1")
+		proxy.names("jane", "engineering")
+		if resp, text := b.open("/hosts"); resp.StatusCode != http.StatusOK || !strings.Contains(text, "jane") {
+			t.Errorf("at %s: %d\n%s", at, resp.StatusCode, text)
+		}
+		if events := auditOf(t, c, sdk.AuditQuery{Code: "session.started", Actor: "jane"}); !slices.ContainsFunc(events, func(e *sdk.AuditEvent) bool {
+			return e.GetAddress() == "203.0.113.9" && strings.Contains(e.GetMessage(), "auth-proxy")
+		}) {
+			t.Errorf("at %s: %v", at, events)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
+	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
@@ -44,6 +46,7 @@ type several struct {
 	secret     string              // file with the key of the secrets; "": each server makes one
 	tls        string              // see CertificatesConfig.TLS; with "on", clients verify the servers
 	audit      time.Duration       // how often ends of audit logs are anchored; 0: the default
+	proxied    bool                // an authenticating proxy at 127.0.0.1 names visitors
 	split      float64             // the rate, in schedules a second, from which an app is split; 0: the default
 	all        map[string]*process // by name
 	at         map[string]string   // by name
@@ -85,6 +88,12 @@ func (w *several) start(name string) *process {
 		os.WriteFile(filepath.Join(data, "host-token"), []byte(workerToken+"\n"), 0o600)); err != nil {
 		w.t.Fatal(err)
 	}
+	var limits transport.Limits
+	var people node.PeopleConfig
+	if w.proxied {
+		limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		people.AuthProxy = node.AuthProxy{Header: userHeader, Groups: groupsHeader}
+	}
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("CLUSTER_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
@@ -93,7 +102,7 @@ func (w *several) start(name string) *process {
 		return node.Server(ctx, node.RecordsRefusals(node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
-			Zone: "zone-" + name, Capacity: 3, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret,
+			Zone: "zone-" + name, Capacity: 3, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret, Limits: limits, People: people,
 		}, w.audit))
 	})
 	return w.all[name]
