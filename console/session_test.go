@@ -62,6 +62,34 @@ func TestSessionsSurviveARestart(t *testing.T) {
 	}
 }
 
+// TestSessionsOfTheProxySurviveARestart as such: they stay bound to the visitor, and a visitor has a bounded number of
+// them, although each has another token.
+func TestSessionsOfTheProxySurviveARestart(t *testing.T) {
+	m := &memory{}
+	first := newSessions(m, slog.Default())
+	jane, kim := Proxied{Name: "jane", Groups: []string{"b", "a", "b"}}, Proxied{Name: "kim"}
+	other := first.add("the token of kim", kim.identity())
+	var last *session
+	for i := range maxPerToken + 3 {
+		last = first.add(strings.Repeat("t", i+1), jane.identity())
+	}
+	if len(first.byKey) != maxPerToken+1 || first.byKey[other.key] == nil {
+		t.Errorf("%d sessions of two visitors", len(first.byKey))
+	}
+	got := newSessions(m, slog.Default()).get(withCookie(last.id), "k")
+	if got == nil || got.proxied != (Proxied{Name: "jane", Groups: []string{"a", "b"}}).identity() {
+		t.Fatalf("after a restart: %+v", got)
+	}
+	for _, another := range []Proxied{{Name: "jane"}, {Name: "jane", Groups: []string{"a"}}, {Name: "kim", Groups: jane.Groups}, {Name: "jane", Groups: []string{"a,b"}}} {
+		if another.identity() == got.proxied {
+			t.Errorf("%v has a session of %v", another, jane)
+		}
+	}
+	if bytes.Contains(m.saved, []byte("jane")) {
+		t.Error("the storage has the name of the visitor")
+	}
+}
+
 func TestDamagedSessions(t *testing.T) {
 	m := &memory{}
 	id := newSessions(m, slog.Default()).add(goodToken, "").id

@@ -308,6 +308,14 @@ func TestAuthProxyOfOthers(t *testing.T) {
 
 	// The session of the token is of another person than the one that the proxy names.
 	inside.Jar = b.Jar
+	proxy.names("", "")
+	if resp, _ := inside.open("/hosts"); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("with the session of a token, and without the header: %d", resp.StatusCode)
+	}
+	if resp, _ := b.open("/hosts"); resp.StatusCode != http.StatusOK || resp.Request.URL.Path != "/hosts" {
+		t.Errorf("this has ended the session of the token: %d at %s", resp.StatusCode, resp.Request.URL)
+	}
+	proxy.names("jane", "engineering")
 	if resp, text := inside.open("/hosts"); resp.StatusCode != http.StatusOK || !strings.Contains(text, "jane") {
 		t.Errorf("with the session of a token: %d\n%s", resp.StatusCode, text)
 	}
