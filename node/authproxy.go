@@ -90,7 +90,7 @@ type authProxy struct {
 
 // said is what a trusted proxy says about the visitor of a request. It is in the context of the request.
 type said struct {
-	by  *console.Proxied // nil: nobody is named
+	by  *console.Proxied // nil: it names no visitor
 	err error
 }
 
