@@ -260,7 +260,7 @@ func TestCallsAreEvents(t *testing.T) {
 			t.Errorf("sign-in with %.5s: %s", token, resp.Status)
 		}
 	}
-	if err := c.Backup(t.Context(), io.Discard); err != nil {
+	if err := backUp(t.Context(), c, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	hosts, err := c.Hosts(t.Context())

@@ -63,14 +63,14 @@ func TestDamagedFiles(t *testing.T) {
 	}}
 	l.fill(t, client(t, p, p.Token), "default", 12)
 	var saved bytes.Buffer
-	if err := client(t, p, p.Token).Backup(within(t), &saved); err != nil {
+	if err := backUp(within(t), client(t, p, p.Token), &saved); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
 	restored := filepath.Join(dir, "restored") // has snapshots, and a journal that begins behind them
-	if _, err := archive.Restore(within(t), &saved, restored, nil); err != nil {
+	if _, err := archive.Restore(within(t), &saved, restored, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	tried := l.damageAll(t, []string{closed, restored}, damageable, shortDamages)

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -14,9 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
 // A file system that is really full: new work is refused in one sentence, reading
@@ -100,6 +103,45 @@ func TestFullDisk(t *testing.T) {
 		if r := await(t, ctx, conn, id); r.State != "succeeded" {
 			t.Errorf("acknowledged run %s after all that: %v", id, r)
 		}
+	}
+}
+
+// TestRestoreFullDisk: a restore without room leaves nothing, and works once there is room.
+func TestRestoreFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800m"); err != nil {
+		testkit.Lacks(t, "no small disk: a tmpfs cannot be mounted (%v)", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newRecipient(t)
+	p := serve(t, node.ServerConfig{Data: filepath.Join(t.TempDir(), "a"), BackupRecipients: []string{r.public}}, nil)
+	var made bytes.Buffer
+	if _, err := client(t, p, p.Token).Backup(within(t), &made, sdk.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	filler, to := filepath.Join(dir, "filler"), filepath.Join(dir, "to")
+	if err := os.Mkdir(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, filler)
+	if _, err := archive.Restore(within(t), r.opened(t, &made), to, nil, nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a restore to a full disk: %v", err)
+	}
+	if left, err := os.ReadDir(to); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := archive.Restore(within(t), r.opened(t, &made), to, nil, nil); err != nil || !res.Key {
+		t.Errorf("with room again: %+v, %v", res, err)
 	}
 }
 

@@ -47,6 +47,12 @@ func client(t *testing.T, p *process, token string) *sdk.Client {
 	return c
 }
 
+// backUp writes a backup with the keys of the server, which is not encrypted.
+func backUp(ctx context.Context, c *sdk.Client, w io.Writer) error {
+	_, err := c.Backup(ctx, w, sdk.BackupOptions{Keys: sdk.BackupKeysIncluded, PlaintextKeys: true})
+	return err
+}
+
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -180,14 +186,14 @@ func TestRestoreRefuses(t *testing.T) {
 	dir := t.TempDir()
 	a := dev(t, node.DevConfig{Data: filepath.Join(dir, "a"), Sample: true})
 	var made bytes.Buffer
-	if err := client(t, a, a.Token).Backup(within(t), &made); err != nil {
+	if err := backUp(within(t), client(t, a, a.Token), &made); err != nil {
 		t.Fatal(err)
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	to := filepath.Join(dir, "to")
 	for name, bad := range damaged(made.Bytes(), rand.New(rand.NewPCG(seed, 0))) {
-		_, err := archive.Restore(within(t), bytes.NewReader(bad), to, nil)
+		_, err := archive.Restore(within(t), bytes.NewReader(bad), to, nil, nil)
 		newer := (*backup.NewerError)(nil)
 		if !errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrCut) && !errors.As(err, &newer) {
 			t.Errorf("%s: %v", name, err)
@@ -206,7 +212,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a directory with a file: %v", err)
 	}
 	if left, err := os.ReadDir(full); err != nil || len(left) != 1 {
@@ -220,7 +226,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("a server on half a restore: %v", err)
 	}
-	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err != nil {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil, nil); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(full, "mine")); !errors.Is(err, fs.ErrNotExist) {
@@ -246,7 +252,7 @@ func TestForeignBackup(t *testing.T) {
 		if _, cerr := w.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
-		if _, err := archive.Restore(within(t), &b, filepath.Join(dir, "to"), nil); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := archive.Restore(within(t), &b, filepath.Join(dir, "to"), nil, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -484,7 +490,7 @@ func TestStandbyBegins(t *testing.T) {
 	l.check(client(t, w.works(next), adminToken))
 	// The first server's directory can be backed up as well.
 	var made bytes.Buffer
-	if _, err := offline.Backup(within(t), w.data(0), nil, &made); err != nil {
+	if _, err := offline.Backup(within(t), w.data(0), nil, archive.KeysIncluded, &made); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := archive.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
@@ -617,7 +623,7 @@ func TestBackup(t *testing.T) {
 		}
 		l.runs = append(l.runs, a.RunID) // acknowledged a moment ago
 		online.Reset()
-		if err := c.Backup(within(t), &online); err != nil {
+		if err := backUp(within(t), c, &online); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -632,13 +638,13 @@ func TestBackup(t *testing.T) {
 	}
 	accept(t, filepath.Join(dir, "a"), "accepted")
 	var made bytes.Buffer
-	if _, err := offline.Backup(within(t), filepath.Join(dir, "a"), nil, &made); err != nil {
+	if _, err := offline.Backup(within(t), filepath.Join(dir, "a"), nil, archive.KeysIncluded, &made); err != nil {
 		t.Fatal(err)
 	}
 	for name, from := range map[string]*bytes.Buffer{"online": &online, "offline": &made} {
 		to := filepath.Join(dir, name)
 		var last int64
-		if _, err := archive.Restore(within(t), from, to, func(done, total int64) {
+		if _, err := archive.Restore(within(t), from, to, nil, func(done, total int64) {
 			if done < last || done > total {
 				t.Errorf("progress %d of %d after %d", done, total, last)
 			}

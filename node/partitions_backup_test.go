@@ -132,6 +132,7 @@ func TestBackupOfCluster(t *testing.T) {
 		t.Fatalf("the apps are in %d partitions: %v", n, placements)
 	}
 	var backups [2]bytes.Buffer
+	keeper := newRecipient(t)
 	for i, p := range []*process{one, two} {
 		asked := client(t, p, adminToken)
 		for try := 0; ; try++ {
@@ -143,7 +144,19 @@ func TestBackupOfCluster(t *testing.T) {
 				keys[fmt.Sprint(app, ":late", i)] = a.RunID
 			}
 			backups[i].Reset()
-			err := asked.Backup(within(t), &backups[i])
+			var err error
+			if i == 0 {
+				err = backUp(within(t), asked, &backups[i])
+			} else { // it is encrypted by the server that gets the other partitions
+				var sealed bytes.Buffer
+				sum, failed := asked.Backup(within(t), &sealed, sdk.BackupOptions{Recipients: []string{keeper.public}})
+				if err = failed; err == nil {
+					if sum.Units != 4 || len(sum.Keys) == 0 || bytes.Contains(sealed.Bytes(), []byte(adminToken)) {
+						t.Errorf("the server says %v", sum)
+					}
+					_, err = backups[i].ReadFrom(keeper.opened(t, &sealed))
+				}
+			}
 			if err == nil {
 				break
 			}
@@ -175,14 +188,14 @@ func TestBackupOfCluster(t *testing.T) {
 	}
 	// The directory of a stopped server has all of it as well.
 	var stopped bytes.Buffer
-	if _, err := offline.Backup(within(t), w.data(0), nil, &stopped); err != nil {
+	if _, err := offline.Backup(within(t), w.data(0), nil, archive.KeysIncluded, &stopped); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := archive.Check(within(t), &stopped, nil); err != nil || res.Units != 4 {
 		t.Errorf("%+v, %v", res, err)
 	}
 
-	if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(2), nil); err != nil {
+	if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(2), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	err = node.Server(within(t), node.ServerConfig{Data: w.data(2), Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
@@ -292,7 +305,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	p := dev(t, node.DevConfig{Data: filepath.Join(t.TempDir(), "a")})
 	var one bytes.Buffer
-	if err := client(t, p, p.Token).Backup(within(t), &one); err != nil {
+	if err := backUp(within(t), client(t, p, p.Token), &one); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.stop(); err != nil {
@@ -354,7 +367,7 @@ func TestUnitsThatDoNotFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "to")
-		_, err = archive.Restore(within(t), bytes.NewReader(b.Bytes()), dir, nil)
+		_, err = archive.Restore(within(t), bytes.NewReader(b.Bytes()), dir, nil, nil)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)

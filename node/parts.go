@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -236,15 +237,45 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
-	if err := p.sched.CheckSecrets(); err != nil && cfg.NewSecretKey {
-		log.Warn("secrets have to be set again", "reason", err)
-	} else if err != nil {
-		return nil, fmt.Errorf("%w: bring the file %s back that it was, or start with --new-secret-key and set these secrets again", err, cmp.Or(cfg.SecretKey, d.Join(datadir.SecretKeyFile)))
+	if err := checkSecrets(d, p.sched.UnreadableSecrets(), cfg, log); err != nil {
+		return nil, err
 	}
 	p.state = &archive.Source{ID: p.id, Dir: d, Queue: q, Parts: []archive.Part{{
 		Modules: conf.Modules, Copy: archive.CopyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
 	}}}
 	return p, nil
+}
+
+// checkSecrets refuses a key that does not open all secrets, because a mistake in the file is
+// likely. It accepts that after a restore without keys, until the key opens all of them.
+func checkSecrets(d *datadir.Dir, unreadable []string, cfg ServerConfig, log *slog.Logger) error {
+	keyless := d.Join(datadir.KeylessFile)
+	if len(unreadable) == 0 {
+		if err := os.Remove(keyless); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	file := cmp.Or(cfg.SecretKey, d.Join(datadir.SecretKeyFile))
+	_, err := os.Stat(keyless)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil && !cfg.NewSecretKey {
+		return fmt.Errorf("the server's key does not open %d of the secrets that are kept, among them %s: they were sealed with another key; bring the file %s back that it was, or start with --new-secret-key and set these secrets again", len(unreadable), unreadable[0], file)
+	}
+	warnUnreadable(log, unreadable, file)
+	return nil
+}
+
+func warnUnreadable(log *slog.Logger, names []string, file string) {
+	const most = 100 // more would hide the rest of the log
+	for _, name := range names[:min(len(names), most)] {
+		log.Warn("a secret cannot be read, and runs that use it fail: set it again, or bring the key back with which it was sealed", "secret", name, "key_file", file)
+	}
+	if more := len(names) - most; more > 0 {
+		log.Warn("more secrets cannot be read", "secrets", more)
+	}
 }
 
 var errHasPartitions = errors.New("the data directory holds several partitions of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access/oidc"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/backup/encryption"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/console"
@@ -54,8 +56,11 @@ type ServerConfig struct {
 	SecretKey       string // file with the key that seals secrets; default secret.key in Data, made if missing
 	// NewSecretKey starts a server even if secrets were sealed with another key.
 	NewSecretKey bool
-	Etcd         EtcdConfig
-	Cluster      ClusterConfig
+	// BackupRecipients are public keys of age, for which the server encrypts backups whose
+	// callers name none.
+	BackupRecipients []string
+	Etcd             EtcdConfig
+	Cluster          ClusterConfig
 	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
 	// which is their label "zone".
 	Zone string
@@ -201,6 +206,7 @@ type serving struct {
 	// auditEvery is how often refused calls become audit events, and ends of audit logs are anchored; 0: the defaults.
 	auditEvery time.Duration
 	parts      *serverParts
+	recipients atomic.Pointer[encryption.Recipients] // of backups
 	server     *transport.Server
 	handler    http.Handler
 	codes      *console.Codes // for signing in browsers
@@ -230,6 +236,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if s.people, err = newFederation(cfg.People); err != nil {
 		return nil, err
 	}
+	recipients, err := readRecipients(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.recipients.Store(&recipients)
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 	s.listen = cfg.Listen
 	tokens, err := credential.ReadProcesses(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
@@ -340,9 +351,10 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 	}
 	s.server = transport.NewServer(s.guard, cfg.Limits, s.log, append(s.tel.serverOptions(), s.owned()...)...)
 	s.parts.ingress.Register(s.server.GRPC)
-	kept := apiv1.BackupsServer(&archive.Service{Source: s.parts.state, Log: s.log})
+	recipients := func() encryption.Recipients { return *s.recipients.Load() }
+	kept := apiv1.BackupsServer(&archive.Service{Source: s.parts.state, Recipients: recipients, Log: s.log})
 	if m != nil {
-		kept = m.backups
+		m.backups.Recipients, kept = recipients, m.backups
 	}
 	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
 	if s.self, err = s.dial(s.inner); err != nil {
@@ -514,6 +526,10 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
+	recipients, err := readRecipients(next)
+	if err != nil {
+		return nil, err
+	}
 	var c changes
 	c.add(func() {}, next.People.AuthProxy.Check(next.Limits.TrustedProxies))
 	c.renewListener(s.ln, s.server, next.TLSCert, next.TLSKey, next.Limits)
@@ -527,9 +543,18 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 		c.add(peers.Key.Renew(key, next.CACert))
 	}
 	c.add(func() { s.parts.uploads.SetLimits(next.Verifier.Limits) }, nil)
+	c.add(func() { s.recipients.Store(&recipients) }, nil)
 	c.add(func() { s.guard.SetStreamLimits(next.Streams) }, next.Streams.Check())
 	c.add(func() { s.guard.Replace(s.accepted(token, hostToken, tokens)...) }, nil)
 	return c.commit()
+}
+
+func readRecipients(cfg ServerConfig) (encryption.Recipients, error) {
+	r, err := encryption.ParseRecipients(cfg.BackupRecipients)
+	if err != nil {
+		return r, fmt.Errorf("--backup-recipient: %w", err)
+	}
+	return r, nil
 }
 
 // accepted returns the tokens that a server accepts: those of the administrator, of workers and of

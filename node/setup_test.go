@@ -138,12 +138,12 @@ func TestSetup(t *testing.T) {
 	}
 	defer again.Close() //nolint:errcheck // a test's
 	var saved bytes.Buffer
-	if err := again.Backup(t.Context(), &saved); err != nil {
+	if err := backUp(t.Context(), again, &saved); err != nil {
 		t.Fatal(err)
 	}
 	p.stop()
 	dir, legacy = filepath.Join(t.TempDir(), "restored"), node.LegacyAuto
-	if _, err := archive.Restore(t.Context(), &saved, dir, nil); err != nil {
+	if _, err := archive.Restore(t.Context(), &saved, dir, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if p = serve(); p.Token != "" {

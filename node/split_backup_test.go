@@ -118,7 +118,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 		t.Helper()
 		for try := 0; ; try++ {
 			var b bytes.Buffer
-			err := c.Backup(within(t), &b)
+			err := backUp(within(t), c, &b)
 			if err == nil {
 				return b.Bytes()
 			}
@@ -165,7 +165,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 		if i == "split" {
 			n, keys = 3, runs
 		}
-		if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(n), nil); err != nil {
+		if _, err := archive.Restore(within(t), bytes.NewReader(made), w.data(n), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.etcd, w.partitions = beside(t), 0
@@ -294,11 +294,11 @@ func TestBackupOfFrozenSlot(t *testing.T) {
 		t.Fatalf("the app began in %v", at)
 	}
 	var made bytes.Buffer
-	if err := errors.Join(c.Backup(within(t), &made), stop()); err != nil {
+	if err := errors.Join(backUp(within(t), c, &made), stop()); err != nil {
 		t.Fatal(err)
 	}
 
-	if _, err := archive.Restore(within(t), &made, w.data(1), nil); err != nil {
+	if _, err := archive.Restore(within(t), &made, w.data(1), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	freeze(t, w.data(1), app, job.SlotOf(name), "main.2")

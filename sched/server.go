@@ -137,7 +137,7 @@ func (c *Config) projection() projection.Config {
 
 // Server schedules the runs of one partition and dispatches tasks to hosts. It does not
 // own the journal and the store: the caller closes them after Run has returned. The
-// methods are safe for concurrent use, except CheckSecrets.
+// methods are safe for concurrent use, except UnreadableSecrets.
 type Server struct {
 	*api.Services
 	*slotmove.Slots

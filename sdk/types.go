@@ -42,6 +42,8 @@ type (
 	Unit       = apiv1.Unit
 	SplitApp   = apiv1.SplitApp
 	AppShare   = apiv1.AppShare
+	// BackupSummary describes an encrypted backup, see [Client.Backup].
+	BackupSummary = apiv1.BackupSummary
 
 	Value          = apiv1.Value
 	Buckets        = apiv1.ListBucketsResponse

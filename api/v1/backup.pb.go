@@ -9,6 +9,7 @@ package apiv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -21,8 +22,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// BackupKeys says whether a backup includes the tokens and keys of the server.
+type BackupKeys int32
+
+const (
+	BackupKeys_BACKUP_KEYS_UNSPECIFIED BackupKeys = 0 // if the backup is encrypted
+	BackupKeys_BACKUP_KEYS_INCLUDED    BackupKeys = 1
+	BackupKeys_BACKUP_KEYS_LEFT_OUT    BackupKeys = 2
+	BackupKeys_BACKUP_KEYS_ONLY        BackupKeys = 3 // and nothing else
+)
+
+// Enum value maps for BackupKeys.
+var (
+	BackupKeys_name = map[int32]string{
+		0: "BACKUP_KEYS_UNSPECIFIED",
+		1: "BACKUP_KEYS_INCLUDED",
+		2: "BACKUP_KEYS_LEFT_OUT",
+		3: "BACKUP_KEYS_ONLY",
+	}
+	BackupKeys_value = map[string]int32{
+		"BACKUP_KEYS_UNSPECIFIED": 0,
+		"BACKUP_KEYS_INCLUDED":    1,
+		"BACKUP_KEYS_LEFT_OUT":    2,
+		"BACKUP_KEYS_ONLY":        3,
+	}
+)
+
+func (x BackupKeys) Enum() *BackupKeys {
+	p := new(BackupKeys)
+	*p = x
+	return p
+}
+
+func (x BackupKeys) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BackupKeys) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_backup_proto_enumTypes[0].Descriptor()
+}
+
+func (BackupKeys) Type() protoreflect.EnumType {
+	return &file_v1_backup_proto_enumTypes[0]
+}
+
+func (x BackupKeys) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BackupKeys.Descriptor instead.
+func (BackupKeys) EnumDescriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{0}
+}
+
 type BackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Public keys of age for which the server encrypts the backup. Without any it uses
+	// those of its setting --backup-recipient; without these the backup is not encrypted.
+	Recipients    []string   `protobuf:"bytes,1,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	Keys          BackupKeys `protobuf:"varint,2,opt,name=keys,proto3,enum=wheelwork.v1.BackupKeys" json:"keys,omitempty"`
+	PlaintextKeys bool       `protobuf:"varint,3,opt,name=plaintext_keys,json=plaintextKeys,proto3" json:"plaintext_keys,omitempty"` // accept keys in a backup that is not encrypted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -55,6 +114,27 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
 	return file_v1_backup_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *BackupRequest) GetRecipients() []string {
+	if x != nil {
+		return x.Recipients
+	}
+	return nil
+}
+
+func (x *BackupRequest) GetKeys() BackupKeys {
+	if x != nil {
+		return x.Keys
+	}
+	return BackupKeys_BACKUP_KEYS_UNSPECIFIED
+}
+
+func (x *BackupRequest) GetPlaintextKeys() bool {
+	if x != nil {
+		return x.PlaintextKeys
+	}
+	return false
 }
 
 type FetchStateRequest struct {
@@ -110,8 +190,11 @@ func (x *FetchStateRequest) GetModules() bool {
 }
 
 type BackupChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 256 KiB
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 256 KiB
+	// Only in the last chunk of an encrypted backup, whose contents the caller cannot read.
+	// The server has read the backup back before it was encrypted.
+	Summary       *BackupSummary `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,17 +236,174 @@ func (x *BackupChunk) GetData() []byte {
 	return nil
 }
 
+func (x *BackupChunk) GetSummary() *BackupSummary {
+	if x != nil {
+		return x.Summary
+	}
+	return nil
+}
+
+// BackupSummary describes a whole backup.
+type BackupSummary struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	MadeAt         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	Version        string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`  // of the program that made the backup
+	Server         string                 `protobuf:"bytes,3,opt,name=server,proto3" json:"server,omitempty"`    // id of the server whose data this is
+	Group          string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`      // the name of the cluster; empty: there is none
+	Units          int32                  `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`     // number of partitions, if there are several
+	Applied        uint64                 `protobuf:"varint,6,opt,name=applied,proto3" json:"applied,omitempty"` // sequence of the last record included, in the journal of the first partition
+	Files          int64                  `protobuf:"varint,7,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes          int64                  `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the files
+	Modules        int32                  `protobuf:"varint,9,opt,name=modules,proto3" json:"modules,omitempty"`
+	IngressRecords int64                  `protobuf:"varint,10,opt,name=ingress_records,json=ingressRecords,proto3" json:"ingress_records,omitempty"`
+	Keys           []string               `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"` // names of the files with keys that are included
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *BackupSummary) Reset() {
+	*x = BackupSummary{}
+	mi := &file_v1_backup_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSummary) ProtoMessage() {}
+
+func (x *BackupSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSummary.ProtoReflect.Descriptor instead.
+func (*BackupSummary) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BackupSummary) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
+	}
+	return nil
+}
+
+func (x *BackupSummary) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *BackupSummary) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *BackupSummary) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *BackupSummary) GetUnits() int32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetModules() int32 {
+	if x != nil {
+		return x.Modules
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetIngressRecords() int64 {
+	if x != nil {
+		return x.IngressRecords
+	}
+	return 0
+}
+
+func (x *BackupSummary) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 var File_v1_backup_proto protoreflect.FileDescriptor
 
 const file_v1_backup_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/backup.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\"\x0f\n" +
-	"\rBackupRequest\"C\n" +
+	"\x0fv1/backup.proto\x12\fwheelwork.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x84\x01\n" +
+	"\rBackupRequest\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\x01 \x03(\tR\n" +
+	"recipients\x12,\n" +
+	"\x04keys\x18\x02 \x01(\x0e2\x18.wheelwork.v1.BackupKeysR\x04keys\x12%\n" +
+	"\x0eplaintext_keys\x18\x03 \x01(\bR\rplaintextKeys\"C\n" +
 	"\x11FetchStateRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
-	"\amodules\x18\x02 \x01(\bR\amodules\"!\n" +
+	"\amodules\x18\x02 \x01(\bR\amodules\"X\n" +
 	"\vBackupChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xca\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x125\n" +
+	"\asummary\x18\x02 \x01(\v2\x1b.wheelwork.v1.BackupSummaryR\asummary\"\xbf\x02\n" +
+	"\rBackupSummary\x123\n" +
+	"\amade_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
+	"\x06server\x18\x03 \x01(\tR\x06server\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\tR\x05group\x12\x14\n" +
+	"\x05units\x18\x05 \x01(\x05R\x05units\x12\x18\n" +
+	"\aapplied\x18\x06 \x01(\x04R\aapplied\x12\x14\n" +
+	"\x05files\x18\a \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x03R\x05bytes\x12\x18\n" +
+	"\amodules\x18\t \x01(\x05R\amodules\x12'\n" +
+	"\x0fingress_records\x18\n" +
+	" \x01(\x03R\x0eingressRecords\x12\x12\n" +
+	"\x04keys\x18\v \x03(\tR\x04keys*s\n" +
+	"\n" +
+	"BackupKeys\x12\x1b\n" +
+	"\x17BACKUP_KEYS_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14BACKUP_KEYS_INCLUDED\x10\x01\x12\x18\n" +
+	"\x14BACKUP_KEYS_LEFT_OUT\x10\x02\x12\x14\n" +
+	"\x10BACKUP_KEYS_ONLY\x10\x032\xca\x01\n" +
 	"\aBackups\x12_\n" +
 	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x1b\xaa\xbb\x18\x0ecluster.backup\xb0\xbb\x18\x01»\x18\x01-0\x01\x12^\n" +
 	"\n" +
@@ -181,22 +421,29 @@ func file_v1_backup_proto_rawDescGZIP() []byte {
 	return file_v1_backup_proto_rawDescData
 }
 
-var file_v1_backup_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_v1_backup_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_v1_backup_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_v1_backup_proto_goTypes = []any{
-	(*BackupRequest)(nil),     // 0: wheelwork.v1.BackupRequest
-	(*FetchStateRequest)(nil), // 1: wheelwork.v1.FetchStateRequest
-	(*BackupChunk)(nil),       // 2: wheelwork.v1.BackupChunk
+	(BackupKeys)(0),               // 0: wheelwork.v1.BackupKeys
+	(*BackupRequest)(nil),         // 1: wheelwork.v1.BackupRequest
+	(*FetchStateRequest)(nil),     // 2: wheelwork.v1.FetchStateRequest
+	(*BackupChunk)(nil),           // 3: wheelwork.v1.BackupChunk
+	(*BackupSummary)(nil),         // 4: wheelwork.v1.BackupSummary
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_v1_backup_proto_depIdxs = []int32{
-	0, // 0: wheelwork.v1.Backups.Backup:input_type -> wheelwork.v1.BackupRequest
-	1, // 1: wheelwork.v1.Backups.FetchState:input_type -> wheelwork.v1.FetchStateRequest
-	2, // 2: wheelwork.v1.Backups.Backup:output_type -> wheelwork.v1.BackupChunk
-	2, // 3: wheelwork.v1.Backups.FetchState:output_type -> wheelwork.v1.BackupChunk
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	0, // 0: wheelwork.v1.BackupRequest.keys:type_name -> wheelwork.v1.BackupKeys
+	4, // 1: wheelwork.v1.BackupChunk.summary:type_name -> wheelwork.v1.BackupSummary
+	5, // 2: wheelwork.v1.BackupSummary.made_at:type_name -> google.protobuf.Timestamp
+	1, // 3: wheelwork.v1.Backups.Backup:input_type -> wheelwork.v1.BackupRequest
+	2, // 4: wheelwork.v1.Backups.FetchState:input_type -> wheelwork.v1.FetchStateRequest
+	3, // 5: wheelwork.v1.Backups.Backup:output_type -> wheelwork.v1.BackupChunk
+	3, // 6: wheelwork.v1.Backups.FetchState:output_type -> wheelwork.v1.BackupChunk
+	5, // [5:7] is the sub-list for method output_type
+	3, // [3:5] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_v1_backup_proto_init() }
@@ -210,13 +457,14 @@ func file_v1_backup_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_backup_proto_rawDesc), len(file_v1_backup_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   3,
+			NumEnums:      1,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_v1_backup_proto_goTypes,
 		DependencyIndexes: file_v1_backup_proto_depIdxs,
+		EnumInfos:         file_v1_backup_proto_enumTypes,
 		MessageInfos:      file_v1_backup_proto_msgTypes,
 	}.Build()
 	File_v1_backup_proto = out.File

@@ -30,8 +30,9 @@ const (
 // Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
 // A reader recognises a stream that ended early.
 type BackupsClient interface {
-	// Backup streams everything, including the tokens and the key of the secrets: the
-	// holder of a backup can do what the administrator can.
+	// Backup streams everything. An encrypted backup includes the tokens and the key of the
+	// secrets: the owner of an identity that opens it can do what the administrator can. A
+	// backup that is not encrypted includes these keys only if the caller accepts that.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
 	// FetchState streams the state that a standby starts from: without keys, code of
 	// modules and ingress. It is for servers of the same cluster; the token that hosts
@@ -92,8 +93,9 @@ type Backups_FetchStateClient = grpc.ServerStreamingClient[BackupChunk]
 // Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
 // A reader recognises a stream that ended early.
 type BackupsServer interface {
-	// Backup streams everything, including the tokens and the key of the secrets: the
-	// holder of a backup can do what the administrator can.
+	// Backup streams everything. An encrypted backup includes the tokens and the key of the
+	// secrets: the owner of an identity that opens it can do what the administrator can. A
+	// backup that is not encrypted includes these keys only if the caller accepts that.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
 	// FetchState streams the state that a standby starts from: without keys, code of
 	// modules and ingress. It is for servers of the same cluster; the token that hosts

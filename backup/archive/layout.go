@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/wheelworkhq/wheelwork/cluster"
@@ -19,6 +20,7 @@ var (
 	moduleFile    = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
 	partitionFile = regexp.MustCompile(`^(units/[^/]+/)(.+)$`)
 	ingressFile   = regexp.MustCompile(`^ingress/([0-9]{20})$`)
+	exportedFile  = regexp.MustCompile(`^keys/([^/]+)$`)
 )
 
 // The files of a backup, by their names in it:
@@ -29,12 +31,50 @@ var (
 //	placement.json     of a cluster with several partitions: see placement
 //	split              if an app is in several partitions: programs that cannot read that refuse this file
 //	ingress/SEQUENCE   the records of the ingress queue's log; the name is the sequence of the first one
-//	token, host-token  of the administrator and of workers
 //	legacy-tokens      if the administrator's token is refused
-//	secret.key         seals secrets; absent if the operator keeps it elsewhere
+//	keyFiles           if the backup includes keys
 //
-// keptFiles are those that a server keeps at the top of its data directory.
-var keptFiles = []string{"token", "host-token", datadir.LegacyFile, datadir.SecretKeyFile}
+// An export of keys has these files alone, as keys/NAME. Programs that look for a backup
+// refuse it because of the names.
+
+// settingFiles are the files at the top of a data directory that are no secrets.
+var settingFiles = []string{datadir.LegacyFile}
+
+// keyFile is a file with keys at the top of a data directory.
+type keyFile struct {
+	name    string
+	without string // what a data directory without it leads to, for the reader of a message
+}
+
+// keyFiles are all key files that a backup may include: another one joins here.
+var keyFiles = []keyFile{
+	{"token", "the server makes another token for the administrator; users and the tokens of `wheelwork token create` are not affected"},
+	{"host-token", "the server makes another token for workers: give it to them"},
+	{datadir.SecretKeyFile, "the server makes another key, with which it cannot read the secrets that apps have, and names them when it starts: set these again, or bring the key back. If --secret-key-file named it, start the server with that file and nothing is lost"},
+}
+
+// maxKeyFile is in bytes.
+const maxKeyFile = 1 << 20
+
+func isKeyFile(name string) bool {
+	return slices.ContainsFunc(keyFiles, func(k keyFile) bool { return k.name == name })
+}
+
+// Missing is a key file that a data directory does not have.
+type Missing struct {
+	Name    string
+	Without string // what that leads to
+}
+
+// MissingKeys returns the key files that are not in names.
+func MissingKeys(names []string) (all []Missing) {
+	for _, k := range keyFiles {
+		if !slices.Contains(names, k.name) {
+			all = append(all, Missing{k.name, k.without})
+		}
+	}
+	return all
+}
 
 const (
 	placementFile = "placement.json"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,13 +32,17 @@ type Restored struct {
 	Modules int   `json:"modules"`
 	Ingress int   `json:"ingress_records"`
 	Key     bool  `json:"secret_key"` // it includes the key that seals secrets
+	// Keys are the names of the key files, in a restored directory also those that came
+	// from elsewhere.
+	Keys     []string `json:"keys"`
+	KeysOnly bool     `json:"keys_only,omitempty"` // it is an export of keys
 }
 
 // Restore makes a data directory from a backup. It refuses a directory that is not empty,
 // unless an interrupted Restore left it. If the backup is damaged, or on any other error,
-// it leaves nothing in the directory. progress, which may be nil, is called with the
-// bytes done and the total.
-func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, total int64)) (_ Restored, err error) {
+// it leaves nothing in the directory. keys, which may be nil, replace those in the backup.
+// progress, which may be nil, is called with the bytes done and the total.
+func Restore(ctx context.Context, r io.Reader, dir string, keys KeySet, progress func(done, total int64)) (_ Restored, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return Restored{}, err
@@ -45,7 +50,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, t
 	if err := clearFor(dir); err != nil {
 		return Restored{}, err
 	}
-	x := &restore{dir: dir, progress: progress}
+	x := &restore{dir: dir, keys: keys, progress: progress}
 	res, err := x.read(ctx, r)
 	if err != nil {
 		return res, errors.Join(fmt.Errorf("restore to %s: %w", dir, err), empty(dir))
@@ -56,7 +61,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, t
 	return res, nil
 }
 
-// Check reads a backup to its end and returns what it holds. progress is as for
+// Check reads a backup or an export of keys to its end and returns what it holds. progress is as for
 // [Restore].
 func Check(ctx context.Context, r io.Reader, progress func(done, total int64)) (Restored, error) {
 	return (&restore{progress: progress}).read(ctx, r)
@@ -109,6 +114,7 @@ func syncTree(dir string) error {
 type restore struct {
 	dir        string
 	bare       bool // only the files of a store, in dir itself
+	keys       KeySet
 	progress   func(done, total int64)
 	res        Restored
 	seen       bool            // the ingress was read
@@ -135,6 +141,9 @@ func (x *restore) read(ctx context.Context, r io.Reader) (Restored, error) {
 		}
 	}
 	x.res.Files, x.res.Size = b.Summary().Files, b.Summary().Bytes
+	if x.res.KeysOnly && int64(len(x.res.Keys)) != x.res.Files {
+		return x.res, fmt.Errorf("%w: it is an export of keys, and has other files", backup.ErrDamaged)
+	}
 	return x.res, x.finish()
 }
 
@@ -179,11 +188,45 @@ func (x *restore) file(name string, r io.Reader) error {
 		return err
 	case ingressFile.MatchString(name):
 		return x.ingress(ingressFile.FindStringSubmatch(name)[1], r)
-	case slices.Contains(keptFiles, name):
-		x.res.Key = x.res.Key || name == datadir.SecretKeyFile
+	case slices.Contains(settingFiles, name):
 		return x.copy(name, r, 0o600)
+	case isKeyFile(name):
+		if _, replaced := x.keys[name]; replaced {
+			_, err := io.Copy(io.Discard, r)
+			return err
+		}
+		x.hasKey(name)
+		return x.copy(name, r, 0o600)
+	case exportedFile.MatchString(name) && isKeyFile(exportedFile.FindStringSubmatch(name)[1]):
+		if x.dir != "" {
+			return errors.New("it is an export of keys and no backup: give it with --keys, beside a backup")
+		}
+		x.res.KeysOnly = true
+		x.hasKey(exportedFile.FindStringSubmatch(name)[1])
+		_, err := io.Copy(io.Discard, r)
+		return err
 	}
 	return fmt.Errorf("the backup has a file %s, which this version does not know: use the version that made it, or a newer one", name)
+}
+
+func (x *restore) hasKey(name string) {
+	x.res.Keys = append(x.res.Keys, name)
+	x.res.Key = x.res.Key || name == datadir.SecretKeyFile
+}
+
+// addKeys writes the keys that are not from the backup, and marks a directory without the
+// key of its secrets.
+func (x *restore) addKeys() error {
+	for _, name := range slices.Sorted(maps.Keys(x.keys)) {
+		if err := x.copy(name, bytes.NewReader(x.keys[name]), 0o600); err != nil {
+			return err
+		}
+		x.hasKey(name)
+	}
+	if x.res.Key {
+		return nil
+	}
+	return datadir.WriteFile(filepath.Join(x.dir, datadir.KeylessFile), []byte("a backup without the key of its secrets was restored to this directory\n"), 0o600)
 }
 
 func (x *restore) copy(name string, r io.Reader, mode fs.FileMode) error {
@@ -334,6 +377,9 @@ func (x *restore) finish() error {
 		at = filepath.Join(x.dir, "store")
 	}
 	if err := opens(at, x.res.Applied); err != nil || x.bare {
+		return err
+	}
+	if err := x.addKeys(); err != nil {
 		return err
 	}
 	if x.placed != nil {

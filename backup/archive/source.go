@@ -27,7 +27,7 @@ import (
 // Source is what a backup is made of.
 type Source struct {
 	ID, Group string
-	Dir       *datadir.Dir // nil: the backup has no keys
+	Dir       *datadir.Dir // nil: the backup has no keys and no settings
 	Queue     *queue.Queue // nil: the backup has no ingress
 	Parts     []Part       // at least one
 	// Rows reads the rows of the cluster's table that outlive servers; nil: there are
@@ -61,8 +61,11 @@ func CopyOf(st *store.Store, settle func(context.Context) error) CopyFunc {
 // Write writes a backup, which holds everything that was acknowledged before the call. It
 // notes the position of the ingress before it copies the stores: a command that passes
 // from the ingress to a store meanwhile is in both, and is applied once, as after a crash
-// between the two.
-func (s *Source) Write(ctx context.Context, w io.Writer) (sum backup.Summary, err error) {
+// between the two. With [KeysOnly] it writes an export of keys.
+func (s *Source) Write(ctx context.Context, w io.Writer, keys Keys) (sum backup.Summary, err error) {
+	if keys == KeysOnly {
+		return s.writeExport(w)
+	}
 	var waiting *queue.Copy
 	if s.Queue != nil {
 		waiting = s.Queue.Copy()
@@ -106,7 +109,10 @@ func (s *Source) Write(ctx context.Context, w io.Writer) (sum backup.Summary, er
 		err = writeIngress(b, waiting)
 	}
 	if err == nil && s.Dir != nil {
-		err = s.writeKeys(b)
+		err = s.writeFiles(b, "", settingFiles)
+	}
+	if err == nil && s.Dir != nil && keys == KeysIncluded {
+		err = s.writeFiles(b, "", keyNames())
 	}
 	if err != nil {
 		return sum, fmt.Errorf("make a backup: %w", err)
@@ -222,14 +228,15 @@ func writeIngress(b *backup.Writer, c *queue.Copy) error {
 	})
 }
 
-func (s *Source) writeKeys(b *backup.Writer) error {
-	for _, name := range keptFiles {
+// writeFiles writes the files of the data directory that exist.
+func (s *Source) writeFiles(b *backup.Writer, prefix string, names []string) error {
+	for _, name := range names {
 		content, err := os.ReadFile(s.Dir.Join(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = writePiece(b, name, content)
+			err = writePiece(b, prefix+name, content)
 		}
 		if err != nil {
 			return err

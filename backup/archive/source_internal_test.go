@@ -56,7 +56,7 @@ func TestPlacesStay(t *testing.T) {
 			s.Parts = append(s.Parts, p)
 		}
 		var made bytes.Buffer
-		_, err := s.Write(t.Context(), &made)
+		_, err := s.Write(t.Context(), &made, KeysIncluded)
 		if !c.ok {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "again") {
 				t.Errorf("%s: %v", name, err)
@@ -77,7 +77,7 @@ func TestPlacesStay(t *testing.T) {
 		}
 	}
 	s := &Source{Rows: func(context.Context) (map[string]string, error) { return nil, errors.New("etcd does not answer") }, Parts: []Part{{}, {}}}
-	if _, err := s.Write(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "etcd") {
+	if _, err := s.Write(t.Context(), io.Discard, KeysIncluded); err == nil || !strings.Contains(err.Error(), "etcd") {
 		t.Errorf("without etcd: %v", err)
 	}
 }

@@ -10,13 +10,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/backup/encryption"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/store"
 )
@@ -24,15 +27,20 @@ import (
 // Service serves backups of a standalone server.
 type Service struct {
 	apiv1.UnimplementedBackupsServer
-	Source *Source
-	Log    *slog.Logger
+	Source     *Source
+	Recipients func() encryption.Recipients // for which it encrypts if the caller names none
+	Log        *slog.Logger
 }
 
 const backupChunk = 256 << 10
 
 // Backup streams a backup of the whole server.
-func (a *Service) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
-	return a.Source.Send(stream.Context(), a.Log, stream.Send)
+func (a *Service) Backup(req *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+	order, err := Accept(req, a.Recipients())
+	if err != nil {
+		return err
+	}
+	return a.Source.Send(stream.Context(), a.Log, order, stream.Send)
 }
 
 // FetchState is refused: a standalone server has no standbys.
@@ -40,12 +48,13 @@ func (a *Service) FetchState(req *apiv1.FetchStateRequest, _ apiv1.Backups_Fetch
 	return status.Errorf(codes.FailedPrecondition, "this server is in no cluster, and has no partition %q", req.Group)
 }
 
-// Send streams a backup in chunks.
-func (s *Source) Send(ctx context.Context, log *slog.Logger, send func(*apiv1.BackupChunk) error) error {
+// Send streams a backup in chunks. If it is encrypted, the caller cannot read it back:
+// this server does, and its summary is in the last chunk.
+func (s *Source) Send(ctx context.Context, log *slog.Logger, o Order, send func(*apiv1.BackupChunk) error) error {
 	start := time.Now()
 	w := bufio.NewWriterSize(Chunks(send), backupChunk)
-	sum, err := s.Write(ctx, w)
-	if err = errors.Join(err, w.Flush()); err != nil {
+	files, size, err := s.sendTo(ctx, w, o, send)
+	if err != nil {
 		if ctx.Err() != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}
@@ -55,8 +64,52 @@ func (s *Source) Send(ctx context.Context, log *slog.Logger, send func(*apiv1.Ba
 		}
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	log.Info("a backup was made", "files", sum.Files, "bytes", sum.Bytes, "in", time.Since(start).Round(time.Millisecond))
+	log.Info("a backup was made", "files", files, "bytes", size, "encrypted", o.Recipients.Any(), "keys", o.Keys != KeysLeftOut, "in", time.Since(start).Round(time.Millisecond))
 	return nil
+}
+
+func (s *Source) sendTo(ctx context.Context, w *bufio.Writer, o Order, send func(*apiv1.BackupChunk) error) (files, size int64, err error) {
+	if !o.Recipients.Any() {
+		sum, err := s.Write(ctx, w, o.Keys)
+		return sum.Files, sum.Bytes, errors.Join(err, w.Flush())
+	}
+	made, err := s.encrypt(ctx, w, o)
+	if err = errors.Join(err, w.Flush()); err != nil {
+		return 0, 0, err
+	}
+	return made.Files, made.Size, send(&apiv1.BackupChunk{Summary: made.summary()})
+}
+
+func (s *Source) encrypt(ctx context.Context, w io.Writer, o Order) (Restored, error) {
+	sealed, err := o.Recipients.Encrypt(w)
+	if err != nil {
+		return Restored{}, err
+	}
+	made, err := Verified(ctx, sealed, nil, func(ctx context.Context, w io.Writer) error {
+		_, err := s.Write(ctx, w, o.Keys)
+		return err
+	})
+	if err != nil {
+		return made, err // without its end no reader accepts it
+	}
+	return made, sealed.Close()
+}
+
+func (r *Restored) summary() *apiv1.BackupSummary {
+	return &apiv1.BackupSummary{
+		MadeAt: timestamppb.New(r.MadeAt), Version: r.Version, Server: r.Server, Group: r.Group, Units: int32(r.Units), Applied: r.Applied,
+		Files: r.Files, Bytes: r.Size, Modules: int32(r.Modules), IngressRecords: int64(r.Ingress), Keys: r.Keys,
+	}
+}
+
+// Summarized is what the server says about an encrypted backup.
+func Summarized(s *apiv1.BackupSummary) Restored {
+	r := Restored{
+		Info:  backup.Info{MadeAt: s.GetMadeAt().AsTime(), Version: s.GetVersion(), Server: s.GetServer(), Group: s.GetGroup(), Units: int(s.GetUnits()), Applied: s.GetApplied()},
+		Files: s.GetFiles(), Size: s.GetBytes(), Modules: int(s.GetModules()), Ingress: int(s.GetIngressRecords()), Keys: s.GetKeys(),
+	}
+	r.Key = slices.Contains(r.Keys, datadir.SecretKeyFile)
+	return r
 }
 
 // Chunks writes bytes as chunks of a stream.

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/backup/encryption"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
@@ -34,6 +35,8 @@ type Service struct {
 	View       *cluster.View
 	Router     *router.Router
 	Partitions []Partition // all of the cluster
+	// Recipients are those for which it encrypts if the caller names none.
+	Recipients func() encryption.Recipients
 	Logger     *slog.Logger
 }
 
@@ -46,9 +49,13 @@ type Partition interface {
 	Store() *store.Store
 }
 
-// Backup streams all partitions of the cluster, with the ingress and the keys of this
-// server.
-func (s *Service) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+// Backup streams all partitions of the cluster, with the ingress and, if the caller's
+// request allows them, the keys of this server.
+func (s *Service) Backup(req *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+	order, err := archive.Accept(req, s.Recipients())
+	if err != nil {
+		return err
+	}
 	src := &archive.Source{ID: s.ID, Group: s.View.Group, Dir: s.Dir, Queue: s.Queue, Rows: s.View.Lasting}
 	for i, u := range s.Partitions {
 		p := archive.Part{Partition: u.Name(), Copy: s.copyOf(u)}
@@ -57,7 +64,7 @@ func (s *Service) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServ
 		}
 		src.Parts = append(src.Parts, p)
 	}
-	return src.Send(stream.Context(), s.Logger, stream.Send)
+	return src.Send(stream.Context(), s.Logger, order, stream.Send)
 }
 
 // FetchState streams one partition: for the store of a standby, or as a part of a backup.
@@ -77,7 +84,7 @@ func (s *Service) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_
 		p.Modules, p.Copy = u.Code(), s.copyPlaced(u, r)
 	}
 	src := &archive.Source{ID: s.ID, Group: req.Group, Parts: []archive.Part{p}}
-	return src.Send(stream.Context(), s.Logger, stream.Send)
+	return src.Send(stream.Context(), s.Logger, archive.Order{}, stream.Send)
 }
 
 // copyOf copies a partition with its modules, here or from its owner. While the partition

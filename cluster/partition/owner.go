@@ -89,6 +89,9 @@ func (r *Replica) restore(ctx context.Context) (life.Event, error) {
 		}
 		return life.Failed, err
 	}
+	for _, name := range o.server.UnreadableSecrets() {
+		r.log.Warn("a secret cannot be read by this server, and runs that use it fail: set it again, or give the server the key file of the others", "partition", r.name, "secret", name)
+	}
 	o.running, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	o.release = append(o.release, o.stop)
 	o.ended = make(chan error, 1)

@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
+
 	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/backup/encryption"
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -306,6 +309,14 @@ func TestKilledBackup(t *testing.T) {
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		return cmd.Wait() == nil
 	}
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := encryption.ParseIdentities(strings.NewReader(identity.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	// A kill may come too early or too late to break anything off, so there are more tries than
 	// needed.
 	const enough, tries = 4, 60
@@ -313,7 +324,11 @@ func TestKilledBackup(t *testing.T) {
 	for i := 0; i < tries && broken < enough; i++ {
 		file := filepath.Join(dir, fmt.Sprint(i, ".wwb"))
 		trigger()
-		ended := killed(command("backup", file), backupTakes)
+		args := []string{"backup", file}
+		if i%2 == 1 {
+			args = append(args, "--recipient", identity.Recipient().String())
+		}
+		ended := killed(command(args...), backupTakes)
 		f, err := os.Open(file)
 		switch {
 		case err != nil && ended:
@@ -321,15 +336,23 @@ func TestKilledBackup(t *testing.T) {
 		case err != nil:
 			broken++
 		default:
-			if _, err := archive.Check(t.Context(), f, nil); err != nil {
+			in, encrypted, err := encryption.Open(f, ids)
+			if err == nil {
+				_, err = archive.Check(t.Context(), in, nil)
+			}
+			if err != nil || encrypted != (i%2 == 1) {
 				t.Errorf("backup %d bears its name and is none: %v", i, err)
 			}
 			f.Close() //nolint:errcheck // only read
 		}
 	}
 	file = filepath.Join(dir, "last.wwb")
-	if out, err := command("backup", file).CombinedOutput(); err != nil {
+	if out, err := command("backup", file, "--recipient", identity.Recipient().String()).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	private := filepath.Join(dir, "identity")
+	if err := os.WriteFile(private, []byte(identity.String()), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	to := filepath.Join(dir, "to")
 	marked := func() bool {
@@ -341,7 +364,7 @@ func TestKilledBackup(t *testing.T) {
 	// restore ended before the kill, because the speed of the disk is not known.
 	half, longest := 0, 20*time.Millisecond
 	for i := 0; i < tries && half < enough; i++ {
-		cmd := command("restore", file, "--data", to)
+		cmd := command("restore", file, "--data", to, "--identity", private)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +404,7 @@ func TestKilledBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := command("restore", file, "--data", to).CombinedOutput(); err != nil {
+	if out, err := command("restore", file, "--data", to, "--identity", private).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s.kill(t)

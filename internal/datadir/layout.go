@@ -16,6 +16,9 @@ const (
 	// its key, if the server is not in a cluster.
 	AuthorityFile    = "ca.crt"
 	AuthorityKeyFile = "ca.key"
+	// KeylessFile is in a directory that was restored from a backup without the key of its
+	// secrets. A server starts there although it cannot read them.
+	KeylessFile = "restored-without-key"
 	// LegacyFile is in a directory whose administrator's token (the file token) is refused.
 	LegacyFile = "legacy-tokens"
 	// PartitionsDir has one directory for each partition but the first.

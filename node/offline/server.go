@@ -138,8 +138,8 @@ func (o *Server) Close() error {
 	return err
 }
 
-// Backup writes a backup of the data directory of a stopped server.
-func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (sum backup.Summary, err error) {
+// Backup writes a backup of the data directory of a stopped server, which is not encrypted.
+func Backup(ctx context.Context, data string, log *slog.Logger, keys archive.Keys, w io.Writer) (sum backup.Summary, err error) {
 	if _, err := os.Stat(filepath.Join(data, "store")); err != nil {
 		return sum, fmt.Errorf("%s is not the data directory of a server: there is no store in it", data)
 	}
@@ -157,7 +157,7 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 			Copy: archive.CopyOf(u.Store, func(context.Context) error { return nil }),
 		})
 	}
-	return s.Write(ctx, w)
+	return s.Write(ctx, w, keys)
 }
 
 // Place creates as many partitions as the directory has, and gives the apps the placement

@@ -82,23 +82,15 @@ func (s *Services) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) 
 	return value, nil
 }
 
-// CheckSecrets returns an error if the server's key does not open one of its secrets. It
-// is called before Run, and not concurrently with it.
-func (s *Services) CheckSecrets() error {
-	var other int
-	var first string
+// UnreadableSecrets returns the secrets that the server's key does not open, as NAME of app
+// APP. It is called before Run, and not concurrently with it.
+func (s *Services) UnreadableSecrets() (names []string) {
 	for _, app := range s.loop.AppNames() {
 		for _, row := range s.loop.Guests.Secrets(app) {
-			if _, err := s.secrets.open(app, row.Name, row.Sealed); err == nil {
-				continue
-			}
-			if other++; other == 1 {
-				first = fmt.Sprintf("%s of app %s", row.Name, app)
+			if _, err := s.secrets.open(app, row.Name, row.Sealed); err != nil {
+				names = append(names, fmt.Sprintf("%s of app %s", row.Name, app))
 			}
 		}
 	}
-	if other == 0 {
-		return nil
-	}
-	return fmt.Errorf("the server's key does not open %d of the secrets that are kept, among them %s: they were sealed with another key", other, first)
+	return names
 }

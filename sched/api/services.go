@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // Services are the gRPC services of one partition, and the calls of other partitions. The
-// methods are safe for concurrent use, except CheckSecrets.
+// methods are safe for concurrent use, except UnreadableSecrets.
 type Services struct {
 	cfg  Config
 	loop *core.Loop

@@ -2,20 +2,23 @@ package backup
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/wheelworkhq/wheelwork/backup/archive"
-	"github.com/wheelworkhq/wheelwork/node/offline"
-
 	"github.com/spf13/cobra"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup/archive"
+	"github.com/wheelworkhq/wheelwork/backup/encryption"
+	"github.com/wheelworkhq/wheelwork/node/offline"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
@@ -42,74 +45,130 @@ func (c *commands) backup() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Write all data of a server to a file, while it runs or when it is stopped",
 		Long: `Write all data of a server to a file: jobs, runs, history and logs, the code of
-modules, secrets, calendars, commands that wait in the ingress, and the server's keys.
-The server continues to work; the file has all that it acknowledged before the
-command. Any server of a cluster can write the backup: it gets all partitions from
-their owners. FILE gets its name when it is complete and has been read back; "-" is
-standard output. A reader of the file has the rights of the administrator: protect it.
+modules, secrets, calendars, and commands that wait in the ingress. The server
+continues to work; the file has all that it acknowledged before the command. Any
+server of a cluster can write the backup: it gets all partitions from their owners.
+FILE gets its name when it is complete and has been read back; "-" is standard output.
 
-With --data the command reads the directory of a stopped server; without it, it asks
-the server that --url names.`,
-		Example: `  wheelwork backup --url http://127.0.0.1:7700 monday.wwb
-  wheelwork backup --data /var/lib/wheelwork monday.wwb`,
+With --recipient the server encrypts the backup with age, for the owner of the private
+key, and the backup includes the server's keys: its tokens, and the key of the secrets.
+A backup that is not encrypted leaves the keys out: the secrets in it can be read only
+with the key that the server has. Store an export of the keys (--only-keys) elsewhere
+then. A reader of the keys has the rights of the administrator.
+
+With --data the command reads the directory of a stopped server, and encrypts itself;
+without it, it asks the server that --url names.`,
+		Example: `  wheelwork backup --url http://127.0.0.1:7700 --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p monday.wwb
+  wheelwork backup --data /var/lib/wheelwork monday.wwb
+  wheelwork backup --only-keys --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p keys.wwb`,
 		Args: command.Arguments("FILE"),
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data `directory` of a stopped server (default: ask the server at --url)")
 	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that exists")
+	request := addContents(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		write := func(ctx context.Context, w io.Writer) error {
-			_, err := offline.Backup(ctx, data, slog.New(slog.DiscardHandler), w)
+		req, err := request(cmd)
+		if err != nil {
 			return err
 		}
-		if data == "" {
-			return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
-				return c.backUp(ctx, args[0], force, client.Backup)
-			})(cmd, args)
+		if data != "" {
+			return c.backUp(cmd.Context(), args[0], force, req, offlineBackup(data, req))
 		}
-		return c.backUp(cmd.Context(), args[0], force, write)
+		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			return c.backUp(ctx, args[0], force, req, func(ctx context.Context, w io.Writer, progress func(done, total int64)) (made, error) {
+				return askBackup(ctx, client, req, w, progress)
+			})
+		})(cmd, args)
 	}
 	return cmd
 }
 
-// backUp writes a backup and verifies it while it is written. So a file with the final
+// made is a backup that was written.
+type made struct {
+	archive.Restored
+	encrypted bool
+}
+
+// offlineBackup writes a backup of the data directory of a stopped server.
+func offlineBackup(data string, req *apiv1.BackupRequest) func(context.Context, io.Writer, func(done, total int64)) (made, error) {
+	return func(ctx context.Context, w io.Writer, progress func(done, total int64)) (made, error) {
+		order, err := archive.OrderOf(req, encryption.Recipients{})
+		if errors.Is(err, archive.ErrPlaintextKeys) {
+			return made{}, command.Fail("failed_precondition", "%v", err)
+		}
+		if err != nil {
+			return made{}, err
+		}
+		to, err := order.Recipients.Encrypt(w)
+		if err != nil {
+			return made{}, err
+		}
+		res, err := archive.Verified(ctx, to, progress, func(ctx context.Context, w io.Writer) error {
+			_, err := offline.Backup(ctx, data, slog.New(slog.DiscardHandler), order.Keys, w)
+			return err
+		})
+		if err == nil {
+			err = to.Close()
+		}
+		return made{res, order.Recipients.Any()}, err
+	}
+}
+
+// askBackup gets a backup from a server.
+func askBackup(ctx context.Context, client *sdk.Client, req *apiv1.BackupRequest, w io.Writer, progress func(done, total int64)) (made, error) {
+	var summary *sdk.BackupSummary
+	res, err := archive.Verified(ctx, w, progress, func(ctx context.Context, w io.Writer) (err error) {
+		summary, err = client.Backup(ctx, w, sdk.BackupOptions{Recipients: req.Recipients, Keys: req.Keys, PlaintextKeys: req.PlaintextKeys})
+		return err
+	})
+	switch {
+	case err != nil:
+		return made{}, err
+	case summary != nil:
+		return made{archive.Summarized(summary), true}, nil
+	case len(res.Keys) > 0 && !req.PlaintextKeys:
+		return made{}, errors.New("the server is of a version that includes its keys in each backup, and does not encrypt it: bring it up to date, or accept that each reader of the file has the keys with --with-keys --plaintext-keys")
+	}
+	return made{res, false}, nil
+}
+
+// backUp writes a backup, which is verified while it is written. So a file with the final
 // name can always be restored.
-func (c *commands) backUp(ctx context.Context, file string, force bool, write func(context.Context, io.Writer) error) (err error) {
+func (c *commands) backUp(ctx context.Context, file string, force bool, req *apiv1.BackupRequest, write func(context.Context, io.Writer, func(done, total int64)) (made, error)) (err error) {
 	to, done, err := c.backupFile(file, force)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	defer func() { err = errors.Join(err, done(err == nil)) }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, w := io.Pipe()
-	type found struct {
-		res archive.Restored
-		err error
-	}
-	checked := make(chan found, 1)
-	go func() {
-		res, err := archive.Check(ctx, r, c.Transfer("back up").Reached)
-		_ = r.CloseWithError(errors.Join(errors.New("the backup cannot be read back"), err)) // writes after the end fail
-		checked <- found{res, err}
-	}()
 	buffered := bufio.NewWriterSize(to, 1<<20)
-	err = write(ctx, io.MultiWriter(buffered, w))
-	_ = w.CloseWithError(err) // nil is its end
-	got := <-checked
+	got, err := write(ctx, buffered, c.Transfer("back up").Reached)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(got.err, buffered.Flush()); err != nil {
+	if err := buffered.Flush(); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
+	c.noteKeys(req, got)
 	if file == "-" {
 		return nil
 	}
 	if err := to.Sync(); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
-	return c.printBackup(file, got.res, time.Since(start))
+	return c.printRestored(backupRow{File: file, Seconds: time.Since(start).Seconds(), Encrypted: got.encrypted, Restored: got.Restored})
+}
+
+// noteKeys says what the reader of a backup can do, and what a backup without keys lacks.
+func (c *commands) noteKeys(req *apiv1.BackupRequest, m made) {
+	switch {
+	case m.encrypted && len(req.Recipients) == 0:
+		c.Note("the server encrypted the backup for the recipients of its setting --backup-recipient: `wheelwork restore` needs the identity of one of them")
+	case !m.encrypted && len(m.Keys) > 0:
+		c.Note("the file holds keys and is not encrypted: each reader of it has the rights of the administrator, and can read the secrets of apps")
+	case len(m.Keys) == 0 && req.Keys != sdk.BackupKeysLeftOut:
+		c.Note("the backup has no keys: without the server's secret.key the secrets of apps in it cannot be read, and a restored server has other tokens. Include the keys with --recipient, or store them apart with `wheelwork backup --only-keys --recipient KEY FILE`")
+	}
 }
 
 // backupFile opens a temporary file beside the requested one; done renames it.
@@ -144,22 +203,19 @@ type backupRow struct {
 	File    string  `json:"file"`
 	Data    string  `json:"data,omitempty"` // directory of a restore
 	Seconds float64 `json:"seconds"`
+	// Encrypted says whether the file is encrypted.
+	Encrypted bool `json:"encrypted"`
 	archive.Restored
 }
 
-func (c *commands) printBackup(file string, r archive.Restored, took time.Duration) error {
-	return c.printRestored(backupRow{File: file, Seconds: took.Seconds(), Restored: r})
-}
-
 func (c *commands) printRestored(r backupRow) error {
-	key := "yes"
-	if !r.Key {
-		key = "no: keep the file of --secret-key-file yourself"
-	}
-	columns := []string{"file", "of server", "made at", "version", "units", "records up to", "files", "bytes", "modules", "in the ingress", "key of the secrets"}
+	yes := map[bool]string{true: "yes", false: "no"}
+	keys := strings.Join(r.Keys, ", ")
+	columns := []string{"file", "encrypted", "of server", "made at", "version", "units", "records up to", "files", "bytes", "modules", "in the ingress", "keys", "key of the secrets"}
 	return c.PrintOne(columns, output.Object(r, func() []output.Cell {
 		return []output.Cell{
 			{Text: r.File},
+			{Text: yes[r.Encrypted]},
 			{Text: r.Server},
 			{Text: r.MadeAt.Local().Format(time.RFC3339)},
 			{Text: r.Version},
@@ -169,55 +225,8 @@ func (c *commands) printRestored(r backupRow) error {
 			{Text: fmt.Sprint(r.Size)},
 			{Text: fmt.Sprint(r.Modules)},
 			{Text: fmt.Sprint(r.Ingress)},
-			{Text: key},
+			{Text: cmp.Or(keys, "none")},
+			{Text: yes[r.Key]},
 		}
 	}))
-}
-
-func (c *commands) restore() *cobra.Command {
-	var data string
-	var check bool
-	cmd := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Create a data directory from a backup",
-		Long: `Create a data directory from a backup, for "wheelwork server --data" or, for a
-cluster, "wheelwork cluster init --data" and the server after it. The command refuses
-a directory that is not empty. It also refuses a backup that is damaged or truncated,
-and then leaves nothing behind. Run an interrupted restore again.`,
-		Example: `  wheelwork restore monday.wwb --data /var/lib/wheelwork
-  wheelwork restore monday.wwb --check`,
-		Args: command.Arguments("FILE"),
-	}
-	cmd.Flags().StringVar(&data, "data", "", "`directory` to create; an empty one may exist")
-	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and show what it has, without a restore")
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if (data == "") == !check {
-			return command.Usage(cmd, "give --data, the directory to restore to, or --check")
-		}
-		in := cmd.InOrStdin()
-		if args[0] != "-" {
-			f, err := os.Open(args[0])
-			if errors.Is(err, fs.ErrNotExist) {
-				return command.Fail("not_found", "there is no file %s", args[0])
-			}
-			if err != nil {
-				return err
-			}
-			defer f.Close() //nolint:errcheck // only read
-			in = f
-		}
-		row := backupRow{File: args[0], Data: data}
-		start := time.Now()
-		if check {
-			row.Restored, err = archive.Check(cmd.Context(), in, c.Transfer("check").Reached)
-		} else {
-			row.Restored, err = archive.Restore(cmd.Context(), in, data, c.Transfer("restore").Reached)
-		}
-		if err != nil {
-			return err
-		}
-		row.Seconds = time.Since(start).Seconds()
-		return c.printRestored(row)
-	}
-	return cmd
 }

@@ -65,6 +65,7 @@ func (c *commands) server() *cobra.Command {
 	flags.DurationVar(&conf.Certificates.Life, "certificate-life", 24*time.Hour, "how long the certificates of hosts and servers are valid; they are renewed when a third of it is left")
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, created if missing)")
 	addNewKey(cmd, &conf.NewSecretKey)
+	flags.StringSliceVar(&conf.BackupRecipients, "backup-recipient", nil, "`public keys` of age, for which the server encrypts backups whose callers name none; the same on all servers of a cluster")
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster, whose servers share their journals in etcd")
 	flags.IntVar(&conf.Etcd.Units, "units", 0, "number of partitions of a new cluster, each owned by one server; it cannot change later (default 6, which two or three servers share evenly; with 1, one server works and the others are standbys)")

@@ -38,6 +38,7 @@ var effects = map[string]effect{
 	"max-body": reload, "max-inflated": reload, "min-body-rate": reload, "max-streams": reload, "max-connections": reload,
 	"max-connections-per-address": reload, "trusted-proxy": reload, "max-streams-per-app": reload, "max-streams-per-caller": reload,
 	"upload-size": reload, "upload-body": reload, "upload-functions": reload, "upload-locals": reload,
+	"backup-recipient": reload,
 
 	// A partition takes it when it opens.
 	"max-apps": restart,
