@@ -159,8 +159,11 @@ func (c *commands) backUp(ctx context.Context, file string, force bool, req *api
 	return c.printRestored(backupRow{File: file, Seconds: time.Since(start).Seconds(), Encrypted: got.encrypted, Restored: got.Restored})
 }
 
-// noteKeys says what the reader of a backup can do, and what a backup without keys lacks.
+// noteKeys says what a reader of a backup can do, and what a backup without keys lacks.
 func (c *commands) noteKeys(req *apiv1.BackupRequest, m made) {
+	if len(m.Keys) > 0 && !m.Key {
+		c.Note("the server has the key of the secrets elsewhere (--secret-key-file), and the file does not include it: keep it apart, because without it the secrets of apps cannot be read")
+	}
 	switch {
 	case m.encrypted && len(req.Recipients) == 0:
 		c.Note("the server encrypted the backup for the recipients of its setting --backup-recipient: `wheelwork restore` needs the identity of one of them")
