@@ -39,8 +39,8 @@ var permissionTexts = map[string]string{
 	"access.read":       "list principals, tokens and bindings of the scope",
 	"access.write":      "create tokens and bindings in the scope, with at most the own permissions",
 	"audit.read":        "read the audit log",
-	"cluster.operate":   "cordon hosts, drain servers, move and split partitions",
-	"cluster.backup":    "make a backup, which has everything",
+	"cluster.operate":   "cordon hosts, drain servers, move and split partitions, and seal secrets with a new key",
+	"cluster.backup":    "make a backup of everything, and export the keys of the server",
 	"metrics.read":      "read `/metrics`",
 }
 

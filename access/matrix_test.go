@@ -75,7 +75,7 @@ var allowed = map[string][]string{
 	"Audit/ListAuditEvents": auditors, "Audit/VerifyAudit": auditors, "Audit/ListAuditAnchors": auditors, "Audit/RemoveAuditAnchor": admins, "Audit/AnchorAudit": none,
 
 	"Cluster/CordonHost": admins, "Cluster/UncordonHost": admins, "Membership/DrainServer": admins, "Membership/UndrainServer": admins,
-	"Apps/SetAppLimits":   admins,
+	"Apps/SetAppLimits": admins, "Secrets/ResealSecrets": admins,
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
 
 	"Machines/CreateJoinToken": admins, "Machines/RevokeJoinToken": admins, "Machines/RevokeCertificate": admins, "Machines/RenameMachine": admins,

@@ -72,10 +72,11 @@ type Presence struct {
 	Zone     string                     `json:"zone,omitempty"`
 	Capacity float64                    `json:"capacity,omitempty"`
 	TripUs   int64                      `json:"trip_us,omitempty"`
-	Splits   bool                       `json:"splits,omitempty"`  // it knows apps that are split
-	Divides  bool                       `json:"divides,omitempty"` // it knows host assignments
-	Passes   bool                       `json:"passes,omitempty"`  // it takes calls that servers pass on, see [forwarder]
-	Owns     map[string]PartitionReport `json:"owns"`              // by partition
+	Splits   bool                       `json:"splits,omitempty"`      // it knows apps that are split
+	Divides  bool                       `json:"divides,omitempty"`     // it knows host assignments
+	Passes   bool                       `json:"passes,omitempty"`      // it takes calls that servers pass on, see [forwarder]
+	Keys     []string                   `json:"secret_keys,omitempty"` // ids of the keys that open secrets
+	Owns     map[string]PartitionReport `json:"owns"`                  // by partition
 	Follows  map[string]FollowState     `json:"follows"`
 }
 
@@ -313,6 +314,21 @@ func (r *View) Snapshot() Snapshot {
 		}
 	}
 	return v
+}
+
+// Lacking returns the servers that do not have a key of the secrets, sorted. A server of an
+// older version reports none of its keys.
+func (v Snapshot) Lacking(key string) (servers []string) {
+	if !v.received {
+		return []string{"all, as far as the table of the cluster is known"}
+	}
+	for id, p := range v.Servers {
+		if !slices.Contains(p.Keys, key) {
+			servers = append(servers, id)
+		}
+	}
+	slices.Sort(servers)
+	return servers
 }
 
 // Lasting reads from etcd the rows that outlive every server: a restored cluster begins

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,36 @@ func TestAssignmentToWhoWasHereBefore(t *testing.T) {
 			t.Errorf("%+v: %v", c.owner, a)
 		}
 	}
+}
+
+// TestLacking: a key seals when every server has reported it. Servers of older versions report none.
+func TestLacking(t *testing.T) {
+	r := quietView("main")
+	lacking := func(key, want string) {
+		t.Helper()
+		if got := strings.Join(r.Snapshot().Lacking(key), " "); got != want {
+			t.Errorf("%s: %q lack it, want %q", key, got, want)
+		}
+	}
+	if got := r.Snapshot().Lacking("a"); len(got) != 1 {
+		t.Errorf("before anything is known %q lack it", got)
+	}
+	r.ReceiveOwners(nil)
+	row := func(keys ...string) string {
+		text, err := json.Marshal(Presence{Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	r.Receive(facts("server/one", row("a", "b"), "server/two", row("a")), true)
+	lacking("a", "")
+	lacking("b", "two")
+	lacking("c", "one two")
+	r.Receive(facts("server/two", row("a", "b"), "server/old", `{"address":"h:1"}`), false)
+	lacking("b", "old")
+	r.Receive([]etcd.Fact{{Key: "server/old", Deleted: true}}, false)
+	lacking("b", "")
 }
 
 func TestViewHears(t *testing.T) {

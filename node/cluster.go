@@ -72,6 +72,7 @@ type memberParts struct {
 	backups  *backups.Service
 	// authority is that of the cluster; nil: its servers serve without TLS.
 	authority *authority.Authority
+	shared    certificates.Shared
 }
 
 // joinCluster connects to etcd. It also returns the address that this server tells the
@@ -132,9 +133,16 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 		return nil, err
 	}
 	if cfg.secure() {
-		if m.authority, err = certificates.SharedAuthority(ctx, d, func(ctx context.Context, value string) (string, error) {
-			return c.First(ctx, view.Group, cluster.RowAuthority, value)
-		}, conf.SecretKey); err != nil {
+		m.shared = certificates.Shared{
+			Keys: conf.Keys,
+			First: func(ctx context.Context, value string) (string, error) {
+				return c.First(ctx, view.Group, cluster.RowAuthority, value)
+			},
+			Replace: func(ctx context.Context, value string) error {
+				return c.Note(ctx, view.Group, cluster.RowAuthority, value, false)
+			},
+		}
+		if m.authority, err = m.shared.Authority(ctx, d); err != nil {
 			return nil, err
 		}
 		m.authority = m.authority.WithLife(cfg.Certificates.Life)
@@ -149,10 +157,11 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 	}
 	m.add(peers)
 	m.Member = &membership.Member{
-		ID: conf.ID, Address: address, Zone: cfg.Zone, Capacity: cmp.Or(cfg.Capacity, float64(runtime.GOMAXPROCS(0))), View: view,
+		ID: conf.ID, Address: address, Zone: cfg.Zone, Capacity: cmp.Or(cfg.Capacity, float64(runtime.GOMAXPROCS(0))), Keys: func() []string { return conf.Keys.Keys().IDs() }, View: view,
 		Router:   &router.Router{Forwarder: router.Forwarder{View: view, Partitions: map[string]router.Hosted{}, Peers: peers}},
 		Balancer: cluster.NewBalancer(view, cluster.BalancerConfig{Settle: cfg.Etcd.Settle, SplitRate: cfg.Etcd.SplitRate, MaxHosts: cfg.Etcd.MaxHosts}, log), Logger: log,
 	}
+	conf.Keys.Lacking = func(id string) []string { return view.Snapshot().Lacking(id) }
 	m.backups = &backups.Service{ID: conf.ID, Dir: d, Queue: q, View: view, Router: m.Router, Logger: log}
 	return m, m.openPartitions(ctx, d, cfg, conf, tel)
 }
@@ -180,6 +189,26 @@ func (m *memberParts) openPartitions(ctx context.Context, d *datadir.Dir, cfg Se
 		m.Router.Partitions[name] = r
 	}
 	return nil
+}
+
+// sealedWith counts the secrets of the partitions that this server owns by the id of their key.
+func (m *memberParts) sealedWith(ctx context.Context) (map[string]int, error) {
+	all := map[string]int{}
+	for _, r := range m.replicas {
+		services := r.Serving()
+		if services == nil || !services.Enter() {
+			continue
+		}
+		n, err := services.Sched.SealedWith(ctx)
+		services.Leave()
+		if err != nil {
+			return nil, err
+		}
+		for key, k := range n {
+			all[key] += k
+		}
+	}
+	return all, nil
 }
 
 // run takes part in the cluster until ctx ends.

@@ -66,9 +66,9 @@ func TestCredentialFiles(t *testing.T) {
 	noKey := write(t, filepath.Join(t.TempDir(), "key"), "no key", 0o600)
 	server := func(cfg node.ServerConfig) error {
 		cfg.Listen = "192.0.2.1:1" // the address of another machine: otherwise it would start
-		cfg.TLSCert = "no-certificate"
-		if cfg.TLSKey == "" {
-			cfg.TLSKey = noKey
+		cfg.Certificates.Cert = "no-certificate"
+		if cfg.Certificates.Key == "" {
+			cfg.Certificates.Key = noKey
 		}
 		return node.Server(t.Context(), cfg)
 	}
@@ -119,7 +119,7 @@ func TestCredentialFiles(t *testing.T) {
 		dir := t.TempDir()
 		key := write(t, filepath.Join(dir, "key"), "no key", 0o644)
 		for flag, err := range map[string]error{
-			"--tls-key":       server(node.ServerConfig{Data: filepath.Join(dir, "a"), TLSKey: key}),
+			"--tls-key":       server(node.ServerConfig{Data: filepath.Join(dir, "a"), Certificates: node.CertificatesConfig{Key: key}}),
 			"--etcd-key":      server(node.ServerConfig{Data: filepath.Join(dir, "b"), Etcd: node.EtcdConfig{Key: key}}),
 			"secret.key":      node.Server(t.Context(), node.ServerConfig{Data: filepath.Join(dir, "c"), Listen: "127.0.0.1:0", SecretKey: key}),
 			"of a nameserver": node.Nameserver(t.Context(), node.NameserverConfig{TokenFile: writeToken(t, dir, "h"), TLSCert: "no", TLSKey: key}),

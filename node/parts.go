@@ -25,6 +25,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
+	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
@@ -62,6 +63,7 @@ func (f closeFunc) Close() error { return f() }
 type serverParts struct {
 	closers
 	id      string
+	keys    *keyring.Ring // of the secrets
 	sched   *sched.Server // nil in a cluster
 	member  *memberParts  // nil if standalone
 	ingress *ingress.Ingress
@@ -181,10 +183,11 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 			return id[:]
 		},
 	})
-	key, err := credential.SecretKey(cmp.Or(cfg.SecretKey, d.Join("secret.key")), cfg.SecretKey == "")
+	keys, err := credential.SecretKeys(secretKeyFile(d, cfg), cfg.SecretKey == "")
 	if err != nil {
 		return nil, err
 	}
+	p.keys = keyring.NewRing(keys)
 	if cfg.Verifier.CodeDir == "" {
 		cfg.Verifier.CodeDir = d.Join("interpreters")
 	}
@@ -192,7 +195,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	conf := sched.Config{
 		Publish: guard.Issue,
 		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		MaxApps: cfg.MaxApps, SecretKey: key, Meter: tel.meter, Logger: log,
+		MaxApps: cfg.MaxApps, Keys: p.keys, Meter: tel.meter, Logger: log,
 	}
 	if cfg.secure() && len(cfg.Etcd.Endpoints) == 0 {
 		if p.authority, err = certificates.OpenAuthority(d); err != nil {
@@ -246,6 +249,43 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	return p, nil
 }
 
+// renewKeys reads the keys of the secrets again. It refuses to lose a key with which secrets of
+// this server are sealed. In a cluster it knows those of the partitions that it owns.
+func (p *serverParts) renewKeys(d *datadir.Dir, cfg ServerConfig) (func(), error) {
+	file := secretKeyFile(d, cfg)
+	next, err := credential.SecretKeys(file, false)
+	if err != nil {
+		return nil, err
+	}
+	lost := slices.DeleteFunc(p.keys.Keys().IDs(), next.Has)
+	if len(lost) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		sealed, err := p.sealedWith(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find out whether secrets need the keys that %s lost: %w", file, err)
+		}
+		for _, id := range lost {
+			if n := sealed[id]; n > 0 {
+				return nil, fmt.Errorf("%s has lost the key %s, with which %d secrets are sealed: bring it back, and remove it after `wheelwork secret reseal`", file, id, n)
+			}
+		}
+	}
+	return func() { p.keys.Set(next) }, nil
+}
+
+func (p *serverParts) sealedWith(ctx context.Context) (map[string]int, error) {
+	if p.member != nil {
+		return p.member.sealedWith(ctx)
+	}
+	return p.sched.SealedWith(ctx)
+}
+
+// secretKeyFile is the file with the keys of the secrets.
+func secretKeyFile(d *datadir.Dir, cfg ServerConfig) string {
+	return cmp.Or(cfg.SecretKey, d.Join(datadir.SecretKeyFile))
+}
+
 // checkSecrets refuses a key that does not open all secrets, because a mistake in the file is
 // likely. It accepts that after a restore without keys, until the key opens all of them.
 func checkSecrets(d *datadir.Dir, unreadable []string, cfg ServerConfig, log *slog.Logger) error {
@@ -256,7 +296,7 @@ func checkSecrets(d *datadir.Dir, unreadable []string, cfg ServerConfig, log *sl
 		}
 		return nil
 	}
-	file := cmp.Or(cfg.SecretKey, d.Join(datadir.SecretKeyFile))
+	file := secretKeyFile(d, cfg)
 	_, err := os.Stat(keyless)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -182,14 +182,14 @@ func TestReloadServer(t *testing.T) {
 	next.Limits.Body, next.Verifier.Limits.ModuleBytes = 1000, 100
 	write(tokens, "short")
 	wantReload(t, requests, next, "has 5 characters")
-	next.TLSCert = "cert.pem"
+	next.Certificates.Cert = "cert.pem"
 	write(tokens, second)
 	wantReload(t, requests, next, "--tls-cert and --tls-key go together")
 	if list(asFirst) != codes.OK || list(asSecond) != codes.Unauthenticated || apply() != http.StatusOK {
 		t.Error("a reload that failed changed the tokens or the limits")
 	}
 
-	next.TLSCert = ""
+	next.Certificates.Cert = ""
 	wantReload(t, requests, next, "")
 	for err = nil; err == nil; { // the host may have more to read before the end
 		_, err = ofHost.Recv()

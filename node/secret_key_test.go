@@ -50,7 +50,7 @@ func TestOtherSecretKey(t *testing.T) {
 func TestMissingSecretKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	err := node.Server(within(t), node.ServerConfig{Data: t.TempDir(), Listen: "127.0.0.1:0", SecretKey: path, Ready: func(node.Ready) { t.Error("it started") }})
-	if err == nil || !strings.Contains(err.Error(), "copy it from another server") || !strings.Contains(err.Error(), "openssl rand -base64 32 > "+path) {
+	if err == nil || !strings.Contains(err.Error(), "copy it from another server") || !strings.Contains(err.Error(), "wheelwork secret key add "+path) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -48,8 +48,6 @@ type ServerConfig struct {
 	// ServerTokenFile holds the token of nameserver and servers; "": they use that of
 	// hosts, on this machine only.
 	ServerTokenFile string
-	TLSCert         string
-	TLSKey          string
 	CACert          string // to verify the nameserver; "": no TLS towards it
 	ReadyFile       string // written when ready; "": none
 	Certificates    CertificatesConfig
@@ -92,7 +90,8 @@ type ServerConfig struct {
 
 // CertificatesConfig says which certificates a server shows and signs.
 type CertificatesConfig struct {
-	// TLS says when the server serves with TLS without ServerConfig.TLSCert, with a certificate of its own
+	Cert, Key string // files with the certificate for browsers and programs, and its key; "": there is none
+	// TLS says when the server serves with TLS without Cert, with a certificate of its own
 	// authority. "" and "auto": beyond this machine; "on": always; "off": never.
 	TLS string
 	// Life is how long the certificates of machines are valid; default 24 hours. Servers of a cluster should
@@ -113,7 +112,7 @@ func (c *CertificatesConfig) check() error {
 
 // secure reports whether the server serves with TLS.
 func (cfg *ServerConfig) secure() bool {
-	return cfg.TLSCert != "" || cfg.Certificates.TLS == "on" || cfg.Certificates.TLS != "off" && transport.CheckLoopback(cfg.Listen) != nil
+	return cfg.Certificates.Cert != "" || cfg.Certificates.TLS == "on" || cfg.Certificates.TLS != "off" && transport.CheckLoopback(cfg.Listen) != nil
 }
 
 // PeopleConfig says how people sign in to a server.
@@ -247,7 +246,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(credential.CheckKeyFile("--tls-key", cfg.TLSKey), credential.CheckKeyFile("--etcd-key", cfg.Etcd.Key)); err != nil {
+	if err := errors.Join(credential.CheckKeyFile("--tls-key", cfg.Certificates.Key), credential.CheckKeyFile("--etcd-key", cfg.Etcd.Key)); err != nil {
 		return nil, err
 	}
 	if s.data, err = datadir.Open(cmp.Or(cfg.Data, "wheelwork-data"), datadir.ServerForm); err != nil {
@@ -284,11 +283,11 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	}
 	if cfg.secure() {
 		s.own = &transport.Machine{} // its certificate is signed when the authority is known
-		if cfg.CACert == "" && cfg.TLSCert == "" {
+		if cfg.CACert == "" && cfg.Certificates.Cert == "" {
 			cfg.CACert = s.data.Join(datadir.AuthorityFile)
 		}
 	}
-	if s.ln, err = transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, s.own, cfg.Limits, s.log); err != nil {
+	if s.ln, err = transport.Listen(cfg.Listen, cfg.Certificates.Cert, cfg.Certificates.Key, s.own, cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
@@ -493,6 +492,9 @@ func (s *serving) start(ctx context.Context) *roles {
 	})
 	if s.certificate != nil {
 		r.run("certificate", s.certificate.Run)
+		if m := s.parts.member; m != nil {
+			r.run("authority", func(ctx context.Context) error { return m.shared.Run(ctx, m.authority, s.log) })
+		}
 	}
 	if m := s.parts.member; m != nil {
 		a := &anchors{first: m.View.Fallback(), replicas: m.replicas, to: apiv1.NewAuditClient(s.self), log: s.log, stored: map[string]*apiv1.AuditAnchor{}, told: map[string]string{}}
@@ -532,7 +534,7 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 	}
 	var c changes
 	c.add(func() {}, next.People.AuthProxy.Check(next.Limits.TrustedProxies))
-	c.renewListener(s.ln, s.server, next.TLSCert, next.TLSKey, next.Limits)
+	c.renewListener(s.ln, s.server, next.Certificates.Cert, next.Certificates.Key, next.Limits)
 	if s.toNames != nil {
 		c.add(s.toNames.Renew(tokens.Own(), next.CACert))
 	}
@@ -543,6 +545,7 @@ func (s *serving) prepare(next ServerConfig) (func(), error) {
 		c.add(peers.Key.Renew(key, next.CACert))
 	}
 	c.add(func() { s.parts.uploads.SetLimits(next.Verifier.Limits) }, nil)
+	c.add(s.parts.renewKeys(s.data, next))
 	c.add(func() { s.recipients.Store(&recipients) }, nil)
 	c.add(func() { s.guard.SetStreamLimits(next.Streams) }, next.Streams.Check())
 	c.add(func() { s.guard.Replace(s.accepted(token, hostToken, tokens)...) }, nil)

@@ -379,7 +379,7 @@ func TestSecrets(t *testing.T) {
 		w.start()
 		c.reconnect(w)
 		r = c.wait(c.trigger("login", ""))
-		if r.State != "failed" || !strings.Contains(r.Error, "another key") {
+		if r.State != "failed" || !strings.Contains(r.Error, "key file does not have") {
 			t.Errorf("with another key: %v", r)
 		}
 		secrets = apiv1.NewSecretsClient(c.conn)

@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	"github.com/wheelworkhq/wheelwork/access/authority"
+	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/api"
@@ -52,9 +53,9 @@ type Config struct {
 	// servers of a cluster.
 	Authority *authority.Authority
 
-	// SecretKey seals the secrets of apps, 32 bytes; nil: the server refuses secrets. It
-	// must be the same for all servers that may own the partition.
-	SecretKey []byte
+	// Keys seal the secrets of apps; nil: the server refuses secrets. All servers that may
+	// own the partition must have the same.
+	Keys *keyring.Ring
 
 	// Remote calls the other partitions; nil: there are none.
 	Remote api.Remote
@@ -94,9 +95,6 @@ type Config struct {
 func (c *Config) defaults() error {
 	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
 		return errors.New("sched: Journal, Store, Modules and Inspect are required")
-	}
-	if err := api.CheckKey(c.SecretKey); err != nil {
-		return err
 	}
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
@@ -164,13 +162,10 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 	if err := l.BecomeOwner(); err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
-	services, err := api.New(api.Config{
+	services := api.New(api.Config{
 		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
-		Authority: cfg.Authority, SecretKey: cfg.SecretKey, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
+		Authority: cfg.Authority, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}
 	if err := s.observe(cfg.Meter); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)

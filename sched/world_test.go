@@ -3,6 +3,7 @@ package sched_test
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
 	"github.com/wheelworkhq/wheelwork/host/services"
+	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/local"
@@ -233,7 +235,7 @@ func (w *world) start() {
 	}
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
-		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered, MaxLive: w.maxLive, MaxApps: w.maxApps,
+		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, Keys: ringOf(w.t, w.secretKey), Remote: w.remote, Gathered: w.gathered, MaxLive: w.maxLive, MaxApps: w.maxApps,
 		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (api.ModuleInfo, error) {
 			code, err := upload.Bytes()
 			if err != nil {
@@ -484,4 +486,17 @@ func (c *client) all(job, state string) []*apiv1.Run {
 			return out
 		}
 	}
+}
+
+// ringOf returns a ring with one key; nil: the server has none.
+func ringOf(t testing.TB, key []byte) *keyring.Ring {
+	t.Helper()
+	if key == nil {
+		return nil
+	}
+	keys, err := keyring.Parse(base64.StdEncoding.EncodeToString(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keyring.NewRing(keys)
 }

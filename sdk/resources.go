@@ -80,6 +80,13 @@ func (c *Client) Secrets(ctx context.Context, app string) ([]*Secret, error) {
 	return r.GetSecrets(), c.callError(ctx, "list secrets", err)
 }
 
+// ResealSecrets seals the secrets of an app with the newest key of the server. Values,
+// versions and times stay. The call can be repeated.
+func (c *Client) ResealSecrets(ctx context.Context, app string) (*ResealedSecrets, error) {
+	r, err := c.secrets.ResealSecrets(forApp(ctx, app), &apiv1.ResealSecretsRequest{App: appOf(app)})
+	return r, c.callError(ctx, "reseal the secrets of app "+appOf(app), err)
+}
+
 // DeleteSecret removes a secret.
 func (c *Client) DeleteSecret(ctx context.Context, app, name string) error {
 	_, err := c.secrets.DeleteSecret(forApp(ctx, app), &apiv1.DeleteSecretRequest{App: appOf(app), Name: name})

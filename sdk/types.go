@@ -45,15 +45,17 @@ type (
 	// BackupSummary describes an encrypted backup, see [Client.Backup].
 	BackupSummary = apiv1.BackupSummary
 
-	Value          = apiv1.Value
-	Buckets        = apiv1.ListBucketsResponse
-	Secret         = apiv1.Secret
-	Grants         = apiv1.Grants
-	HTTPGrant      = apiv1.HttpGrant
-	BucketGrant    = apiv1.BucketGrant
-	FileGrant      = apiv1.FileGrant
-	ModuleGrants   = apiv1.ModuleGrants
-	GrantedVersion = apiv1.GrantedVersion
+	Value   = apiv1.Value
+	Buckets = apiv1.ListBucketsResponse
+	Secret  = apiv1.Secret
+	// ResealedSecrets is the result of [Client.ResealSecrets].
+	ResealedSecrets = apiv1.ResealSecretsResponse
+	Grants          = apiv1.Grants
+	HTTPGrant       = apiv1.HttpGrant
+	BucketGrant     = apiv1.BucketGrant
+	FileGrant       = apiv1.FileGrant
+	ModuleGrants    = apiv1.ModuleGrants
+	GrantedVersion  = apiv1.GrantedVersion
 
 	Principal = apiv1.Principal
 	Binding   = apiv1.Binding

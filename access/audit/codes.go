@@ -37,6 +37,7 @@ var Codes = []Code{
 	{"app.limits", "the limits of an app were replaced", "app"},
 	{"module.changed", "a version of a module was pushed, signed, or lost its bytes", "module@version"},
 	{"secret.set", "a secret was created or replaced", "secret"},
+	{"secret.resealed", "a secret was sealed with another key, and its value stayed", "secret"},
 	{"secret.deleted", "a secret was deleted", "secret"},
 	{"value.set", "a caller of the API changed a value of a bucket", "bucket/key"},
 	{"value.deleted", "a caller of the API deleted a value of a bucket", "bucket/key"},
@@ -140,6 +141,9 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	case *apiv1.Record_SecretPut:
 		s := k.SecretPut.GetSecret()
 		e = Row{Code: "secret.set", Object: s.GetName(), After: version(s.GetVersion())}
+		if k.SecretPut.GetResealed() {
+			e.Code = "secret.resealed"
+		}
 	case *apiv1.Record_SecretDelete:
 		e = Row{Code: "secret.deleted", Object: k.SecretDelete.GetName()}
 	case *apiv1.Record_ValuePut:

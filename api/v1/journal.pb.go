@@ -3856,6 +3856,7 @@ func (x *ValueDelete) GetKey() string {
 type SecretPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Secret        *SecretRow             `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	Resealed      bool                   `protobuf:"varint,2,opt,name=resealed,proto3" json:"resealed,omitempty"` // with another key; the value is the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3895,6 +3896,13 @@ func (x *SecretPut) GetSecret() *SecretRow {
 		return x.Secret
 	}
 	return nil
+}
+
+func (x *SecretPut) GetResealed() bool {
+	if x != nil {
+		return x.Resealed
+	}
+	return false
 }
 
 type SecretDelete struct {
@@ -7607,9 +7615,10 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x03row\x18\x03 \x01(\v2\x16.wheelwork.v1.ValueRowR\x03row\"7\n" +
 	"\vValueDelete\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"<\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"X\n" +
 	"\tSecretPut\x12/\n" +
-	"\x06secret\x18\x01 \x01(\v2\x17.wheelwork.v1.SecretRowR\x06secret\"\"\n" +
+	"\x06secret\x18\x01 \x01(\v2\x17.wheelwork.v1.SecretRowR\x06secret\x12\x1a\n" +
+	"\bresealed\x18\x02 \x01(\bR\bresealed\"\"\n" +
 	"\fSecretDelete\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
 	"\tGrantsPut\x122\n" +

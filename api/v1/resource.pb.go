@@ -929,6 +929,119 @@ func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
 	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
+type ResealSecretsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResealSecretsRequest) Reset() {
+	*x = ResealSecretsRequest{}
+	mi := &file_v1_resource_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResealSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResealSecretsRequest) ProtoMessage() {}
+
+func (x *ResealSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResealSecretsRequest.ProtoReflect.Descriptor instead.
+func (*ResealSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ResealSecretsRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+type ResealSecretsResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Key      string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`            // id of the key that seals all of them now
+	Secrets  int32                  `protobuf:"varint,2,opt,name=secrets,proto3" json:"secrets,omitempty"`   // of the app
+	Resealed int32                  `protobuf:"varint,3,opt,name=resealed,proto3" json:"resealed,omitempty"` // that another key had sealed
+	// Names of the secrets that no key of the server opens. They stay as they are.
+	Unreadable    []string `protobuf:"bytes,4,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResealSecretsResponse) Reset() {
+	*x = ResealSecretsResponse{}
+	mi := &file_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResealSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResealSecretsResponse) ProtoMessage() {}
+
+func (x *ResealSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResealSecretsResponse.ProtoReflect.Descriptor instead.
+func (*ResealSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ResealSecretsResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ResealSecretsResponse) GetSecrets() int32 {
+	if x != nil {
+		return x.Secrets
+	}
+	return 0
+}
+
+func (x *ResealSecretsResponse) GetResealed() int32 {
+	if x != nil {
+		return x.Resealed
+	}
+	return 0
+}
+
+func (x *ResealSecretsResponse) GetUnreadable() []string {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
 // Grants are capabilities of a module. As a request they are what its manifest asks for;
 // as a grant they are what the app's owner allows.
 type Grants struct {
@@ -944,7 +1057,7 @@ type Grants struct {
 
 func (x *Grants) Reset() {
 	*x = Grants{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1069,7 @@ func (x *Grants) String() string {
 func (*Grants) ProtoMessage() {}
 
 func (x *Grants) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1082,7 @@ func (x *Grants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grants.ProtoReflect.Descriptor instead.
 func (*Grants) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Grants) GetHttp() []*HttpGrant {
@@ -1020,7 +1133,7 @@ type HttpGrant struct {
 
 func (x *HttpGrant) Reset() {
 	*x = HttpGrant{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1145,7 @@ func (x *HttpGrant) String() string {
 func (*HttpGrant) ProtoMessage() {}
 
 func (x *HttpGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1158,7 @@ func (x *HttpGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpGrant.ProtoReflect.Descriptor instead.
 func (*HttpGrant) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HttpGrant) GetHost() string {
@@ -1087,7 +1200,7 @@ type BucketGrant struct {
 
 func (x *BucketGrant) Reset() {
 	*x = BucketGrant{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1212,7 @@ func (x *BucketGrant) String() string {
 func (*BucketGrant) ProtoMessage() {}
 
 func (x *BucketGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1225,7 @@ func (x *BucketGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketGrant.ProtoReflect.Descriptor instead.
 func (*BucketGrant) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BucketGrant) GetName() string {
@@ -1144,7 +1257,7 @@ type FileGrant struct {
 
 func (x *FileGrant) Reset() {
 	*x = FileGrant{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1269,7 @@ func (x *FileGrant) String() string {
 func (*FileGrant) ProtoMessage() {}
 
 func (x *FileGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1282,7 @@ func (x *FileGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileGrant.ProtoReflect.Descriptor instead.
 func (*FileGrant) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileGrant) GetMount() string {
@@ -1217,7 +1330,7 @@ type ModuleGrants struct {
 
 func (x *ModuleGrants) Reset() {
 	*x = ModuleGrants{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1342,7 @@ func (x *ModuleGrants) String() string {
 func (*ModuleGrants) ProtoMessage() {}
 
 func (x *ModuleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1355,7 @@ func (x *ModuleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleGrants.ProtoReflect.Descriptor instead.
 func (*ModuleGrants) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ModuleGrants) GetApp() string {
@@ -1307,7 +1420,7 @@ type GrantedVersion struct {
 
 func (x *GrantedVersion) Reset() {
 	*x = GrantedVersion{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1432,7 @@ func (x *GrantedVersion) String() string {
 func (*GrantedVersion) ProtoMessage() {}
 
 func (x *GrantedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1445,7 @@ func (x *GrantedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantedVersion.ProtoReflect.Descriptor instead.
 func (*GrantedVersion) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GrantedVersion) GetVersion() string {
@@ -1365,7 +1478,7 @@ type PutGrantsRequest struct {
 
 func (x *PutGrantsRequest) Reset() {
 	*x = PutGrantsRequest{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1490,7 @@ func (x *PutGrantsRequest) String() string {
 func (*PutGrantsRequest) ProtoMessage() {}
 
 func (x *PutGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1503,7 @@ func (x *PutGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGrantsRequest.ProtoReflect.Descriptor instead.
 func (*PutGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PutGrantsRequest) GetGrants() *ModuleGrants {
@@ -1410,7 +1523,7 @@ type GetGrantsRequest struct {
 
 func (x *GetGrantsRequest) Reset() {
 	*x = GetGrantsRequest{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1535,7 @@ func (x *GetGrantsRequest) String() string {
 func (*GetGrantsRequest) ProtoMessage() {}
 
 func (x *GetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1548,7 @@ func (x *GetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*GetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetGrantsRequest) GetApp() string {
@@ -1461,7 +1574,7 @@ type ListGrantsRequest struct {
 
 func (x *ListGrantsRequest) Reset() {
 	*x = ListGrantsRequest{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1586,7 @@ func (x *ListGrantsRequest) String() string {
 func (*ListGrantsRequest) ProtoMessage() {}
 
 func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1599,7 @@ func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsRequest.ProtoReflect.Descriptor instead.
 func (*ListGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListGrantsRequest) GetApp() string {
@@ -1505,7 +1618,7 @@ type ListGrantsResponse struct {
 
 func (x *ListGrantsResponse) Reset() {
 	*x = ListGrantsResponse{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1630,7 @@ func (x *ListGrantsResponse) String() string {
 func (*ListGrantsResponse) ProtoMessage() {}
 
 func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1643,7 @@ func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsResponse.ProtoReflect.Descriptor instead.
 func (*ListGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListGrantsResponse) GetGrants() []*ModuleGrants {
@@ -1551,7 +1664,7 @@ type ListBucketsResponse_Bucket struct {
 
 func (x *ListBucketsResponse_Bucket) Reset() {
 	*x = ListBucketsResponse_Bucket{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1676,7 @@ func (x *ListBucketsResponse_Bucket) String() string {
 func (*ListBucketsResponse_Bucket) ProtoMessage() {}
 
 func (x *ListBucketsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1790,16 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x13DeleteSecretRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
-	"\x14DeleteSecretResponse\"\xc3\x01\n" +
+	"\x14DeleteSecretResponse\"(\n" +
+	"\x14ResealSecretsRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"\x7f\n" +
+	"\x15ResealSecretsResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
+	"\asecrets\x18\x02 \x01(\x05R\asecrets\x12\x1a\n" +
+	"\bresealed\x18\x03 \x01(\x05R\bresealed\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x04 \x03(\tR\n" +
+	"unreadable\"\xc3\x01\n" +
 	"\x06Grants\x12+\n" +
 	"\x04http\x18\x01 \x03(\v2\x17.wheelwork.v1.HttpGrantR\x04http\x12)\n" +
 	"\x02kv\x18\x02 \x03(\v2\x19.wheelwork.v1.BucketGrantR\x02kv\x12\x18\n" +
@@ -1728,11 +1850,12 @@ const file_v1_resource_proto_rawDesc = "" +
 	"ListValues\x12\x1f.wheelwork.v1.ListValuesRequest\x1a .wheelwork.v1.ListValuesResponse\"<\xaa\xbb\x18\akv.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/kv/{bucket}\x12\x87\x01\n" +
 	"\vListBuckets\x12 .wheelwork.v1.ListBucketsRequest\x1a!.wheelwork.v1.ListBucketsResponse\"3\xaa\xbb\x18\akv.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x17\x12\x15/api/v1/apps/{app}/kv\x12\x89\x01\n" +
 	"\bPutValue\x12\x1d.wheelwork.v1.PutValueRequest\x1a\x13.wheelwork.v1.Value\"I\xaa\xbb\x18\bkv.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02,:\x01*\x1a'/api/v1/apps/{app}/kv/{bucket}/{key=**}\x12\x9a\x01\n" +
-	"\vDeleteValue\x12 .wheelwork.v1.DeleteValueRequest\x1a!.wheelwork.v1.DeleteValueResponse\"F\xaa\xbb\x18\bkv.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02)*'/api/v1/apps/{app}/kv/{bucket}/{key=**}2\xca\x03\n" +
+	"\vDeleteValue\x12 .wheelwork.v1.DeleteValueRequest\x1a!.wheelwork.v1.DeleteValueResponse\"F\xaa\xbb\x18\bkv.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02)*'/api/v1/apps/{app}/kv/{bucket}/{key=**}2\xf1\x04\n" +
 	"\aSecrets\x12\x8b\x01\n" +
 	"\tSetSecret\x12\x1e.wheelwork.v1.SetSecretRequest\x1a\x14.wheelwork.v1.Secret\"H\xaa\xbb\x18\rsecrets.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02&:\x01*\x1a!/api/v1/apps/{app}/secrets/{name}\x12\x91\x01\n" +
 	"\vListSecrets\x12 .wheelwork.v1.ListSecretsRequest\x1a!.wheelwork.v1.ListSecretsResponse\"=\xaa\xbb\x18\fsecrets.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/secrets\x12\x9c\x01\n" +
-	"\fDeleteSecret\x12!.wheelwork.v1.DeleteSecretRequest\x1a\".wheelwork.v1.DeleteSecretResponse\"E\xaa\xbb\x18\rsecrets.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02#*!/api/v1/apps/{app}/secrets/{name}2\xdd\x03\n" +
+	"\fDeleteSecret\x12!.wheelwork.v1.DeleteSecretRequest\x1a\".wheelwork.v1.DeleteSecretResponse\"E\xaa\xbb\x18\rsecrets.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02#*!/api/v1/apps/{app}/secrets/{name}\x12\xa4\x01\n" +
+	"\rResealSecrets\x12\".wheelwork.v1.ResealSecretsRequest\x1a#.wheelwork.v1.ResealSecretsResponse\"J\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/apps/{app}/secrets:reseal2\xdd\x03\n" +
 	"\fModuleAccess\x12\xab\x01\n" +
 	"\tPutGrants\x12\x1e.wheelwork.v1.PutGrantsRequest\x1a\x1a.wheelwork.v1.ModuleGrants\"b\xaa\xbb\x18\fgrants.write\xb0\xbb\x18\x03»\x18\n" +
 	"grants.app\x82\xd3\xe4\x93\x02::\x06grants\x1a0/api/v1/apps/{grants.app}/grants/{grants.module}\x12\x8e\x01\n" +
@@ -1752,7 +1875,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_v1_resource_proto_goTypes = []any{
 	(*Value)(nil),                      // 0: wheelwork.v1.Value
 	(*GetValueRequest)(nil),            // 1: wheelwork.v1.GetValueRequest
@@ -1769,38 +1892,40 @@ var file_v1_resource_proto_goTypes = []any{
 	(*ListSecretsResponse)(nil),        // 12: wheelwork.v1.ListSecretsResponse
 	(*DeleteSecretRequest)(nil),        // 13: wheelwork.v1.DeleteSecretRequest
 	(*DeleteSecretResponse)(nil),       // 14: wheelwork.v1.DeleteSecretResponse
-	(*Grants)(nil),                     // 15: wheelwork.v1.Grants
-	(*HttpGrant)(nil),                  // 16: wheelwork.v1.HttpGrant
-	(*BucketGrant)(nil),                // 17: wheelwork.v1.BucketGrant
-	(*FileGrant)(nil),                  // 18: wheelwork.v1.FileGrant
-	(*ModuleGrants)(nil),               // 19: wheelwork.v1.ModuleGrants
-	(*GrantedVersion)(nil),             // 20: wheelwork.v1.GrantedVersion
-	(*PutGrantsRequest)(nil),           // 21: wheelwork.v1.PutGrantsRequest
-	(*GetGrantsRequest)(nil),           // 22: wheelwork.v1.GetGrantsRequest
-	(*ListGrantsRequest)(nil),          // 23: wheelwork.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil),         // 24: wheelwork.v1.ListGrantsResponse
-	(*ListBucketsResponse_Bucket)(nil), // 25: wheelwork.v1.ListBucketsResponse.Bucket
-	nil,                                // 26: wheelwork.v1.ModuleGrants.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
+	(*ResealSecretsRequest)(nil),       // 15: wheelwork.v1.ResealSecretsRequest
+	(*ResealSecretsResponse)(nil),      // 16: wheelwork.v1.ResealSecretsResponse
+	(*Grants)(nil),                     // 17: wheelwork.v1.Grants
+	(*HttpGrant)(nil),                  // 18: wheelwork.v1.HttpGrant
+	(*BucketGrant)(nil),                // 19: wheelwork.v1.BucketGrant
+	(*FileGrant)(nil),                  // 20: wheelwork.v1.FileGrant
+	(*ModuleGrants)(nil),               // 21: wheelwork.v1.ModuleGrants
+	(*GrantedVersion)(nil),             // 22: wheelwork.v1.GrantedVersion
+	(*PutGrantsRequest)(nil),           // 23: wheelwork.v1.PutGrantsRequest
+	(*GetGrantsRequest)(nil),           // 24: wheelwork.v1.GetGrantsRequest
+	(*ListGrantsRequest)(nil),          // 25: wheelwork.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil),         // 26: wheelwork.v1.ListGrantsResponse
+	(*ListBucketsResponse_Bucket)(nil), // 27: wheelwork.v1.ListBucketsResponse.Bucket
+	nil,                                // 28: wheelwork.v1.ModuleGrants.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 29: google.protobuf.Timestamp
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	27, // 0: wheelwork.v1.Value.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 0: wheelwork.v1.Value.updated_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: wheelwork.v1.ListValuesResponse.values:type_name -> wheelwork.v1.Value
-	25, // 2: wheelwork.v1.ListBucketsResponse.buckets:type_name -> wheelwork.v1.ListBucketsResponse.Bucket
-	27, // 3: wheelwork.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
-	27, // 4: wheelwork.v1.Secret.updated_at:type_name -> google.protobuf.Timestamp
+	27, // 2: wheelwork.v1.ListBucketsResponse.buckets:type_name -> wheelwork.v1.ListBucketsResponse.Bucket
+	29, // 3: wheelwork.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
+	29, // 4: wheelwork.v1.Secret.updated_at:type_name -> google.protobuf.Timestamp
 	9,  // 5: wheelwork.v1.ListSecretsResponse.secrets:type_name -> wheelwork.v1.Secret
-	16, // 6: wheelwork.v1.Grants.http:type_name -> wheelwork.v1.HttpGrant
-	17, // 7: wheelwork.v1.Grants.kv:type_name -> wheelwork.v1.BucketGrant
-	18, // 8: wheelwork.v1.Grants.files:type_name -> wheelwork.v1.FileGrant
-	15, // 9: wheelwork.v1.ModuleGrants.grants:type_name -> wheelwork.v1.Grants
-	26, // 10: wheelwork.v1.ModuleGrants.labels:type_name -> wheelwork.v1.ModuleGrants.LabelsEntry
-	27, // 11: wheelwork.v1.ModuleGrants.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 12: wheelwork.v1.ModuleGrants.versions:type_name -> wheelwork.v1.GrantedVersion
-	15, // 13: wheelwork.v1.GrantedVersion.requested:type_name -> wheelwork.v1.Grants
-	15, // 14: wheelwork.v1.GrantedVersion.effective:type_name -> wheelwork.v1.Grants
-	19, // 15: wheelwork.v1.PutGrantsRequest.grants:type_name -> wheelwork.v1.ModuleGrants
-	19, // 16: wheelwork.v1.ListGrantsResponse.grants:type_name -> wheelwork.v1.ModuleGrants
+	18, // 6: wheelwork.v1.Grants.http:type_name -> wheelwork.v1.HttpGrant
+	19, // 7: wheelwork.v1.Grants.kv:type_name -> wheelwork.v1.BucketGrant
+	20, // 8: wheelwork.v1.Grants.files:type_name -> wheelwork.v1.FileGrant
+	17, // 9: wheelwork.v1.ModuleGrants.grants:type_name -> wheelwork.v1.Grants
+	28, // 10: wheelwork.v1.ModuleGrants.labels:type_name -> wheelwork.v1.ModuleGrants.LabelsEntry
+	29, // 11: wheelwork.v1.ModuleGrants.updated_at:type_name -> google.protobuf.Timestamp
+	22, // 12: wheelwork.v1.ModuleGrants.versions:type_name -> wheelwork.v1.GrantedVersion
+	17, // 13: wheelwork.v1.GrantedVersion.requested:type_name -> wheelwork.v1.Grants
+	17, // 14: wheelwork.v1.GrantedVersion.effective:type_name -> wheelwork.v1.Grants
+	21, // 15: wheelwork.v1.PutGrantsRequest.grants:type_name -> wheelwork.v1.ModuleGrants
+	21, // 16: wheelwork.v1.ListGrantsResponse.grants:type_name -> wheelwork.v1.ModuleGrants
 	1,  // 17: wheelwork.v1.Values.GetValue:input_type -> wheelwork.v1.GetValueRequest
 	2,  // 18: wheelwork.v1.Values.ListValues:input_type -> wheelwork.v1.ListValuesRequest
 	4,  // 19: wheelwork.v1.Values.ListBuckets:input_type -> wheelwork.v1.ListBucketsRequest
@@ -1809,22 +1934,24 @@ var file_v1_resource_proto_depIdxs = []int32{
 	10, // 22: wheelwork.v1.Secrets.SetSecret:input_type -> wheelwork.v1.SetSecretRequest
 	11, // 23: wheelwork.v1.Secrets.ListSecrets:input_type -> wheelwork.v1.ListSecretsRequest
 	13, // 24: wheelwork.v1.Secrets.DeleteSecret:input_type -> wheelwork.v1.DeleteSecretRequest
-	21, // 25: wheelwork.v1.ModuleAccess.PutGrants:input_type -> wheelwork.v1.PutGrantsRequest
-	22, // 26: wheelwork.v1.ModuleAccess.GetGrants:input_type -> wheelwork.v1.GetGrantsRequest
-	23, // 27: wheelwork.v1.ModuleAccess.ListGrants:input_type -> wheelwork.v1.ListGrantsRequest
-	0,  // 28: wheelwork.v1.Values.GetValue:output_type -> wheelwork.v1.Value
-	3,  // 29: wheelwork.v1.Values.ListValues:output_type -> wheelwork.v1.ListValuesResponse
-	5,  // 30: wheelwork.v1.Values.ListBuckets:output_type -> wheelwork.v1.ListBucketsResponse
-	0,  // 31: wheelwork.v1.Values.PutValue:output_type -> wheelwork.v1.Value
-	8,  // 32: wheelwork.v1.Values.DeleteValue:output_type -> wheelwork.v1.DeleteValueResponse
-	9,  // 33: wheelwork.v1.Secrets.SetSecret:output_type -> wheelwork.v1.Secret
-	12, // 34: wheelwork.v1.Secrets.ListSecrets:output_type -> wheelwork.v1.ListSecretsResponse
-	14, // 35: wheelwork.v1.Secrets.DeleteSecret:output_type -> wheelwork.v1.DeleteSecretResponse
-	19, // 36: wheelwork.v1.ModuleAccess.PutGrants:output_type -> wheelwork.v1.ModuleGrants
-	19, // 37: wheelwork.v1.ModuleAccess.GetGrants:output_type -> wheelwork.v1.ModuleGrants
-	24, // 38: wheelwork.v1.ModuleAccess.ListGrants:output_type -> wheelwork.v1.ListGrantsResponse
-	28, // [28:39] is the sub-list for method output_type
-	17, // [17:28] is the sub-list for method input_type
+	15, // 25: wheelwork.v1.Secrets.ResealSecrets:input_type -> wheelwork.v1.ResealSecretsRequest
+	23, // 26: wheelwork.v1.ModuleAccess.PutGrants:input_type -> wheelwork.v1.PutGrantsRequest
+	24, // 27: wheelwork.v1.ModuleAccess.GetGrants:input_type -> wheelwork.v1.GetGrantsRequest
+	25, // 28: wheelwork.v1.ModuleAccess.ListGrants:input_type -> wheelwork.v1.ListGrantsRequest
+	0,  // 29: wheelwork.v1.Values.GetValue:output_type -> wheelwork.v1.Value
+	3,  // 30: wheelwork.v1.Values.ListValues:output_type -> wheelwork.v1.ListValuesResponse
+	5,  // 31: wheelwork.v1.Values.ListBuckets:output_type -> wheelwork.v1.ListBucketsResponse
+	0,  // 32: wheelwork.v1.Values.PutValue:output_type -> wheelwork.v1.Value
+	8,  // 33: wheelwork.v1.Values.DeleteValue:output_type -> wheelwork.v1.DeleteValueResponse
+	9,  // 34: wheelwork.v1.Secrets.SetSecret:output_type -> wheelwork.v1.Secret
+	12, // 35: wheelwork.v1.Secrets.ListSecrets:output_type -> wheelwork.v1.ListSecretsResponse
+	14, // 36: wheelwork.v1.Secrets.DeleteSecret:output_type -> wheelwork.v1.DeleteSecretResponse
+	16, // 37: wheelwork.v1.Secrets.ResealSecrets:output_type -> wheelwork.v1.ResealSecretsResponse
+	21, // 38: wheelwork.v1.ModuleAccess.PutGrants:output_type -> wheelwork.v1.ModuleGrants
+	21, // 39: wheelwork.v1.ModuleAccess.GetGrants:output_type -> wheelwork.v1.ModuleGrants
+	26, // 40: wheelwork.v1.ModuleAccess.ListGrants:output_type -> wheelwork.v1.ListGrantsResponse
+	29, // [29:41] is the sub-list for method output_type
+	17, // [17:29] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -1844,7 +1971,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -287,9 +287,10 @@ var Values_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Secrets_SetSecret_FullMethodName    = "/wheelwork.v1.Secrets/SetSecret"
-	Secrets_ListSecrets_FullMethodName  = "/wheelwork.v1.Secrets/ListSecrets"
-	Secrets_DeleteSecret_FullMethodName = "/wheelwork.v1.Secrets/DeleteSecret"
+	Secrets_SetSecret_FullMethodName     = "/wheelwork.v1.Secrets/SetSecret"
+	Secrets_ListSecrets_FullMethodName   = "/wheelwork.v1.Secrets/ListSecrets"
+	Secrets_DeleteSecret_FullMethodName  = "/wheelwork.v1.Secrets/DeleteSecret"
+	Secrets_ResealSecrets_FullMethodName = "/wheelwork.v1.Secrets/ResealSecrets"
 )
 
 // SecretsClient is the client API for Secrets service.
@@ -305,6 +306,10 @@ type SecretsClient interface {
 	ListSecrets(ctx context.Context, in *ListSecretsRequest, opts ...grpc.CallOption) (*ListSecretsResponse, error)
 	// DeleteSecret removes a secret.
 	DeleteSecret(ctx context.Context, in *DeleteSecretRequest, opts ...grpc.CallOption) (*DeleteSecretResponse, error)
+	// ResealSecrets seals the secrets of an app with the newest key of the server, whose
+	// key file may then lose the others. Values, versions and times stay. A call that was
+	// interrupted can be repeated.
+	ResealSecrets(ctx context.Context, in *ResealSecretsRequest, opts ...grpc.CallOption) (*ResealSecretsResponse, error)
 }
 
 type secretsClient struct {
@@ -345,6 +350,16 @@ func (c *secretsClient) DeleteSecret(ctx context.Context, in *DeleteSecretReques
 	return out, nil
 }
 
+func (c *secretsClient) ResealSecrets(ctx context.Context, in *ResealSecretsRequest, opts ...grpc.CallOption) (*ResealSecretsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResealSecretsResponse)
+	err := c.cc.Invoke(ctx, Secrets_ResealSecrets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SecretsServer is the server API for Secrets service.
 // All implementations must embed UnimplementedSecretsServer
 // for forward compatibility.
@@ -358,6 +373,10 @@ type SecretsServer interface {
 	ListSecrets(context.Context, *ListSecretsRequest) (*ListSecretsResponse, error)
 	// DeleteSecret removes a secret.
 	DeleteSecret(context.Context, *DeleteSecretRequest) (*DeleteSecretResponse, error)
+	// ResealSecrets seals the secrets of an app with the newest key of the server, whose
+	// key file may then lose the others. Values, versions and times stay. A call that was
+	// interrupted can be repeated.
+	ResealSecrets(context.Context, *ResealSecretsRequest) (*ResealSecretsResponse, error)
 	mustEmbedUnimplementedSecretsServer()
 }
 
@@ -376,6 +395,9 @@ func (UnimplementedSecretsServer) ListSecrets(context.Context, *ListSecretsReque
 }
 func (UnimplementedSecretsServer) DeleteSecret(context.Context, *DeleteSecretRequest) (*DeleteSecretResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSecret not implemented")
+}
+func (UnimplementedSecretsServer) ResealSecrets(context.Context, *ResealSecretsRequest) (*ResealSecretsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResealSecrets not implemented")
 }
 func (UnimplementedSecretsServer) mustEmbedUnimplementedSecretsServer() {}
 func (UnimplementedSecretsServer) testEmbeddedByValue()                 {}
@@ -452,6 +474,24 @@ func _Secrets_DeleteSecret_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Secrets_ResealSecrets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResealSecretsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SecretsServer).ResealSecrets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Secrets_ResealSecrets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SecretsServer).ResealSecrets(ctx, req.(*ResealSecretsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Secrets_ServiceDesc is the grpc.ServiceDesc for Secrets service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -470,6 +510,10 @@ var Secrets_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteSecret",
 			Handler:    _Secrets_DeleteSecret_Handler,
+		},
+		{
+			MethodName: "ResealSecrets",
+			Handler:    _Secrets_ResealSecrets_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

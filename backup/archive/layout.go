@@ -43,13 +43,15 @@ var settingFiles = []string{datadir.LegacyFile}
 // keyFile is a file with keys at the top of a data directory.
 type keyFile struct {
 	name    string
-	without string // what a data directory without it leads to, for the reader of a message
+	without string // what a data directory without it leads to, for the reader of a message; "": some directories have none
 }
 
 // keyFiles are all key files that a backup may include: another one joins here.
 var keyFiles = []keyFile{
 	{"token", "the server makes another token for the administrator; users and the tokens of `wheelwork token create` are not affected"},
 	{"host-token", "the server makes another token for workers: give it to them"},
+	{datadir.AuthorityFile, ""},
+	{datadir.AuthorityKeyFile, ""},
 	{datadir.SecretKeyFile, "the server makes another key, with which it cannot read the secrets that apps have, and names them when it starts: set these again, or bring the key back. If --secret-key-file named it, start the server with that file and nothing is lost"},
 }
 
@@ -66,10 +68,10 @@ type Missing struct {
 	Without string // what that leads to
 }
 
-// MissingKeys returns the key files that are not in names.
+// MissingKeys returns the key files that each data directory has, and that are not in names.
 func MissingKeys(names []string) (all []Missing) {
 	for _, k := range keyFiles {
-		if !slices.Contains(names, k.name) {
+		if k.without != "" && !slices.Contains(names, k.name) {
 			all = append(all, Missing{k.name, k.without})
 		}
 	}

@@ -31,7 +31,8 @@ type Member struct {
 	ID         string
 	Address    string // at which others reach it
 	Zone       string
-	Capacity   float64 // relative to the other servers
+	Capacity   float64         // relative to the other servers
+	Keys       func() []string // ids of the keys that open secrets
 	View       *cluster.View
 	Partitions []Partition
 	Router     *router.Router
@@ -92,7 +93,7 @@ func (m *Member) Tell(ctx context.Context) {
 	begin := time.Now()
 	p := cluster.Presence{
 		Address: m.Address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]cluster.PartitionReport{}, Follows: map[string]cluster.FollowState{},
-		Zone: m.Zone, Capacity: m.Capacity, TripUs: m.trips.least().Microseconds(),
+		Zone: m.Zone, Capacity: m.Capacity, TripUs: m.trips.least().Microseconds(), Keys: m.Keys(),
 	}
 	for _, u := range m.Partitions {
 		if r := u.Report(); r != nil {

@@ -53,7 +53,7 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := viewOf("main", "main.1")
 		u := &replica{name: "main.1"}
-		m := &Member{View: r, Partitions: []Partition{&replica{name: "main"}, u}}
+		m := &Member{View: r, Keys: func() []string { return nil }, Partitions: []Partition{&replica{name: "main"}, u}}
 		told := make(chan string)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {

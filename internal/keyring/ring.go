@@ -1,13 +1,11 @@
-package api
+package keyring
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
+	"encoding/hex"
 	"errors"
-	"fmt"
+	"slices"
+	"sync/atomic"
 )
 
 // The layout of a sealed secret, with sizes in bytes; see docs/formats/secrets.md:
@@ -18,76 +16,119 @@ import (
 // opened under another name.
 const (
 	sealForm  = 1
-	keyBytes  = 32
-	keyID     = 8
 	nonceSize = 12
+	sealHead  = 1 + keyID + nonceSize
 )
 
 var (
 	errNoKey    = errors.New("this server has no key for secrets")
-	errOtherKey = errors.New("it was sealed with another key than the one in the server's data directory: bring that key back, or set the secret again")
+	errOtherKey = errors.New("it was sealed with a key that the server's key file does not have: add that key to the file, or set the secret again")
 )
 
-// CheckKey fails if a key for secrets has the wrong length. No key is allowed.
-func CheckKey(key []byte) error {
-	if n := len(key); n != 0 && n != keyBytes {
-		return fmt.Errorf("the key of the secrets has %d bytes, it must have %d", n, keyBytes)
-	}
-	return nil
+// Ring seals and opens secrets with keys that can be replaced while it is in use. A nil
+// Ring has no keys. Its methods are safe for concurrent use.
+type Ring struct {
+	keys atomic.Pointer[Keys]
+	// Lacking returns the servers that do not have a key yet; nil: there are no others. It
+	// is set before the ring is used.
+	Lacking func(id string) []string
 }
 
-// sealer seals and opens secrets. The zero value has no key and returns errNoKey.
-type sealer struct {
-	aead cipher.AEAD
-	id   [keyID]byte
+// NewRing returns a ring with keys.
+func NewRing(keys Keys) *Ring {
+	r := &Ring{}
+	r.Set(keys)
+	return r
 }
 
-func newSealer(key []byte) (sealer, error) {
-	if len(key) == 0 {
-		return sealer{}, nil
+// Set replaces the keys.
+func (r *Ring) Set(keys Keys) { r.keys.Store(&keys) }
+
+// Keys returns the keys.
+func (r *Ring) Keys() Keys {
+	if r == nil {
+		return Keys{}
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return sealer{}, err
+	return *r.keys.Load()
+}
+
+// Newest returns the id of the newest key, and the servers that do not have it yet; ""
+// without a key.
+func (r *Ring) Newest() (id string, lacking []string) {
+	keys := r.Keys().all
+	if len(keys) == 0 {
+		return "", nil
 	}
-	s := sealer{}
-	if s.aead, err = cipher.NewGCM(block); err != nil {
-		return sealer{}, err
+	id = keys[len(keys)-1].text()
+	return id, r.lacking(id)
+}
+
+func (r *Ring) lacking(id string) []string {
+	if r.Lacking == nil {
+		return nil
 	}
-	sum := sha256.Sum256(append([]byte("wheelwork secret key\x00"), key...))
-	copy(s.id[:], sum[:])
-	return s, nil
+	return r.Lacking(id)
+}
+
+// sealing returns the key that seals: the newest that all servers have, so that each of
+// them can become the owner of the app. If they have none in common, it is the oldest,
+// which servers had that read one key only.
+func (r *Ring) sealing() (key, bool) {
+	keys := r.Keys().all
+	if len(keys) == 0 {
+		return key{}, false
+	}
+	for _, k := range slices.Backward(keys) {
+		if len(r.lacking(k.text())) == 0 {
+			return k, true
+		}
+	}
+	return keys[0], true
 }
 
 // place returns the additional data that binds a sealed secret to its app and its name.
 // It is unambiguous, because names contain no zero byte.
 func place(app, name string) []byte { return []byte("wheelwork secret\x00" + app + "\x00" + name) }
 
-func (s sealer) seal(app, name string, value []byte) ([]byte, error) {
-	if s.aead == nil {
+// Seal seals the value of a secret.
+func (r *Ring) Seal(app, name string, value []byte) ([]byte, error) {
+	k, ok := r.sealing()
+	if !ok {
 		return nil, errNoKey
 	}
-	sealed := make([]byte, 0, 1+keyID+nonceSize+len(value)+s.aead.Overhead())
-	sealed = append(append(sealed, sealForm), s.id[:]...)
+	sealed := make([]byte, 0, sealHead+len(value)+k.aead.Overhead())
+	sealed = append(append(sealed, sealForm), k.id[:]...)
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:]) //nolint:errcheck // it never fails
 	sealed = append(sealed, nonce[:]...)
-	return s.aead.Seal(sealed, nonce[:], value, place(app, name)), nil
+	return k.aead.Seal(sealed, nonce[:], value, place(app, name)), nil
 }
 
-func (s sealer) open(app, name string, sealed []byte) ([]byte, error) {
-	const head = 1 + keyID + nonceSize
-	switch {
-	case s.aead == nil:
+// Open returns the value of a sealed secret.
+func (r *Ring) Open(app, name string, sealed []byte) ([]byte, error) {
+	keys := r.Keys().all
+	if len(keys) == 0 {
 		return nil, errNoKey
-	case len(sealed) < head || sealed[0] != sealForm:
+	}
+	if len(sealed) < sealHead || sealed[0] != sealForm {
 		return nil, errors.New("it is in a form that this version does not read")
-	case subtle.ConstantTimeCompare(sealed[1:1+keyID], s.id[:]) != 1:
+	}
+	i := slices.IndexFunc(keys, func(k key) bool { return string(k.id[:]) == string(sealed[1:1+keyID]) })
+	if i < 0 {
 		return nil, errOtherKey
 	}
-	value, err := s.aead.Open(nil, sealed[1+keyID:head], sealed[head:], place(app, name))
+	value, err := keys[i].aead.Open(nil, sealed[1+keyID:sealHead], sealed[sealHead:], place(app, name))
 	if err != nil {
 		return nil, errors.New("it is damaged, or that of another name: set it again")
 	}
 	return value, nil
+}
+
+// SealedBy returns the id of the key with which a secret was sealed; "" if the form is
+// unknown.
+func SealedBy(sealed []byte) string {
+	if len(sealed) < sealHead || sealed[0] != sealForm {
+		return ""
+	}
+	return hex.EncodeToString(sealed[1 : 1+keyID])
 }

@@ -3,10 +3,6 @@ package certificates
 import (
 	"context"
 	"crypto"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -19,6 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
+	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/wait"
 )
@@ -69,10 +66,18 @@ func OpenAuthority(d *datadir.Dir) (*authority.Authority, error) {
 	return a, nil
 }
 
-// SharedAuthority returns the authority of a cluster, whose servers all sign with it. The first server gives its
-// own, and writes the certificate to the data directory. first stores a text unless the cluster has one, and
-// returns the one that it has then. The text is sealed with the key of the secrets, which the servers share.
-func SharedAuthority(ctx context.Context, d *datadir.Dir, first func(ctx context.Context, value string) (string, error), secretKey []byte) (*authority.Authority, error) {
+// Shared is where the servers of a cluster have their authority, sealed with the keys of their secrets.
+type Shared struct {
+	Keys *keyring.Ring
+	// First stores a text unless there is one, and returns the one that is there then.
+	First func(ctx context.Context, value string) (string, error)
+	// Replace stores another text.
+	Replace func(ctx context.Context, value string) error
+}
+
+// Authority returns the authority of a cluster, whose servers all sign with it. The first server gives its own. The
+// certificate is written to the data directory.
+func (s Shared) Authority(ctx context.Context, d *datadir.Dir) (*authority.Authority, error) {
 	a, err := readAuthority(d)
 	if a == nil && err == nil {
 		a, err = authority.New(time.Now())
@@ -80,14 +85,7 @@ func SharedAuthority(ctx context.Context, d *datadir.Dir, first func(ctx context
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := sealAuthority(a, secretKey)
-	if err != nil {
-		return nil, err
-	}
-	if sealed, err = first(ctx, sealed); err != nil {
-		return nil, err
-	}
-	if a, err = unsealAuthority(sealed, secretKey); err != nil {
+	if a, _, err = s.current(ctx, a); err != nil {
 		return nil, err
 	}
 	if err := datadir.WriteFile(d.Join(datadir.AuthorityFile), a.PEM(), 0o644); err != nil {
@@ -96,18 +94,47 @@ func SharedAuthority(ctx context.Context, d *datadir.Dir, first func(ctx context
 	return a, nil
 }
 
-// sealing is the cipher for the authority in etcd, with a key of its own.
-func sealing(secretKey []byte) (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, secretKey, nil, "wheelwork authority of machines", 32)
-	if err != nil {
-		return nil, err
+// current returns the authority that is stored, or stores a if there is none. newest reports whether it is sealed with
+// the newest key, or cannot be yet.
+func (s Shared) current(ctx context.Context, a *authority.Authority) (now *authority.Authority, newest bool, err error) {
+	sealed, err := seal(a, s.Keys)
+	if err == nil {
+		sealed, err = s.First(ctx, sealed)
 	}
-	block, err := aes.NewCipher(key)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return unseal(sealed, s.Keys)
 }
+
+// resealEvery is how often a server looks whether the authority should be sealed with another key.
+const resealEvery = time.Minute
+
+// Run seals the authority with the newest key when all servers have that, until ctx ends. So an older key can be
+// removed from the servers.
+func (s Shared) Run(ctx context.Context, a *authority.Authority, log *slog.Logger) error {
+	for wait.For(ctx, resealEvery) {
+		if err := s.reseal(ctx, a); err != nil && ctx.Err() == nil {
+			log.Error("the authority of the cluster is not sealed with the newest key", "error", err)
+		}
+	}
+	return nil
+}
+
+func (s Shared) reseal(ctx context.Context, a *authority.Authority) error {
+	now, newest, err := s.current(ctx, a)
+	if err != nil || newest {
+		return err
+	}
+	sealed, err := seal(now, s.Keys)
+	if err != nil {
+		return err
+	}
+	return s.Replace(ctx, sealed)
+}
+
+// authorityName binds the sealed authority to its place: no app is called "".
+const authorityName = "authority of the cluster"
 
 // storedAuthority is the authority as it is sealed. Its names do not change.
 type storedAuthority struct {
@@ -115,7 +142,7 @@ type storedAuthority struct {
 	Key  string `json:"key"`
 }
 
-func sealAuthority(a *authority.Authority, secretKey []byte) (string, error) {
+func seal(a *authority.Authority, keys *keyring.Ring) (string, error) {
 	cert, key, err := a.Encode()
 	if err != nil {
 		return "", err
@@ -124,31 +151,27 @@ func sealAuthority(a *authority.Authority, secretKey []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	aead, err := sealing(secretKey)
-	if err != nil {
-		return "", err
-	}
-	return base64.StdEncoding.EncodeToString(aead.Seal(nil, nil, plain, nil)), nil
+	sealed, err := keys.Seal("", authorityName, plain)
+	return base64.StdEncoding.EncodeToString(sealed), err
 }
 
-func unsealAuthority(sealed string, secretKey []byte) (*authority.Authority, error) {
-	b, err := base64.StdEncoding.DecodeString(sealed)
+// unseal returns the authority, and whether it was sealed with the key that seals now.
+func unseal(text string, keys *keyring.Ring) (a *authority.Authority, newest bool, err error) {
+	sealed, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("read the authority of the cluster: %w", err)
+		return nil, false, fmt.Errorf("read the authority of the cluster: %w", err)
 	}
-	aead, err := sealing(secretKey)
+	plain, err := keys.Open("", authorityName, sealed)
 	if err != nil {
-		return nil, err
-	}
-	plain, err := aead.Open(nil, nil, b, nil)
-	if err != nil {
-		return nil, errors.New("the authority of the cluster was sealed with another key than the one of this server: give all servers of the cluster the same --secret-key-file")
+		return nil, false, fmt.Errorf("the authority of the cluster cannot be opened: %w; give all servers of the cluster the same --secret-key-file", err)
 	}
 	var s storedAuthority
 	if err := json.Unmarshal(plain, &s); err != nil {
-		return nil, fmt.Errorf("read the authority of the cluster: %w", err)
+		return nil, false, fmt.Errorf("read the authority of the cluster: %w", err)
 	}
-	return authority.Parse([]byte(s.Cert), []byte(s.Key))
+	id, lacking := keys.Newest()
+	a, err = authority.Parse([]byte(s.Cert), []byte(s.Key))
+	return a, keyring.SealedBy(sealed) == id || len(lacking) > 0, err
 }
 
 // Server signs the certificate that a server shows, and renews it. Its key is new at each start, and never

@@ -143,7 +143,7 @@ func (c *localCluster) prepare() error {
 			return err
 		}
 	}
-	if _, err := credential.SecretKey(c.dir.Join(datadir.SecretKeyFile), true); err != nil {
+	if _, err := credential.SecretKeys(c.dir.Join(datadir.SecretKeyFile), true); err != nil {
 		return err
 	}
 	if c.admin, err = credential.KeepToken(c.dir.Join("token"), "ww_"); err != nil {

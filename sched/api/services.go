@@ -2,11 +2,11 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/wheelworkhq/wheelwork/access/authority"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched/core"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -36,11 +36,11 @@ type Config struct {
 	// Authority signs the certificates of machines; nil: no machine joins.
 	Authority *authority.Authority
 
-	SecretKey []byte // seals the secrets of apps, 32 bytes; nil: the server refuses secrets
-	Remote    Remote // calls the other partitions; nil: there are none
-	Ingress   Ingress
-	Sync      string // what durable means for the journal: always, interval or os
-	Logger    *slog.Logger
+	Keys    *keyring.Ring // of the secrets of apps; nil: the server refuses secrets
+	Remote  Remote        // calls the other partitions; nil: there are none
+	Ingress Ingress
+	Sync    string // what durable means for the journal: always, interval or os
+	Logger  *slog.Logger
 }
 
 // Services are the gRPC services of one partition, and the calls of other partitions. The
@@ -51,19 +51,14 @@ type Services struct {
 	logs *logbook
 	hub  *core.Hub
 
-	secrets   sealer
 	uploads   uploads
 	hashes    hashes
 	backfills turns
 }
 
 // New returns services for a loop.
-func New(cfg Config) (_ *Services, err error) {
-	s := &Services{cfg: cfg, loop: cfg.Loop, hub: cfg.Loop.Hub, hashes: newHashes(), logs: newLogbook(cfg.Store, cfg.Loop.Hub)}
-	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
-		return nil, fmt.Errorf("the key of the secrets: %w", err)
-	}
-	return s, nil
+func New(cfg Config) *Services {
+	return &Services{cfg: cfg, loop: cfg.Loop, hub: cfg.Loop.Hub, hashes: newHashes(), logs: newLogbook(cfg.Store, cfg.Loop.Hub)}
 }
 
 // Ingress accepts commands that are applied later. Implementations are safe for

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -108,6 +109,22 @@ func (gu *Guests) SetSecret(app, name string, sealed []byte) (*apiv1.SecretRow, 
 		row.CreatedMs = gu.l.clock.nowMs
 	}
 	gu.l.commits.record(s, &apiv1.Record{Kind: &apiv1.Record_SecretPut{SecretPut: &apiv1.SecretPut{Secret: row}}})
+	return row, nil
+}
+
+// ResealSecret records a secret whose caller has sealed the same value with another key. It
+// changes nothing if the secret is no longer the sealed bytes was. It returns the secret
+// as it is afterwards; nil: there is none.
+func (gu *Guests) ResealSecret(app, name string, was, sealed []byte) (*apiv1.SecretRow, error) {
+	old := gu.Secret(app, name)
+	if old == nil || !bytes.Equal(old.Sealed, was) {
+		return old, nil
+	}
+	if err := gu.l.commits.refuse(); err != nil {
+		return nil, err
+	}
+	row := &apiv1.SecretRow{Name: name, Version: old.Version, CreatedMs: old.CreatedMs, UpdatedMs: old.UpdatedMs, Sealed: sealed}
+	gu.l.commits.record(gu.l.State.apps[app].slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_SecretPut{SecretPut: &apiv1.SecretPut{Secret: row, Resealed: true}}})
 	return row, nil
 }
 

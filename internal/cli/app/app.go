@@ -29,7 +29,7 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 		command.Group("calendar", "Manage sets of dates that schedules include or exclude",
 			c.putCalendar(), c.getCalendar(), c.listCalendars(), c.deleteCalendar()),
 		command.Group("kv", "Show and change the values that handlers store", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
-		command.Group("secret", "Store secrets for handlers; no command shows their values", c.setSecret(), c.listSecrets(), c.deleteSecret()),
+		command.Group("secret", "Store secrets for handlers; no command shows their values", c.setSecret(), c.listSecrets(), c.deleteSecret(), c.keyFile(), c.reseal()),
 	}
 }
 

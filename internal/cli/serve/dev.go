@@ -69,7 +69,7 @@ directory.`,
 		}
 		conf.Verifier, conf.Logger = verifierConfig(conf.Verifier.Limits), out.Logger
 		return launch(c, cmd, service[node.DevConfig]{
-			conf: conf, log: out, kept: tokensIn(conf.Data),
+			conf: conf, log: out, kept: keptIn(conf.Data),
 			readers: func(node.DevConfig) (string, string) { return "", tokensIn(conf.Data)[0] },
 			run: func(ctx context.Context, conf node.DevConfig, ready func(), reloads <-chan node.Reload[node.DevConfig]) error {
 				tell := c.printReady(conf.Data)

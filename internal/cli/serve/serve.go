@@ -59,7 +59,7 @@ func (c *commands) server() *cobra.Command {
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers of a cluster (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
 	addServerTokenFile(cmd, &conf.ServerTokenFile)
-	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	addTLS(cmd, &conf.Certificates.Cert, &conf.Certificates.Key)
 	flags.StringVar(&conf.Certificates.TLS, "tls", "auto", "when to serve with TLS without --tls-cert, with a certificate of the installation's own authority: auto (beyond this machine), on, off")
 	command.Complete(cmd, "tls", "auto", "on", "off")
 	flags.DurationVar(&conf.Certificates.Life, "certificate-life", 24*time.Hour, "how long the certificates of hosts and servers are valid; they are renewed when a third of it is left")
@@ -102,7 +102,7 @@ func (c *commands) server() *cobra.Command {
 		}
 		conf.CACert, conf.Verifier, conf.Logger = c.CACert, verifierConfig(conf.Verifier.Limits), out.Logger
 		return launch(c, cmd, service[node.ServerConfig]{
-			conf: conf, log: out, kept: tokensIn(conf.Data),
+			conf: conf, log: out, kept: keptIn(conf.Data),
 			readers: func(node.ServerConfig) (string, string) { return "", tokensIn(conf.Data)[0] },
 			run: func(ctx context.Context, conf node.ServerConfig, ready func(), reloads <-chan node.Reload[node.ServerConfig]) error {
 				conf.Reload, conf.Ready = reloads, func(r node.Ready) { ready(); c.Note("server ready at %s", r.URL) }
@@ -161,6 +161,11 @@ func (c *commands) nameserver() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// keptIn returns the files that a server keeps in its data directory, and reads again at a reload.
+func keptIn(data string) []string {
+	return append(tokensIn(data), filepath.Join(data, "secret.key"))
 }
 
 // tokensIn returns the files with the tokens that a server keeps in its data directory: that of

@@ -60,7 +60,7 @@ var effects = map[string]effect{
 	"ready-file": restart, "server": restart, "zone": restart, "capacity": restart, "label": restart, "apps": restart, "sample": restart,
 	"color": restart, "output": restart, "log-format": restart,
 	"log-writer": restart, "sync": restart, "retain-runs": restart, "retain-logs": restart, "retain-dead-letters": restart,
-	"secret-key-file": restartFile, "new-secret-key": restart,
+	"secret-key-file": reloadFile, "new-secret-key": restart,
 	"slots": restart, "max-sleeping": restart, "module-cache": restart, "compile-cache": restart, "guest-memory": restart,
 	"dir": restart, "trusted-key": restart, "plugins": restartFile, "commands": restartFile,
 	"cluster": restart, "cluster-listen": restart, "cluster-peer": restart, "cluster-advertise": restart, "cluster-peer-advertise": restart,
