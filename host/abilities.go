@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -20,14 +21,28 @@ type Sometimes interface {
 	Watch(f func())
 }
 
+// Restricted is an executor that only some apps may use. The server sends this host no
+// tasks for it of other apps.
+type Restricted interface {
+	runtime.Executor
+	// Apps returns the apps that may use the handlers of this name, as for [Sometimes];
+	// nil: all.
+	Apps(name string) []string
+}
+
 // abilities returns what the host can run now, in the format of Hello.abi.
 func (h *Host) abilities() []string {
 	abi := slices.Clone(h.cfg.ABI)
 	for _, key := range slices.Sorted(maps.Keys(h.cfg.Others)) {
-		if x, ok := h.cfg.Others[key].(Sometimes); ok {
-			if _, name, _ := strings.Cut(key, ":"); !x.Up(name) {
-				continue
+		_, name, _ := strings.Cut(key, ":")
+		if x, ok := h.cfg.Others[key].(Sometimes); ok && !x.Up(name) {
+			continue
+		}
+		if x, ok := h.cfg.Others[key].(Restricted); ok && len(x.Apps(name)) > 0 {
+			for _, app := range x.Apps(name) {
+				abi = append(abi, job.ForApp(key, app))
 			}
+			continue
 		}
 		abi = append(abi, key)
 	}

@@ -28,6 +28,14 @@ func (f *fitful) Up(name string) bool {
 	return f.up[name]
 }
 
+// Apps limits the plugin named limited.
+func (f *fitful) Apps(name string) []string {
+	if name == "limited" {
+		return []string{"pay", "shop"}
+	}
+	return nil
+}
+
 func (f *fitful) Watch(tell func()) { f.tell = tell }
 
 func (f *fitful) turn(name string, up bool) {
@@ -40,13 +48,13 @@ func (f *fitful) turn(name string, up bool) {
 // TestAbilities checks the abilities that the host reports to the server.
 func TestAbilities(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		x := &fitful{up: map[string]bool{"b": true}}
+		x := &fitful{up: map[string]bool{"b": true, "limited": true}}
 		stop := b.start(func(c *Config) {
 			c.ABI = []string{"wasi-p1"}
-			c.Others = map[string]runtime.Executor{"plugin:a": x, "plugin:b": x, "builtin:http": told("http")}
+			c.Others = map[string]runtime.Executor{"plugin:a": x, "plugin:b": x, "plugin:limited": x, "builtin:http": told("http")}
 		})
 		hello := <-b.server.hello
-		if got := strings.Join(hello.Abi, " "); got != "wasi-p1 builtin:http plugin:b" {
+		if got := strings.Join(hello.Abi, " "); got != "wasi-p1 builtin:http plugin:b plugin:limited@pay plugin:limited@shop" {
 			t.Errorf("the hello says %q", got)
 		}
 		said := func() string {
@@ -58,16 +66,16 @@ func TestAbilities(t *testing.T) {
 			return ""
 		}
 		x.turn("a", true)
-		if got := said(); got != "wasi-p1 builtin:http plugin:a plugin:b" {
+		if got := said(); got != "wasi-p1 builtin:http plugin:a plugin:b plugin:limited@pay plugin:limited@shop" {
 			t.Errorf("when a is up the server is told %q", got)
 		}
 		x.turn("b", false)
-		if got := said(); got != "wasi-p1 builtin:http plugin:a" {
+		if got := said(); got != "wasi-p1 builtin:http plugin:a plugin:limited@pay plugin:limited@shop" {
 			t.Errorf("when b is down the server is told %q", got)
 		}
 		b.server.end <- struct{}{}
 		hello = <-b.server.hello
-		if got := strings.Join(hello.Abi, " "); got != "wasi-p1 builtin:http plugin:a" {
+		if got := strings.Join(hello.Abi, " "); got != "wasi-p1 builtin:http plugin:a plugin:limited@pay plugin:limited@shop" {
 			t.Errorf("a new hello says %q", got)
 		}
 		synctest.Wait()
@@ -105,4 +113,7 @@ func TestAbilitiesThatChangeOnTheWay(t *testing.T) {
 	})
 }
 
-var _ Sometimes = (*fitful)(nil)
+var (
+	_ Sometimes  = (*fitful)(nil)
+	_ Restricted = (*fitful)(nil)
+)

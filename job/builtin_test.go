@@ -79,7 +79,7 @@ func TestNeedsOfCommands(t *testing.T) {
 		}
 	}
 	a := NewAbilities([]string{"wasi-p1", "builtin:exec", "builtin:exec/backup"})
-	if !a.Has("builtin:exec/backup") || a.Has("builtin:exec/restore") || a.Has("builtin:http") || !a.Has("") {
+	if !a.Has("builtin:exec/backup", "shop") || a.Has("builtin:exec/restore", "shop") || a.Has("builtin:http", "shop") || !a.Has("", "shop") {
 		t.Errorf("abilities: %+v", a)
 	}
 }

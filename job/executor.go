@@ -73,13 +73,17 @@ func (e Executor) String() string {
 }
 
 // Needs returns what a host that can run the handler announces in Hello.abi. The name of
-// a plugin appears there without its handlers.
+// a plugin appears there without its handlers. A host that offers it only to some apps
+// announces it once for each, as [ForApp] writes it.
 func (e Executor) Needs() string {
 	if e.Kind == "" {
 		return ""
 	}
 	return e.Kind + ":" + e.Name
 }
+
+// ForApp returns the ability of a host that it offers to one app only.
+func ForApp(ability, app string) string { return ability + "@" + app }
 
 // needsOf returns what a host must announce in Hello.abi to run the handler of a
 // definition, separated by spaces. "" matches a host with any ABI of modules.
@@ -105,7 +109,8 @@ type Abilities struct {
 	modules bool
 	abi     []string // of modules; empty: the host's version is older than these names
 	others  map[string]bool
-	known   map[string]bool // cached results of Has, which is called for each run and has few different arguments
+	limited map[string]map[string]bool // apps by ability, of the abilities that the host offers only to some
+	known   map[string]bool            // cached results of Has, which is called for each run and has few different arguments
 }
 
 // NewAbilities reads Hello.abi.
@@ -115,6 +120,16 @@ func NewAbilities(abi []string) Abilities {
 		if !IsExecutor(s) {
 			a.modules = true
 			a.abi = append(a.abi, s)
+			continue
+		}
+		if ability, app, ok := strings.Cut(s, "@"); ok {
+			if a.limited == nil {
+				a.limited = map[string]map[string]bool{}
+			}
+			if a.limited[ability] == nil {
+				a.limited[ability] = map[string]bool{}
+			}
+			a.limited[ability][app] = true
 			continue
 		}
 		if a.others == nil {
@@ -128,8 +143,11 @@ func NewAbilities(abi []string) Abilities {
 // maxKnown bounds the cached results.
 const maxKnown = 256
 
-// Has reports whether a host has what a run needs, in the form of needsOf.
-func (a Abilities) Has(needs string) bool {
+// Has reports whether a host has what a run of an app needs, in the form of needsOf.
+func (a Abilities) Has(needs, app string) bool {
+	if a.limited[needs][app] {
+		return true
+	}
 	has, ok := a.known[needs]
 	if !ok {
 		has = a.has(needs)

@@ -102,12 +102,18 @@ func TestAbilities(t *testing.T) {
 		{[]string{"wasi-p1", "plugin:p"}, "plugin:p", true},
 		{[]string{"wasi-p1", "plugin:p"}, "", true},
 		{[]string{":"}, "", false},
+		{[]string{"plugin:p@pay", "plugin:p@shop"}, "plugin:p", true},
+		{[]string{"plugin:p@pay"}, "plugin:p", false},
+		{[]string{"plugin:p@shop"}, "", false},
+		{[]string{"wasi-p1", "plugin:p@pay"}, "", true},
+		{[]string{"builtin:exec", "builtin:exec/dump@shop"}, "builtin:exec/dump", true},
+		{[]string{"builtin:exec", "builtin:exec/dump@shop"}, "builtin:exec/other", false},
 	} {
-		if got := NewAbilities(tt.abi).Has(tt.needs); got != tt.has {
+		if got := NewAbilities(tt.abi).Has(tt.needs, "shop"); got != tt.has {
 			t.Errorf("%q has %q: %v", tt.abi, tt.needs, got)
 		}
 	}
-	if (Abilities{}).Has("") {
+	if (Abilities{}).Has("", "shop") {
 		t.Error("a host that has not joined has abilities")
 	}
 }
@@ -132,7 +138,7 @@ func TestAbilitiesMatchTheABIOfModules(t *testing.T) {
 		{[]string{"native:settle"}, "wasi-p1", false},
 		{[]string{"native:settle"}, "native:settle", true},
 	} {
-		if got := NewAbilities(c.abi).Has(c.needs); got != c.want {
+		if got := NewAbilities(c.abi).Has(c.needs, "shop"); got != c.want {
 			t.Errorf("a host with %q has %q: %v, want %v", c.abi, c.needs, got, c.want)
 		}
 	}

@@ -41,6 +41,7 @@ func TestRunsGoToHostsThatRunTheirHandler(t *testing.T) {
 		w.addAble("c-settle", 1, nil, "native:other", "native:settle")
 		w.addAble("d-ledger", 1, nil, "plugin:ledger", "wasi-p1")
 		w.addAble("e-old", 1, nil)
+		w.addAble("f-another-app", 32, nil, "native:settle@elsewhere", "plugin:ledger@elsewhere")
 		time.Sleep(time.Second)
 
 		want := map[string][]string{

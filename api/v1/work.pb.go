@@ -415,7 +415,8 @@ type Hello struct {
 	Labels  map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Apps    []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // the apps that it serves; empty: all
 	// abi is what the host can run: modules as "wasi-p1" or "wheelwork_v1.0", other
-	// handlers as "native:NAME", "plugin:NAME", "builtin:NAME". Empty: modules.
+	// handlers as "native:NAME", "plugin:NAME", "builtin:NAME", with "@APP" at the end if
+	// only that app may use them. Empty: modules.
 	Abi           []string   `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`
 	Version       string     `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         uint32     `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`        // tasks that it runs at once

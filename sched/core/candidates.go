@@ -14,6 +14,7 @@ import (
 // with the state of one turn.
 type candidates struct {
 	l     *Loop
+	app   string
 	hosts []*hosts.Host
 	list  []route.Candidate // in the order of hosts, by id
 	// states holds the new state of each routing strategy that picked a host in
@@ -24,7 +25,7 @@ type candidates struct {
 
 // candidatesOf returns the candidates for the runs of an app.
 func (di *dispatcher) candidatesOf(app string) *candidates {
-	cs := &candidates{l: di.l, states: map[string]*route.State{}}
+	cs := &candidates{l: di.l, app: app, states: map[string]*route.State{}}
 	for _, h := range di.l.Sessions.hosts {
 		cs.hosts = append(cs.hosts, h)
 	}
@@ -35,7 +36,7 @@ func (di *dispatcher) candidatesOf(app string) *candidates {
 			Connected: h.Connected, Draining: h.Draining, Cordoned: h.Cordoned, Serves: h.Serves(app),
 			Credits: h.Credits, Slots: int32(h.Hello.Slots), Running: int32(h.Held.Busy()),
 		}
-		c.Lacks = h.Lacks(cs.needs)
+		c.Lacks = h.Lacks(cs.needs, cs.app)
 		if h.Load != nil {
 			c.CPU, c.Memory = h.Load.Cpu, h.Load.MemoryBytes
 		}
@@ -51,7 +52,7 @@ func (cs *candidates) prepare(r *job.Run) {
 	if cs.needs != r.Shape().Needs {
 		cs.needs = r.Shape().Needs
 		for i, h := range cs.hosts {
-			cs.list[i].Lacks = h.Lacks(cs.needs)
+			cs.list[i].Lacks = h.Lacks(cs.needs, cs.app)
 		}
 	}
 	if r.Policy.Route.MaxHosts() == 0 {

@@ -130,7 +130,7 @@ func (d *dispatching) send(a *fair.App, ln *fair.Lane, lane int, h *hosts.Host, 
 			continue
 		}
 		h := h
-		if constrained(r) || !h.Abilities.Has(r.Shape().Needs) {
+		if constrained(r) || !h.Abilities.Has(r.Shape().Needs, a.Name) {
 			if d.candidates == nil {
 				d.candidates = l.Dispatcher.candidatesOf(a.Name)
 			}
@@ -225,7 +225,7 @@ func (di *dispatcher) pick(a *fair.App, r *job.Run, pace uint8) (best *hosts.Hos
 	var most offer
 	all := 0 // free slots of all hosts that may take the run
 	for _, h := range di.l.Sessions.hosts {
-		if !h.Takes() || h.Credits <= 0 || !h.Serves(a.Name) || !h.Abilities.Has(needs) || !di.admits(h, r, pace) {
+		if !h.Takes() || h.Credits <= 0 || !h.Serves(a.Name) || !h.Abilities.Has(needs, a.Name) || !di.admits(h, r, pace) {
 			continue
 		}
 		o := offer{free: h.Free(), credits: h.Credits, picked: h.Picked}
@@ -249,7 +249,7 @@ func (di *dispatcher) pick(a *fair.App, r *job.Run, pace uint8) (best *hosts.Hos
 // the app may go there, so they must not wait behind this one.
 func (di *dispatcher) unlike(a *fair.App, r *job.Run) bool {
 	for _, h := range di.l.Sessions.hosts {
-		if h.Takes() && h.Serves(a.Name) && !h.Abilities.Has(r.Shape().Needs) {
+		if h.Takes() && h.Serves(a.Name) && !h.Abilities.Has(r.Shape().Needs, a.Name) {
 			return true
 		}
 	}

@@ -107,7 +107,7 @@ func (se *Sessions) adopt(h *hosts.Host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.Hello.Host):
 		return
-	case r != nil && !h.RunsModules() && !h.Abilities.Has(r.Shape().Needs): // the host does not announce what it needs
+	case r != nil && !h.RunsModules() && !h.Abilities.Has(r.Shape().Needs, rep.App): // the host does not announce what it needs
 		h.Out.Cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && !hosts.Executes(r) && rep.Attempt == r.Attempt+1:
 		se.l.commits.record(r.Slot(), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{

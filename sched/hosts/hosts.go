@@ -58,11 +58,11 @@ func (h *Host) SetAbilities(abi []string) {
 	}
 }
 
-// Lacks returns a text for the ability needs if the host has not advertised it; "" if it
-// has.
-func (h *Host) Lacks(needs string) string {
+// Lacks returns a text for the ability needs if the host has not advertised it for an app;
+// "" if it has.
+func (h *Host) Lacks(needs, app string) string {
 	switch {
-	case h.Abilities.Has(needs):
+	case h.Abilities.Has(needs, app):
 		return ""
 	case needs == "":
 		return "modules"
@@ -72,7 +72,7 @@ func (h *Host) Lacks(needs string) string {
 
 // RunsModules reports whether the host executes modules. It may also be a worker, a
 // program with handlers of its own.
-func (h *Host) RunsModules() bool { return h.Abilities.Has("") }
+func (h *Host) RunsModules() bool { return h.Abilities.Has("", "") }
 
 // RecordModules records the module states that the host has reported, up to maxNoted.
 func (h *Host) RecordModules(states []*apiv1.ModuleState) {
