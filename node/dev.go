@@ -25,9 +25,10 @@ type DevConfig struct {
 	NewSecretKey bool
 	Sync         mq.SyncPolicy
 	Executors    Executors
-	Dirs         map[string]string // see HostConfig
-	Slots        int               // see HostConfig
-	MaxSleeping  int               // see HostConfig
+	Dirs         map[string]string   // see HostConfig
+	DirApps      map[string][]string // see HostConfig
+	Slots        int                 // see HostConfig
+	MaxSleeping  int                 // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Retain                                 Retention       // see ServerConfig
@@ -48,7 +49,7 @@ func (cfg DevConfig) ofServer() ServerConfig {
 
 // Dev runs nameserver, server and host until ctx ends.
 func Dev(ctx context.Context, cfg DevConfig) (err error) {
-	if err := checkDirs(cfg.Dirs); err != nil {
+	if err := checkDirs(cfg.Dirs, cfg.DirApps); err != nil {
 		return err
 	}
 	s, err := openServing(ctx, cfg.ofServer(), "dev")
@@ -65,7 +66,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping, Executors: cfg.Executors, Dirs: cfg.Dirs, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes, GuestBytes: cfg.GuestBytes}, connect{server: toSelf}, s.tel, s.log)
+	h, err := openHost(ctx, dir, HostConfig{Data: s.data.Path, Name: "dev", Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping, Executors: cfg.Executors, Dirs: cfg.Dirs, DirApps: cfg.DirApps, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes, GuestBytes: cfg.GuestBytes}, connect{server: toSelf}, s.tel, s.log)
 	if err != nil {
 		return err
 	}

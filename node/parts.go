@@ -341,7 +341,7 @@ type hostParts struct {
 	egress *egress
 }
 
-// openHost opens a host whose files are in dir.
+// openHost opens a host whose files are in dir, in the data directory of cfg.
 func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, tel *telemetry, log *slog.Logger) (_ *hostParts, err error) {
 	p := &hostParts{faults: newFaults()}
 	defer func() {
@@ -369,7 +369,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	if cfg.GuestBytes == 0 {
 		cfg.GuestBytes = systemMemory() / 4 * 3
 	}
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), CacheBytes: cfg.CompiledBytes, MaxTotalBytes: cfg.GuestBytes, Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), CacheBytes: cfg.CompiledBytes, MaxTotalBytes: cfg.GuestBytes, Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs, DirApps: cfg.DirApps})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}
@@ -383,7 +383,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	p.add(spool)
-	others, open, err := openExecutors(cfg.Executors, dir, log)
+	others, open, err := openExecutors(cfg.Executors, id, cfg.Data, dir, tel.meter, log)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -41,8 +42,9 @@ type HostConfig struct {
 	// Default: 16 for each slot; negative: none.
 	MaxSleeping int
 	// Dirs maps the names that grants use to directories. Every app that the host serves
-	// can be granted them.
-	Dirs map[string]string
+	// can be granted them, unless DirApps has the name: then the apps that are there.
+	Dirs    map[string]string
+	DirApps map[string][]string
 	// TrustedKeys are the keys of the operator: the host runs only modules that one of
 	// them has signed. Default: what each app asks for.
 	TrustedKeys []string
@@ -78,7 +80,15 @@ func (cfg HostConfig) token() (string, error) {
 }
 
 // checkDirs finds a mistake at the start, before a task meets it.
-func checkDirs(dirs map[string]string) error {
+func checkDirs(dirs map[string]string, apps map[string][]string) error {
+	for name, of := range apps {
+		if _, ok := dirs[name]; !ok {
+			return fmt.Errorf("--dir-apps %s: there is no --dir %s", name, name)
+		}
+		if len(of) == 0 || slices.Contains(of, "") {
+			return fmt.Errorf("--dir-apps %s: want the names of apps, as NAME=shop|pay", name)
+		}
+	}
 	for name, path := range dirs {
 		info, err := os.Stat(path)
 		if err == nil && !info.IsDir() {
@@ -110,7 +120,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			}
 		}
 	}
-	if err := checkDirs(cfg.Dirs); err != nil {
+	if err := checkDirs(cfg.Dirs, cfg.DirApps); err != nil {
 		return err
 	}
 	d, err := datadir.Open(cmp.Or(cfg.Data, "wheelwork-host"), datadir.HostForm)
@@ -161,6 +171,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		open.add(names)
 		c = viaNames(names, id, cfg, own, log)
 	}
+	cfg.Data = d.Path
 	h, err := openHost(ctx, d.Join, cfg, c, tel, log)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func TestExecutors(t *testing.T) {
 	t.Cleanup(server.Close)
 	ready := startDev(t, dir,
 		"--plugins", write("plugins.yaml", "plugins:\n- name: text\n  path: text\n  keys: ["+key+"]\n"),
-		"--commands", write("commands.yaml", "commands:\n- {name: cat, path: "+cat+", job_args: true}\n"),
+		"--commands", write("commands.yaml", "commands:\n- {name: cat, path: "+cat+", job_args: true}\n- {name: other, path: "+cat+", apps: [elsewhere]}\n"),
 		"--http-allow-private", strings.TrimPrefix(server.URL, "http://"))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/executors",
@@ -98,6 +98,7 @@ func TestExecutors(t *testing.T) {
 			e.Setenv("WHEELWORK_URL", ready.URL)
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)
 			e.Setenv("SERVER", server.URL)
+			e.Setenv("DATA", filepath.Join(dir, "data"))
 			e.Setenv("HOST", strings.TrimPrefix(server.URL, "http://"))
 			return os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), bytes.Join(shown(t, "../../docs/executors.md"), []byte("---\n")), 0o600)
 		},

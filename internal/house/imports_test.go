@@ -74,7 +74,8 @@ var rooms = []room{
 	{"runtime/wasm/internal/meter", []string{"runtime/wasm/internal/binary"}, "it changes code and runs none"},
 	{"runtime/wasm/internal/oneline", nil, "it formats texts"},
 	{"runtime/wasm/internal/quickjs", []string{"runtime/abi", "runtime/script", "runtime/wasm/internal/guest", "runtime/wasm/internal/hostabi"}, "it drives one interpreter in an instance that it is given"},
-	{"runtime/process", []string{"runtime"}, "it starts and ends programs, whatever for"},
+	{"runtime/process", []string{"runtime", "runtime/sandbox"}, "it starts and ends programs, whatever for"},
+	{"runtime/sandbox", nil, "it encloses a thread in walls of the kernel, whatever the thread starts"},
 	{"runtime/plugin", []string{"api/plugin/v1", "runtime", "runtime/process"}, "it speaks with programs on this machine alone: fetching, storing and reporting are the host's"},
 	{"runtime/builtin", []string{"runtime", "runtime/process"}, "it runs one task: requests go through the given sender, programs through runtime/process"},
 	{"host/session", []string{"api/v1", "internal/hashtable"}, "programs of other people carry it inside sdk/worker: it speaks the Work protocol and does not know what a task runs"},
@@ -212,7 +213,7 @@ var supplies = []supply{
 	{"github.com/schollz/progressbar", []string{"internal/cli/output"}, "only commands have a terminal"},
 	{"golang.org/x/term", []string{"internal/cli/command", "internal/cli/output"}, "only commands have a terminal"},
 	{"go.yaml.in/yaml", []string{"console", "document", "internal/cli/config", "internal/cli/contexts", "internal/cli/cron", "internal/cli/module", "internal/cli/output", "internal/cli/serve", "sdk"}, "YAML is for people: between processes and on disk there is protobuf"},
-	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/wasm/internal/files", "runtime/wasm/internal/memory", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
+	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/sandbox", "runtime/wasm/internal/files", "runtime/wasm/internal/memory", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
 	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched", "sched/api"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},
 	{"github.com/coreos/go-systemd/v22/daemon", []string{"internal/cli/serve"}, "the commands that run processes speak with what supervises these"},
 	{"golang.org/x/net/netutil", []string{"node"}, "connections are bounded where a process listens"},
@@ -225,7 +226,7 @@ var supplies = []supply{
 	{"os/exec", []string{"bench", "bench/runtime", "internal/cli/access", "internal/cli/definition", "internal/toolchain", "internal/verifier", "node/local", "runtime/builtin", "runtime/plugin", "runtime/process", "tools"}, "a program that is started must end with its host, which runtime/process sees to: others prepare one and hand it over; internal/verifier starts the process that looks at uploads, which watches for its end itself; internal/cli/definition waits for the editor of a person; internal/cli/access opens a browser, which outlives the command"},
 	{"os/signal", []string{"bench", "bench/runtime", "examples", "internal/cli", "internal/cli/serve"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
-	{"unsafe", []string{"api/plugin/v1", "api/v1", "bench/runtime/guests", "internal/wire", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own, and only a message that was read is both texts and bytes"},
+	{"unsafe", []string{"api/plugin/v1", "api/v1", "bench/runtime/guests", "internal/wire", "mq", "runtime/sandbox", "sdk/guest"}, "only mapped segments, the guest's boundary and calls of the kernel without a function of their own have bytes that Go does not own, and only a message that was read is both texts and bytes"},
 	{"C", nil, "the program builds with Go alone, for every platform from one"},
 }
 

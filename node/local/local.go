@@ -455,7 +455,7 @@ func (c *localCluster) start(p *localProcess) (*process.Child, error) {
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WHEELWORK_") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	child, err := c.keeper.Start(cmd)
+	child, err := c.keeper.Start(cmd, nil)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -30,8 +30,20 @@ type Command struct {
 	JobArgs bool     // append the arguments of the job
 	Env     map[string]string
 	JobEnv  []string      // names of the variables that a job may set
-	Dir     string        // working directory; default: the directory of Path
+	Dir     string        // working directory, which it may change; default: the directory of Path, with User /
 	Grace   time.Duration // between the request to end and the kill; default 2 s
+	// SHA256 has the digests of the programs that are allowed, in hex. NewExec copies the
+	// program and checks the copy, and each run starts that copy. Empty: each run starts
+	// what is at Path then.
+	SHA256 []string
+	process.Rights
+}
+
+// allowed is a command that NewExec has checked.
+type allowed struct {
+	Command
+	program string // path of the program or of its copy
+	rules   *process.Rules
 }
 
 const defaultGrace = 2 * time.Second
@@ -40,21 +52,21 @@ const defaultGrace = 2 * time.Second
 // standard output and the log from standard error. The exit code decides the outcome, as
 // for a WASI command. See [runtime.Executor].
 type Exec struct {
-	commands map[string]Command
+	commands map[string]*allowed
 	keeper   *process.Keeper
 }
 
 var commandName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// NewExec returns an executor of the commands. The caller must close keeper after the
-// last run.
-func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
-	e := &Exec{commands: map[string]Command{}, keeper: keeper}
+// NewExec returns an executor of the commands. It copies programs with a digest to dir, which
+// it makes, accessible only to this user. The caller must close keeper after the last run.
+func NewExec(commands []Command, keeper *process.Keeper, dir string) (*Exec, error) {
+	e := &Exec{commands: map[string]*allowed{}, keeper: keeper}
 	for _, c := range commands {
 		switch {
 		case !commandName.MatchString(c.Name):
 			return nil, fmt.Errorf("command %q: the name is malformed: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", c.Name)
-		case e.commands[c.Name].Name != "":
+		case e.commands[c.Name] != nil:
 			return nil, fmt.Errorf("command %s is listed twice", c.Name)
 		case !filepath.IsAbs(c.Path):
 			return nil, fmt.Errorf("command %s: path %q is not absolute", c.Name, c.Path)
@@ -64,15 +76,58 @@ func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
 		if info, err := os.Stat(c.Path); err != nil || info.IsDir() {
 			return nil, fmt.Errorf("command %s: %s is no program: %v", c.Name, c.Path, err)
 		}
-		c.Dir = cmp.Or(c.Dir, filepath.Dir(c.Path))
-		c.Grace = cmp.Or(c.Grace, defaultGrace)
-		e.commands[c.Name] = c
+		a, err := allow(c, keeper, dir)
+		if err != nil {
+			return nil, fmt.Errorf("command %s: %w", c.Name, err)
+		}
+		e.commands[c.Name] = a
 	}
 	return e, nil
 }
 
+// allow checks one command and prepares its program.
+func allow(c Command, keeper *process.Keeper, dir string) (*allowed, error) {
+	a := &allowed{Command: c, program: c.Path}
+	if err := process.CheckDigests(c.SHA256); err != nil {
+		return nil, err
+	}
+	if len(c.SHA256) > 0 {
+		copied, err := process.CopyProgram(c.Path, dir, c.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := copied.Allow(c.SHA256); err != nil {
+			return nil, errors.Join(err, copied.Discard())
+		}
+		if a.program, err = copied.Publish(); err != nil {
+			return nil, err
+		}
+	}
+	// A folder that the operator names is the work directory of the command, which it
+	// changes. The folder of the program may have anything in it, such as tokens.
+	if c.Dir != "" {
+		c.Write = append(slices.Clone(c.Write), c.Dir)
+	}
+	rules, err := keeper.Rules(c.Rights)
+	if err != nil {
+		return nil, err
+	}
+	a.rules = rules.With([]string{a.program}, nil)
+	a.Dir = cmp.Or(c.Dir, rules.Dir(c.Path))
+	a.Grace = cmp.Or(c.Grace, defaultGrace)
+	return a, nil
+}
+
 // Names returns the names of the commands, sorted.
 func (e *Exec) Names() []string { return slices.Sorted(maps.Keys(e.commands)) }
+
+// Apps returns the apps that may use what key names, "exec/NAME" for a command; nil: all.
+func (e *Exec) Apps(key string) []string {
+	if c := e.commands[strings.TrimPrefix(key, "exec/")]; c != nil {
+		return c.Apps
+	}
+	return nil
+}
 
 // Codes of results.
 const (
@@ -88,6 +143,9 @@ func (e *Exec) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runti
 	if !ok {
 		return failed(runtime.HostError, codeNoCommand, "this host has no command %q: its operator allows commands with --commands", t.Command)
 	}
+	if !c.Serves(t.App) {
+		return failed(runtime.HostError, codeNoCommand, "this host does not offer command %q to app %s: its operator names the apps in the file of --commands", t.Command, t.App)
+	}
 	env, err := c.environment(&t)
 	if err == nil {
 		err = c.checkArgs(&t)
@@ -101,10 +159,10 @@ func (e *Exec) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runti
 	case !t.Deadline.IsZero() && !time.Now().Before(t.Deadline):
 		return failed(runtime.TimedOut, codeDeadline, "the timeout passed before it started")
 	}
-	cmd := exec.Command(c.Path, append(slices.Clone(c.Args), t.Args...)...)
-	cmd.Dir, cmd.Env = c.Dir, env
+	cmd := exec.Command(c.program, append(slices.Clone(c.Args), t.Args...)...)
+	cmd.Dir, cmd.Env, cmd.Args[0] = c.Dir, env, c.Path
 	start := time.Now()
-	p, err := e.start(cmd, t.Input, cmp.Or(t.Limits.OutputBytes, defaultOutputBytes))
+	p, err := e.start(cmd, c.rules, t.Input, cmp.Or(t.Limits.OutputBytes, defaultOutputBytes))
 	if err != nil {
 		return failed(runtime.HostError, codeNotRun, "command %s: %v", c.Name, err)
 	}
@@ -130,7 +188,7 @@ func (c *Command) checkArgs(t *runtime.Task) error {
 // environment returns the environment of a command: some variables of the host, the
 // identity of the run, the variables that JobEnv allows the job to set, and those of the
 // operator, which take precedence.
-func (c *Command) environment(t *runtime.Task) ([]string, error) {
+func (c *allowed) environment(t *runtime.Task) ([]string, error) {
 	vars := map[string]string{
 		"WHEELWORK_RUN_ID": t.RunID, "WHEELWORK_APP": t.App, "WHEELWORK_JOB": t.Job,
 		"WHEELWORK_ATTEMPT": strconv.Itoa(t.Attempt), "WHEELWORK_MAX_ATTEMPTS": strconv.Itoa(t.MaxAttempt),
@@ -189,7 +247,7 @@ func pipe(open *[]*os.File) (r, w *os.File, err error) {
 	return r, w, err
 }
 
-func (e *Exec) start(cmd *exec.Cmd, input []byte, limit int64) (_ *running, err error) {
+func (e *Exec) start(cmd *exec.Cmd, rules *process.Rules, input []byte, limit int64) (_ *running, err error) {
 	var open []*os.File
 	defer func() {
 		if err != nil {
@@ -211,7 +269,14 @@ func (e *Exec) start(cmd *exec.Cmd, input []byte, limit int64) (_ *running, err 
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
-	child, err := e.keeper.Start(cmd)
+	if rules.User() {
+		program, err := process.Hold(cmd)
+		if err != nil {
+			return nil, err
+		}
+		defer program.Close()
+	}
+	child, err := e.keeper.Start(cmd, rules)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,9 @@ import (
 // The test binary also acts as the commands of these tests. This variable selects one.
 const role = "WHEELWORK_TEST_ROLE"
 
+// tries is the body of the role attempt, where there is one.
+var tries func(what, target string) int
+
 // forever blocks. It uses a timer because Go aborts a program in which all goroutines are
 // blocked.
 func forever() { <-time.After(time.Hour) }
@@ -100,6 +103,17 @@ func TestMain(m *testing.M) {
 		f.WriteString("here\n")
 		child("leftover", f)
 		forever()
+	case "attempt":
+		if len(os.Args) == 3 {
+			os.Exit(tries(os.Args[1], os.Args[2]))
+		}
+	case "neighbour": // writes a file to its private folder, and reports its path
+		path := filepath.Join(os.TempDir(), "private")
+		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+			path = err.Error()
+		}
+		fmt.Fprintln(os.Stderr, path)
+		forever()
 	case "host":
 		e, err := newExec(process.New(os.Args[0], "guard"), "here", func(c *Command) { c.Env["PIPE"] = os.Getenv("PIPE") })
 		if err != nil {
@@ -144,7 +158,7 @@ func newExec(k *process.Keeper, as string, change ...func(*Command)) (*Exec, err
 	for _, f := range change {
 		f(&c)
 	}
-	return NewExec([]Command{c}, k)
+	return NewExec([]Command{c}, k, "")
 }
 
 func command(t *testing.T, as string, change ...func(*Command)) *Exec {
@@ -336,7 +350,7 @@ func TestNewExecRefuses(t *testing.T) {
 		"no such file":          {{Name: "a", Path: "/nowhere/at/all"}},
 		"negative":              {{Name: "a", Path: exe, Grace: -1}},
 	} {
-		if _, err := NewExec(list, k); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewExec(list, k, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

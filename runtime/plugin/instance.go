@@ -301,6 +301,10 @@ func (s *starter) Start(ctx context.Context) (err error) {
 		return err
 	}
 	open = append(open, stderr.r, stderr.w)
+	// The plugin makes its socket there.
+	if err := s.i.p.rules.Own(s.dir); err != nil {
+		return err
+	}
 	child, err := s.run(ctx, in, stdout.w, stderr.w)
 	if err != nil {
 		return err
@@ -332,7 +336,7 @@ func (s *starter) run(ctx context.Context, in, out, errs *os.File) (*process.Chi
 		cmd := exec.Command(s.i.path, spec.Args...)
 		cmd.Dir, cmd.Env = spec.Dir, append(environment(spec.Env), s.env...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
-		child, err := s.i.p.keeper.Start(cmd)
+		child, err := s.i.p.start(cmd, s.dir)
 		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries {
 			return child, err
 		}
@@ -342,6 +346,19 @@ func (s *starter) run(ctx context.Context, in, out, errs *os.File) (*process.Chi
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// start starts a process of the plugin, whose socket will be in the folder sockets.
+func (p *plugin) start(cmd *exec.Cmd, sockets string) (*process.Child, error) {
+	rules := p.rules.With([]string{cmd.Path}, []string{sockets})
+	if rules.User() {
+		program, err := process.Hold(cmd)
+		if err != nil {
+			return nil, err
+		}
+		defer program.Close()
+	}
+	return p.keeper.Start(cmd, rules)
 }
 
 // environment returns the environment of a plugin: some variables of the host, and own.

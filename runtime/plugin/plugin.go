@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +27,7 @@ type Spec struct {
 	Path string // absolute path of the program
 	Args []string
 	Env  map[string]string // in addition to PATH, HOME, LANG and TMPDIR of the host, its only variables that the plugin receives
-	Dir  string            // working directory; default: the directory of Path
+	Dir  string            // working directory, which it may change; default: the directory of Path, with User /
 
 	SHA256    []string            // allowed digests of the program, in hex
 	Keys      []ed25519.PublicKey // or keys, one of which must have signed the program
@@ -37,6 +37,7 @@ type Spec struct {
 	StartTimeout time.Duration // from the start until the plugin is ready; default 10 s
 	Grace        time.Duration // from the request to end a task until the plugin is killed; default 5 s
 	HealthEvery  time.Duration // between two health checks; after three failures in a row the plugin is killed; default 5 s
+	process.Rights
 }
 
 // Config is the configuration of an Executor.
@@ -73,10 +74,8 @@ func (s *Spec) check() error {
 	case s.StartTimeout < 0 || s.Grace < 0 || s.HealthEvery < 0:
 		return fmt.Errorf("plugin %s: a time is negative", s.Name)
 	}
-	for _, d := range s.SHA256 {
-		if b, err := hex.DecodeString(strings.TrimPrefix(d, "sha256:")); err != nil || len(b) != 32 {
-			return fmt.Errorf("plugin %s: sha256 %q is not 64 hex digits", s.Name, d)
-		}
+	if err := process.CheckDigests(s.SHA256); err != nil {
+		return fmt.Errorf("plugin %s: %w", s.Name, err)
 	}
 	for _, k := range s.Keys {
 		if len(k) != ed25519.PublicKeySize {
@@ -106,13 +105,20 @@ func Open(cfg Config) (*Executor, error) {
 		if e.plugins[s.Name] != nil {
 			return nil, fmt.Errorf("plugin %s is listed twice", s.Name)
 		}
-		s.Dir = cmp.Or(s.Dir, filepath.Dir(s.Path))
+		if s.Dir != "" { // the operator names it as the folder to work in
+			s.Write = append(slices.Clone(s.Write), s.Dir)
+		}
+		rules, err := cfg.Keeper.Rules(s.Rights)
+		if err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", s.Name, err)
+		}
+		s.Dir = cmp.Or(s.Dir, rules.Dir(s.Path))
 		s.Processes = cmp.Or(s.Processes, 1)
 		s.StartTimeout = cmp.Or(s.StartTimeout, 10*time.Second)
 		s.Grace = cmp.Or(s.Grace, 5*time.Second)
 		s.HealthEvery = cmp.Or(s.HealthEvery, 5*time.Second)
 		e.plugins[s.Name] = &plugin{
-			spec: s, dir: cfg.Dir, keeper: cfg.Keeper, version: cfg.Version,
+			spec: s, rules: rules.Listening(), dir: cfg.Dir, keeper: cfg.Keeper, version: cfg.Version,
 			log: cfg.Logger.With("plugin", s.Name), changed: make(chan struct{}), expected: s.Processes,
 			turned: e.turned,
 		}
@@ -153,6 +159,14 @@ func (e *Executor) Up(name string) bool {
 	return p.up
 }
 
+// Apps returns the apps that may use a plugin; nil: all.
+func (e *Executor) Apps(name string) []string {
+	if p := e.plugins[name]; p != nil {
+		return p.spec.Apps
+	}
+	return nil
+}
+
 // Watch sets the function that the executor calls when a plugin comes up or goes down. It
 // replaces the previous function.
 func (e *Executor) Watch(f func()) { e.changed.Store(&f) }
@@ -181,6 +195,9 @@ func (e *Executor) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) r
 	p := e.plugins[t.Module]
 	if p == nil {
 		return failed(runtime.HostError, codeNotAllowed, "this host has no plugin %s: its operator allows plugins with --plugins", t.Module)
+	}
+	if !p.spec.Serves(t.App) {
+		return failed(runtime.HostError, codeNotAllowed, "this host does not offer plugin %s to app %s: its operator names the apps in the file of --plugins", t.Module, t.App)
 	}
 	handler := cmp.Or(t.Handler, "main")
 	wait := ctx
@@ -227,6 +244,7 @@ func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result 
 // plugin is one plugin of the operator, with its processes that are ready.
 type plugin struct {
 	spec    Spec
+	rules   *process.Rules
 	dir     string
 	keeper  *process.Keeper
 	version string

@@ -10,59 +10,33 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-)
 
-// maxProgram bounds the size of a plugin's program, in bytes.
-const maxProgram = 1 << 30
+	"github.com/wheelworkhq/wheelwork/runtime/process"
+)
 
 // prepare copies the program of a plugin into dir, which only this user can write, and
 // verifies the copy. It returns the path of the copy. The host starts the copy, so it
 // runs the bytes that it verified even if the original changes in between.
 func prepare(s *Spec, dir string) (path, digest string, err error) {
-	from, err := os.Open(s.Path)
+	copied, err := process.CopyProgram(s.Path, dir, s.Name)
 	if err != nil {
 		return "", "", err
 	}
-	defer from.Close()
-	// The copy has the same suffix: some systems need it to recognise a program.
-	path = filepath.Join(dir, s.Name+filepath.Ext(s.Path))
-	temp, err := os.CreateTemp(dir, s.Name+".")
-	if err != nil {
-		return "", "", err
+	if err := s.allow(copied); err != nil {
+		return "", "", errors.Join(err, copied.Discard())
 	}
-	defer os.Remove(temp.Name()) // no file has this name after the rename
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(temp, sum), io.LimitReader(from, maxProgram+1))
-	if err == nil && n > maxProgram {
-		err = fmt.Errorf("%s is larger than %d bytes", s.Path, maxProgram)
-	}
-	if err == nil {
-		err = temp.Chmod(0o500)
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return "", "", err
-	}
-	digest = hex.EncodeToString(sum.Sum(nil))
-	if err := s.allow(digest); err != nil {
-		return "", "", err
-	}
-	return path, digest, os.Rename(temp.Name(), path)
+	path, err = copied.Publish()
+	return path, copied.Digest, err
 }
 
 // allow returns an error unless the operator lists the digest, or one of the operator's
 // keys has signed it.
-func (s *Spec) allow(digest string) error {
-	if slices.ContainsFunc(s.SHA256, func(want string) bool {
-		return strings.EqualFold(strings.TrimPrefix(want, "sha256:"), digest)
-	}) {
-		return nil
+func (s *Spec) allow(c *process.Copy) error {
+	err := c.Allow(s.SHA256)
+	if err == nil || len(s.Keys) == 0 {
+		return err
 	}
-	if len(s.Keys) == 0 {
-		return fmt.Errorf("%s is not allowed: its sha256 is %s; add it to the plugin's sha256 if this is the program you mean", s.Path, digest)
-	}
+	digest := c.Digest
 	file := s.Signature
 	if file == "" {
 		file = s.Path + ".sig"

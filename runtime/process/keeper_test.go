@@ -42,6 +42,12 @@ func TestMain(m *testing.M) {
 		startHanging()
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
+	case "flee": // starts a child in a session of its own that has its standard output, and blocks
+		cmd := program("hang")
+		cmd.Stdout = os.Stdout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		must(cmd.Start())
+		forever()
 	case "host": // starts a tree that writes to file 3, and blocks
 		syscall.CloseOnExec(3)
 		var guard []string
@@ -51,14 +57,14 @@ func TestMain(m *testing.M) {
 		k := New(guard...)
 		cmd := program(os.Getenv("CHILD"))
 		cmd.Stdout = os.NewFile(3, "out")
-		_, err := k.Start(cmd)
+		_, err := k.Start(cmd, nil)
 		must(err)
 		if os.Getenv("GUARDED") == "twice" { // kills its guard; the next guard must learn of all groups
 			must(k.guard.cmd.Process.Kill())
 			k.guard.cmd.Wait()
 			another := program("hang")
 			another.Stdout = cmd.Stdout
-			_, err := k.Start(another)
+			_, err := k.Start(another, nil)
 			must(err)
 		}
 		forever()
@@ -85,6 +91,8 @@ func program(as string, env ...string) *exec.Cmd {
 	cmd.Env = append(env, role+"="+as)
 	return cmd
 }
+
+func shell(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
 
 func startHanging() {
 	cmd := program("hang")
@@ -127,7 +135,7 @@ func started(t *testing.T, k *Keeper, as string, stdin ...*os.File) (*Child, *bu
 	for _, f := range stdin {
 		cmd.Stdin = f
 	}
-	c, err := k.Start(cmd)
+	c, err := k.Start(cmd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +201,7 @@ func TestCloseEndsAll(t *testing.T) {
 	if a.State() == nil || b.State() == nil {
 		t.Error("Close did not wait")
 	}
-	if _, err := k.Start(program("hang")); !errors.Is(err, ErrClosed) {
+	if _, err := k.Start(program("hang"), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("start after close: %v", err)
 	}
 	if err := k.Close(); err != nil {
@@ -204,12 +212,12 @@ func TestCloseEndsAll(t *testing.T) {
 func TestStartSaysWhyNot(t *testing.T) {
 	k := New()
 	defer k.Close()
-	if _, err := k.Start(exec.Command("/nowhere/at/all")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := k.Start(exec.Command("/nowhere/at/all"), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no program: %v", err)
 	}
 	unguarded := New("/nowhere/at/all")
 	defer unguarded.Close()
-	if _, err := unguarded.Start(program("hang")); err == nil || !strings.Contains(err.Error(), "guard") {
+	if _, err := unguarded.Start(program("hang"), nil); err == nil || !strings.Contains(err.Error(), "guard") {
 		t.Errorf("no guard: %v", err)
 	}
 }

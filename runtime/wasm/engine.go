@@ -73,6 +73,8 @@ type Config struct {
 	NoVariables bool
 	// Dirs are the directories of this machine that grants may name. Default: none.
 	Dirs map[string]string
+	// DirApps has the apps that may use a directory, by its name. Default: all.
+	DirApps map[string][]string
 }
 
 func (c Config) withDefaults() Config {

@@ -66,7 +66,10 @@ func TestFilesOfADirectory(t *testing.T) {
 			t.Skipf("needs symbolic links: %v", err)
 		}
 	}
-	run := filesModule(t, Config{Dirs: map[string]string{"data": shared, "gone": filepath.Join(base, "none")}})
+	run := filesModule(t, Config{
+		Dirs:    map[string]string{"data": shared, "gone": filepath.Join(base, "none"), "foreign": shared},
+		DirApps: map[string][]string{"foreign": {"pay"}, "data": {"pay", ""}}, // tasks of these tests have no app
+	})
 	data := runtime.FileGrant{Mount: "/data", Dir: "data", Write: true}
 	if r := run("wnote", data); r.Outcome != runtime.Succeeded || len(r.Output) != 0 {
 		t.Fatalf("a new file: %+v", r)
@@ -82,7 +85,7 @@ func TestFilesOfADirectory(t *testing.T) {
 	if r := run("o"+"note", data); u32(t, r.Output) != 0 {
 		t.Errorf("opening what is there gave %d", u32(t, r.Output))
 	}
-	for _, dir := range []string{"other", "gone"} {
+	for _, dir := range []string{"other", "gone", "foreign"} {
 		if r := run("onote", runtime.FileGrant{Mount: "/data", Dir: dir}); r.Outcome != runtime.HostError || r.Code != "files" || !strings.Contains(r.Error, dir) {
 			t.Errorf("%s: %+v", dir, r)
 		}

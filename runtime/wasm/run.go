@@ -184,6 +184,10 @@ func (e *Engine) mount(c *guest.Call) (cfg wazero.FSConfig, unmount func(), err 
 				unmount()
 				return nil, nil, fmt.Errorf("the directory %.60q is not on this host: name it when the host is started, or route the job to one that has it", g.Dir)
 			}
+			if apps := e.cfg.DirApps[g.Dir]; apps != nil && !slices.Contains(apps, c.Task.App) {
+				unmount()
+				return nil, nil, fmt.Errorf("this host does not offer the directory %.60q to app %s: its operator names the apps with --dir-apps", g.Dir, c.Task.App)
+			}
 			if fs, err = files.Open(path, g.Quota(), g.Write, c.Work); err != nil {
 				unmount()
 				return nil, nil, fmt.Errorf("the directory %.60q: %w", g.Dir, err)

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
@@ -35,7 +37,15 @@ func addCaches(cmd *cobra.Command, modules, compiled, guests *int64) func(*cobra
 	}
 }
 
-// addDirs adds the flag that names directories for modules.
-func addDirs(cmd *cobra.Command, dirs *map[string]string) {
+// addDirs adds the flags that name directories for modules. The returned function reads
+// them.
+func addDirs(cmd *cobra.Command, dirs *map[string]string, apps *map[string][]string) func() {
 	cmd.Flags().StringToStringVar(dirs, "dir", nil, "`NAME=PATH` of a directory that grants may name, in every app that the host serves; may be repeated")
+	of := cmd.Flags().StringToString("dir-apps", nil, "`NAME=APP|APP`: the apps whose grants may name the directory of --dir (default all); may be repeated")
+	return func() {
+		*apps = map[string][]string{}
+		for name, list := range *of {
+			(*apps)[name] = strings.Split(list, "|")
+		}
+	}
 }

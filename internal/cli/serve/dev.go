@@ -30,7 +30,7 @@ directory.`,
 	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` for all data")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
-	addDirs(cmd, &conf.Dirs)
+	dirs := addDirs(cmd, &conf.Dirs, &conf.DirApps)
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that the host runs at once (default the processors, at least 4)")
 	addMaxSleeping(cmd, &conf.MaxSleeping)
@@ -55,6 +55,7 @@ directory.`,
 		if err := executors(cmd); err != nil {
 			return err
 		}
+		dirs()
 		if err := caches(cmd); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (c *commands) host() *cobra.Command {
 	flags.StringVar(&conf.Name, "name", "", "name for people (default the machine's)")
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
-	addDirs(cmd, &conf.Dirs)
+	dirs := addDirs(cmd, &conf.Dirs, &conf.DirApps)
 	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default the keys that the apps require)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	addMaxSleeping(cmd, &conf.MaxSleeping)
@@ -61,6 +61,7 @@ func (c *commands) host() *cobra.Command {
 		if err := executors(cmd); err != nil {
 			return err
 		}
+		dirs()
 		if err := caches(cmd); err != nil {
 			return err
 		}
@@ -73,6 +74,9 @@ func (c *commands) host() *cobra.Command {
 			readers: func(conf node.HostConfig) (string, string) { return conf.Token, conf.TokenFile },
 			run: func(ctx context.Context, conf node.HostConfig, ready func(), reloads <-chan node.Reload[node.HostConfig]) error {
 				conf.Reload, conf.Ready = reloads, func(node.Ready) { ready(); c.Note("host ready") }
+				if err := node.HideMemory(); err != nil {
+					return err
+				}
 				return node.Host(ctx, conf)
 			},
 		})

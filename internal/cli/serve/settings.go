@@ -62,7 +62,7 @@ var effects = map[string]effect{
 	"log-writer": restart, "sync": restart, "retain-runs": restart, "retain-logs": restart, "retain-dead-letters": restart,
 	"secret-key-file": reloadFile, "new-secret-key": restart,
 	"slots": restart, "max-sleeping": restart, "module-cache": restart, "compile-cache": restart, "guest-memory": restart,
-	"dir": restart, "trusted-key": restart, "plugins": restartFile, "commands": restartFile,
+	"dir": restart, "dir-apps": restart, "sandbox": restart, "trusted-key": restart, "plugins": restartFile, "commands": restartFile,
 	"cluster": restart, "cluster-listen": restart, "cluster-peer": restart, "cluster-advertise": restart, "cluster-peer-advertise": restart,
 	"cluster-members": restart, "join": restart, "group": restart, "units": restart, "split-rate": restart, "max-hosts-per-sub-app": restart,
 	// etcd reads the files of a renewed certificate at its next connection.
