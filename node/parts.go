@@ -192,6 +192,12 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 		cfg.Verifier.CodeDir = d.Join("interpreters")
 	}
 	p.uploads = verifier.New(cfg.Verifier)
+	if err := p.uploads.Probe(); err != nil {
+		if cfg.Verifier.Sandbox == SandboxRequire {
+			return nil, fmt.Errorf("--sandbox require: upload verifier: %w: allow it, or start with --sandbox auto", err)
+		}
+		log.Warn("the upload verifier works without a wall: --sandbox require refuses that", "reason", err)
+	}
 	conf := sched.Config{
 		Publish: guard.Issue,
 		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),

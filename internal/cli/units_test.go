@@ -12,7 +12,8 @@ import (
 )
 
 // TestUnits checks the systemd units: each starts a command that exists and reloads it, sets
-// variables of its flags only, and is confined. An exposure level of systemd above 2.0 of 10 fails.
+// variables of its flags only, and is confined. An exposure level of systemd above 2.3 of 10 fails:
+// the namespaces that the server's unit leaves to the upload verifier cost 0.6.
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("../../deploy/systemd/*.service")
 	if err != nil || len(units) != 3 {
@@ -45,7 +46,7 @@ func TestUnits(t *testing.T) {
 		if _, err := exec.LookPath("systemd-analyze"); err != nil {
 			testkit.Lacks(t, "systemd-analyze is not installed: %v", err)
 		}
-		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold=20", unit).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold=23", unit).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
 	}

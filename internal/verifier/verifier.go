@@ -23,6 +23,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/process"
+	"github.com/wheelworkhq/wheelwork/runtime/sandbox"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -42,6 +44,9 @@ type Config struct {
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
 	Limits  wasm.UploadLimits
+	// Sandbox says what becomes of a child for which the system lacks a wall; default auto.
+	// The owner of the verifier acts on the answer of Probe.
+	Sandbox sandbox.Mode
 	// CodeDir is the directory for the machine code of the interpreters of scripts, which
 	// spares uploads of scripts the time to compile them. Default "": each upload compiles.
 	CodeDir   string
@@ -73,6 +78,8 @@ type Verifier struct {
 	limits atomic.Pointer[wasm.UploadLimits] // in effect; Config has those of the start
 	turns  chan struct{}
 	code   codeCache
+	// separate is set once, by Probe: children have namespaces of their own.
+	separate bool
 }
 
 func New(g Config) *Verifier {
@@ -268,7 +275,7 @@ func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 	}
 	defer held.Close() //nolint:errcheck // nothing is written to it
 	cmd.ExtraFiles = []*os.File{alive}
-	err = cmd.Start()
+	err = g.start(cmd, w)
 	alive.Close() //nolint:errcheck // the child has its own
 	if err != nil {
 		if ctx.Err() != nil {
@@ -359,6 +366,9 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 	}
 	// The limits are set before a byte of the upload is read.
 	if err := setLimits(cpu, data, file); err != nil {
+		return err
+	}
+	if err := process.HideMemory(); err != nil {
 		return err
 	}
 	go func() {

@@ -68,7 +68,7 @@ directory.`,
 		if err := uploads(cmd); err != nil {
 			return err
 		}
-		conf.Verifier, conf.Logger = verifierConfig(conf.Verifier.Limits), out.Logger
+		conf.Verifier, conf.Logger = verifierConfig(conf.Verifier.Limits, conf.Executors.Sandbox), out.Logger
 		return launch(c, cmd, service[node.DevConfig]{
 			conf: conf, log: out, kept: keptIn(conf.Data),
 			readers: func(node.DevConfig) (string, string) { return "", tokensIn(conf.Data)[0] },

@@ -84,6 +84,7 @@ func (c *commands) server() *cobra.Command {
 	limits := addLimits(cmd, &conf.Limits)
 	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
+	sandbox := addSandbox(cmd)
 	log := process.AddLog(cmd, "info")
 	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +101,11 @@ func (c *commands) server() *cobra.Command {
 		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
-		conf.CACert, conf.Verifier, conf.Logger = c.CACert, verifierConfig(conf.Verifier.Limits), out.Logger
+		mode, err := sandbox(cmd)
+		if err != nil {
+			return err
+		}
+		conf.CACert, conf.Verifier, conf.Logger = c.CACert, verifierConfig(conf.Verifier.Limits, mode), out.Logger
 		return launch(c, cmd, service[node.ServerConfig]{
 			conf: conf, log: out, kept: keptIn(conf.Data),
 			readers: func(node.ServerConfig) (string, string) { return "", tokensIn(conf.Data)[0] },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
+	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
@@ -15,12 +16,12 @@ const verifierName = "upload-gate"
 
 // verifierConfig returns the command line that starts this program as the upload verifier of a
 // server.
-func verifierConfig(limits wasm.UploadLimits) verifier.Config {
+func verifierConfig(limits wasm.UploadLimits, mode node.Sandbox) verifier.Config {
 	exe, err := os.Executable()
 	if err != nil {
 		exe = os.Args[0]
 	}
-	return verifier.Config{Command: []string{exe, verifierName}, Limits: limits}
+	return verifier.Config{Command: []string{exe, verifierName}, Limits: limits, Sandbox: mode}
 }
 
 // addUploads adds the flags with the limits of an upload. The returned function reads them. The
