@@ -18,7 +18,7 @@ func end(partition string, sequence uint64, hash string) *apiv1.AuditAnchor {
 	return &apiv1.AuditAnchor{Partition: partition, Sequence: sequence, Head: strings.Repeat(hash, 64)}
 }
 
-// TestAnchors moves the anchor of a partition, and checks who cannot move it.
+// TestAnchors moves the anchor of a partition, and checks which calls cannot.
 func TestAnchors(t *testing.T) {
 	s := access.NewState()
 	now := time.Unix(1_800_000_000, 0)

@@ -387,12 +387,14 @@ func (g *Guard) Caller(ctx context.Context, method string) (*Principal, error) {
 		return nil, nil
 	}
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if cert := certificateOf(ctx); cert != nil && len(values) == 0 {
-		p, err := g.certified(cert)
-		if err != nil {
-			return nil, err
+	if len(values) == 0 {
+		if cert := certificateOf(ctx); cert != nil {
+			p, err := g.certified(cert)
+			if err != nil {
+				return nil, err
+			}
+			return acting(ctx, p)
 		}
-		return acting(ctx, p)
 	}
 	if len(values) != 1 {
 		return nil, status.Error(codes.Unauthenticated, "a token is needed: "+rightToken(need))

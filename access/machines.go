@@ -23,8 +23,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
-// This file decides which machines join, and which certificates they get. Whoever signs them holds the
-// authority: here is only what the signature says.
+// This file decides which machines join, and what their certificates say. The
+// holder of the authority signs them.
 
 // Machines are the machines of an installation, and the tokens with which others join: a part of [State], with its
 // rules.
@@ -255,13 +255,18 @@ func certificateMessage(row *apiv1.MachineRow) *apiv1.Certificate {
 	}
 }
 
-// RevokeCertificate returns the change that removes a machine.
+// RevokeCertificate returns the changes that remove a machine, and the join token that it knows: otherwise the
+// machine could join with it again, under another id.
 func (s *Machines) RevokeCertificate(q *apiv1.RevokeCertificateRequest) ([]Change, error) {
 	row, err := s.machine(q.Id, q.Kind)
 	if err != nil {
 		return nil, err
 	}
-	return []Change{removeRow(machineRow, row.Id)}, nil
+	changes := []Change{removeRow(machineRow, row.Id)}
+	if s.joins[row.JoinToken] != nil {
+		changes = append(changes, removeRow(joinRow, row.JoinToken))
+	}
+	return changes, nil
 }
 
 // machine returns the machine with an id, or with a name that no other one has.

@@ -214,6 +214,13 @@ func TestCertificates(t *testing.T) {
 	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "host-1"})); status.Code(err) != codes.NotFound {
 		t.Errorf("a machine is revoked twice: %v", err)
 	}
+	for _, id := range []string{"host-1", "host-9"} {
+		if _, err := f.join(token.Token, id, "k-new"); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("a revoked machine joins as %s with the token that it knows: %v", id, err)
+		}
+	}
+	f.now = f.now.Add(time.Second)
+	token = f.token(&apiv1.CreateJoinTokenRequest{Uses: 100})
 	if _, err := f.join(token.Token, "host-1", "k-new"); err != nil {
 		t.Errorf("a revoked machine joins again: %v", err)
 	}

@@ -77,7 +77,7 @@ func bind(t *testing.T, admin *sdk.Client, principal, role string) {
 	}
 }
 
-// TestAuthProxy signs people in whom a proxy names: with the roles of their groups, and never as
+// TestAuthProxy signs in people that a proxy names: with the roles of their groups, and never as
 // the person before them in the same browser.
 func TestAuthProxy(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,7 @@ func TestBackupRecipients(t *testing.T) {
 		}
 	}
 	const all = "token host-token secret.key"
-	// check makes a backup, and checks it: of whom it is, and which keys it has.
+	// check makes a backup, and checks it: which server it is of, and which keys it has.
 	check := func(opt sdk.BackupOptions, by *recipient, keys string) {
 		t.Helper()
 		var b bytes.Buffer

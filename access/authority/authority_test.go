@@ -53,7 +53,7 @@ func issue(t *testing.T, a *authority.Authority, m authority.Machine, names ...s
 	return cert
 }
 
-// TestIssue checks what certificates say, for what they are good, and when.
+// TestIssue checks what certificates say, what they can be used for, and when.
 func TestIssue(t *testing.T) {
 	a := newAuthority(t)
 	m := authority.Machine{Kind: authority.Host, ID: "host-1", Apps: []string{"billing", "shop"}, Labels: map[string]string{"zone": "a=b&c", "empty": ""}, Executors: []string{"builtin:*", "modules"}}
@@ -162,7 +162,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestParse reads authorities, and refuses what is none.
+// TestParse reads authorities, and refuses other files.
 func TestParse(t *testing.T) {
 	a := newAuthority(t)
 	cert, key, err := a.Encode()

@@ -50,7 +50,8 @@ type MachinesClient interface {
 	RenewCertificate(ctx context.Context, in *RenewCertificateRequest, opts ...grpc.CallOption) (*CertificateResponse, error)
 	// ListCertificates returns the machines that have joined, with the ends of their certificates.
 	ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error)
-	// RevokeCertificate removes a machine. Its open streams end, and its calls are refused.
+	// RevokeCertificate removes a machine, and the join token with which it joined. Its open streams end, and
+	// its calls are refused.
 	RevokeCertificate(ctx context.Context, in *RevokeCertificateRequest, opts ...grpc.CallOption) (*RevokeCertificateResponse, error)
 	// RenameMachine gives a machine another name for people.
 	RenameMachine(ctx context.Context, in *RenameMachineRequest, opts ...grpc.CallOption) (*Certificate, error)
@@ -165,7 +166,8 @@ type MachinesServer interface {
 	RenewCertificate(context.Context, *RenewCertificateRequest) (*CertificateResponse, error)
 	// ListCertificates returns the machines that have joined, with the ends of their certificates.
 	ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error)
-	// RevokeCertificate removes a machine. Its open streams end, and its calls are refused.
+	// RevokeCertificate removes a machine, and the join token with which it joined. Its open streams end, and
+	// its calls are refused.
 	RevokeCertificate(context.Context, *RevokeCertificateRequest) (*RevokeCertificateResponse, error)
 	// RenameMachine gives a machine another name for people.
 	RenameMachine(context.Context, *RenameMachineRequest) (*Certificate, error)

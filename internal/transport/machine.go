@@ -214,7 +214,7 @@ func verifyPinned(state tls.ConnectionState, pin authority.Pin) (*x509.Certifica
 	return root, isServer(state, authority.InstallationOf(root))
 }
 
-// RenewAt returns when a certificate is to be renewed: when a third of its life is left.
+// RenewAt returns when a certificate must be renewed: when a third of its life is left.
 func RenewAt(leaf *x509.Certificate) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore.Add(authority.Skew))
 	return leaf.NotAfter.Add(-life / 3)

@@ -217,7 +217,7 @@ func (o *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// untilRenewal waits until the certificate of a machine is to be renewed. It reports false when ctx ended first.
+// untilRenewal waits until the certificate of a machine must be renewed. It reports false when ctx ended first.
 // It looks at the clock again and again, because a machine may sleep, and its clock may be set.
 func untilRenewal(ctx context.Context, m *transport.Machine) bool {
 	for ctx.Err() == nil {

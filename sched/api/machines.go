@@ -90,7 +90,8 @@ func (a *machinesAPI) Join(ctx context.Context, req *apiv1.JoinRequest) (*apiv1.
 		case err == nil:
 			l.Note(by, audit.Row{Code: "machine.joined", Object: m.ID, Message: joinedWith(changes)})
 		case status.Code(err) == codes.Unauthenticated:
-			a.s.cfg.Logger.Warn("a machine was refused", "address", address, "id", req.Id, "error", err)
+			// Any client can cause this line, as often as it likes.
+			a.s.cfg.Logger.Debug("a machine was refused", "address", address, "id", req.Id, "error", err)
 		}
 		return changes, m, err
 	})

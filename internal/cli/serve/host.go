@@ -90,7 +90,8 @@ func (c *commands) revokeHost() *cobra.Command {
 		Short: "Revoke the certificate of a host: its calls are refused at once",
 		Long: `Revoke the certificate of a host. Its streams end within two seconds on all servers, and
 its runs are repeated elsewhere as if it were lost. HOST is the id or the name of a host
-that has joined with a join token. It comes back only with another join token.`,
+that has joined with a join token. It comes back only with another join token: the one
+with which it joined is revoked too.`,
 		Example: `  wheelwork host revoke worker-3`,
 		Args:    command.Arguments("HOST"),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
