@@ -142,7 +142,7 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 				return c.Note(ctx, view.Group, cluster.RowAuthority, value, false)
 			},
 		}
-		if m.authority, err = m.shared.Authority(ctx, d); err != nil {
+		if m.authority, err = m.shared.Authority(ctx, d, cfg.NewSecretKey); err != nil {
 			return nil, err
 		}
 		m.authority = m.authority.WithLife(cfg.Certificates.Life)

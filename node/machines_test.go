@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -342,5 +344,35 @@ func TestMachinesInCluster(t *testing.T) {
 	reaches(t, spread, "no server has a session of the revoked host", func() bool { return len(up(t, c)) == 0 })
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("the sessions of a revoked host ended after %v, want 2s at most", took)
+	}
+}
+
+// TestAuthorityInBackup: a backup with keys has the authority, so that hosts go on with the restored server.
+func TestAuthorityInBackup(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t, nil)
+	var b bytes.Buffer
+	if err := backUp(within(t), i.c, &b); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "restored")
+	if _, err := archive.Restore(within(t), bytes.NewReader(b.Bytes()), to, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ca.crt", "ca.key"} {
+		was, err := os.ReadFile(filepath.Join(i.data, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is, err := os.ReadFile(filepath.Join(to, name)); err != nil || !bytes.Equal(is, was) {
+			t.Errorf("%s is another one after the restore: %v", name, err)
+		}
+	}
+	b.Reset()
+	if _, err := i.c.Backup(within(t), &b, sdk.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := os.ReadFile(filepath.Join(i.data, "ca.key")); err != nil || bytes.Contains(b.Bytes(), key) {
+		t.Errorf("a backup without keys has that of the authority: %v", err)
 	}
 }

@@ -76,8 +76,8 @@ type Shared struct {
 }
 
 // Authority returns the authority of a cluster, whose servers all sign with it. The first server gives its own. The
-// certificate is written to the data directory.
-func (s Shared) Authority(ctx context.Context, d *datadir.Dir) (*authority.Authority, error) {
+// certificate is written to the data directory. If another is set, an authority that no key opens is replaced.
+func (s Shared) Authority(ctx context.Context, d *datadir.Dir, another bool) (*authority.Authority, error) {
 	a, err := readAuthority(d)
 	if a == nil && err == nil {
 		a, err = authority.New(time.Now())
@@ -85,8 +85,16 @@ func (s Shared) Authority(ctx context.Context, d *datadir.Dir) (*authority.Autho
 	if err != nil {
 		return nil, err
 	}
-	if a, _, err = s.current(ctx, a); err != nil {
+	stored, _, err := s.current(ctx, a)
+	switch {
+	case err == nil:
+		a = stored
+	case !errors.Is(err, errSealed) || !another:
 		return nil, err
+	default:
+		if err := s.replace(ctx, a); err != nil {
+			return nil, err
+		}
 	}
 	if err := datadir.WriteFile(d.Join(datadir.AuthorityFile), a.PEM(), 0o644); err != nil {
 		return nil, fmt.Errorf("write the certificate of the authority: %w", err)
@@ -126,12 +134,19 @@ func (s Shared) reseal(ctx context.Context, a *authority.Authority) error {
 	if err != nil || newest {
 		return err
 	}
-	sealed, err := seal(now, s.Keys)
+	return s.replace(ctx, now)
+}
+
+func (s Shared) replace(ctx context.Context, a *authority.Authority) error {
+	sealed, err := seal(a, s.Keys)
 	if err != nil {
 		return err
 	}
 	return s.Replace(ctx, sealed)
 }
+
+// errSealed means that the authority of the cluster cannot be opened.
+var errSealed = errors.New("the authority of the cluster cannot be opened")
 
 // authorityName binds the sealed authority to its place: no app is called "".
 const authorityName = "authority of the cluster"
@@ -163,7 +178,7 @@ func unseal(text string, keys *keyring.Ring) (a *authority.Authority, newest boo
 	}
 	plain, err := keys.Open("", authorityName, sealed)
 	if err != nil {
-		return nil, false, fmt.Errorf("the authority of the cluster cannot be opened: %w; give all servers of the cluster the same --secret-key-file", err)
+		return nil, false, fmt.Errorf("%w: %w; give all servers of the cluster the same --secret-key-file. If the key is lost, start one of them with --new-secret-key: it makes another authority, with which each host has to join again", errSealed, err)
 	}
 	var s storedAuthority
 	if err := json.Unmarshal(plain, &s); err != nil {

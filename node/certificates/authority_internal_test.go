@@ -53,7 +53,7 @@ func TestShared(t *testing.T) {
 	first, second := newKey(), newKey()
 	r := &row{}
 	d := directory(t)
-	a, err := r.shared(ring(t, first)).Authority(t.Context(), d)
+	a, err := r.shared(ring(t, first)).Authority(t.Context(), d, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +63,11 @@ func TestShared(t *testing.T) {
 	if text, err := os.ReadFile(d.Join(datadir.AuthorityFile)); err != nil || string(text) != string(a.PEM()) {
 		t.Errorf("%s, %v", text, err)
 	}
-	b, err := r.shared(ring(t, first, second)).Authority(t.Context(), directory(t))
+	b, err := r.shared(ring(t, first, second)).Authority(t.Context(), directory(t), false)
 	if err != nil || b.Pin() != a.Pin() {
 		t.Fatal("another server has another authority", err)
 	}
-	if _, err := r.shared(ring(t, second)).Authority(t.Context(), directory(t)); err == nil || !strings.Contains(err.Error(), "--secret-key-file") {
+	if _, err := r.shared(ring(t, second)).Authority(t.Context(), directory(t), false); err == nil || !strings.Contains(err.Error(), "--secret-key-file") {
 		t.Errorf("a server with another key: %v", err)
 	}
 
@@ -82,11 +82,24 @@ func TestShared(t *testing.T) {
 		t.Errorf("it is not sealed again: %v", err)
 	}
 	before = r.value
-	if c, err := r.shared(ring(t, second)).Authority(t.Context(), directory(t)); err != nil || c.Pin() != a.Pin() || r.value != before {
+	if c, err := r.shared(ring(t, second)).Authority(t.Context(), directory(t), false); err != nil || c.Pin() != a.Pin() || r.value != before {
 		t.Errorf("without the first key: %v", err)
 	}
 	if err := r.shared(ring(t, first, second)).reseal(t.Context(), a); err != nil || r.value != before {
 		t.Errorf("it is sealed twice: %v", err)
+	}
+
+	// The key is lost.
+	lost := ring(t, newKey())
+	if _, err := r.shared(lost).Authority(t.Context(), directory(t), false); err == nil || !strings.Contains(err.Error(), "--new-secret-key") {
+		t.Errorf("without the keys: %v", err)
+	}
+	c, err := r.shared(lost).Authority(t.Context(), directory(t), true)
+	if err != nil || c.Pin() == a.Pin() {
+		t.Errorf("another authority: %v", err)
+	}
+	if again, err := r.shared(lost).Authority(t.Context(), directory(t), true); err != nil || again.Pin() != c.Pin() {
+		t.Errorf("the next server has a third authority: %v", err)
 	}
 }
 
