@@ -15,6 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime/sandbox"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
@@ -168,6 +169,8 @@ func scriptAndInterpreter(t testing.TB, language, source string) (upload *module
 }
 
 // countedChildren returns a command for children, and the limits that each child so far got.
+//
+// The walls of the verifier would keep the shell from its file, so these tests use none.
 func countedChildren(t *testing.T) (command []string, limits func() []string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "children")
@@ -202,7 +205,7 @@ func TestScriptsShareTheInterpretersCode(t *testing.T) {
 	good, quick := scriptAndInterpreter(t, script.JavaScript, "export default () => 1;")
 	bad, _ := scriptAndInterpreter(t, script.JavaScript, "export default () => (;")
 	digest := modules.Digest(quick)
-	v := New(Config{Command: command, CodeDir: dir})
+	v := New(Config{Command: command, CodeDir: dir, Sandbox: sandbox.Off})
 	check := func(name string, wantNew int) {
 		t.Helper()
 		before := 0
@@ -231,7 +234,7 @@ func TestScriptsShareTheInterpretersCode(t *testing.T) {
 
 	writeFile(t, filepath.Join(entry, "evil"), []byte("x"))
 	check("damaged", 2)
-	v = New(Config{Command: command, CodeDir: dir})
+	v = New(Config{Command: command, CodeDir: dir, Sandbox: sandbox.Off})
 	check("after a restart", 1)
 
 	// An entry with a right sum that the engine cannot use, as one of another version.
@@ -243,7 +246,7 @@ func TestScriptsShareTheInterpretersCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, dir, nil)
-	v = New(Config{Command: command, CodeDir: dir})
+	v = New(Config{Command: command, CodeDir: dir, Sandbox: sandbox.Off})
 	check("a disk that takes nothing", 1)
 }
 
@@ -252,7 +255,7 @@ func TestScriptsShareTheInterpretersCode(t *testing.T) {
 func TestInterpreterUploadFillsTheCache(t *testing.T) {
 	command, children := countedChildren(t)
 	good, quick := scriptAndInterpreter(t, script.JavaScript, "export default () => 1;")
-	v := New(Config{Command: command, CodeDir: t.TempDir()})
+	v := New(Config{Command: command, CodeDir: t.TempDir(), Sandbox: sandbox.Off})
 	for range 2 { // the second app pushes it again
 		if _, err := v.Inspect(t.Context(), uploadOf(t, quick), ""); err != nil {
 			t.Fatal(err)
