@@ -68,7 +68,7 @@ func (f *fleet) renew(id, key string, ended time.Time) error {
 	return f.apply(changes, err)
 }
 
-// TestJoinTokens checks the form of join tokens, and who can join with one, how often and how long.
+// TestJoinTokens checks the form of join tokens, which machines can join with one, how often and how long.
 func TestJoinTokens(t *testing.T) {
 	f := newFleet(t)
 	two := f.token(&apiv1.CreateJoinTokenRequest{Apps: []string{"shop", "billing", "shop"}, Labels: map[string]string{"zone": "a"}, Executors: []string{"modules"}, Uses: 2, Ttl: "10m"})

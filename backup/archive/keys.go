@@ -26,7 +26,7 @@ const (
 	KeysOnly // and nothing else: an export of keys
 )
 
-// Order says what a backup includes, and who can read it.
+// Order has the contents of a backup and its readers.
 type Order struct {
 	Recipients encryption.Recipients // without any the backup is not encrypted
 	Keys       Keys

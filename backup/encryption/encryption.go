@@ -66,7 +66,7 @@ func parseRecipient(text string) (age.Recipient, error) {
 // Any reports whether there is a recipient.
 func (r Recipients) Any() bool { return len(r.keys) > 0 }
 
-// Encrypt encrypts what is written. Without recipients the bytes pass unchanged. Close
+// Encrypt returns a writer that encrypts its bytes. Without recipients the bytes pass unchanged. Close
 // writes the end; without it a reader refuses the backup.
 func (r Recipients) Encrypt(w io.Writer) (io.WriteCloser, error) {
 	if !r.Any() {

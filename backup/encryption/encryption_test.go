@@ -167,7 +167,7 @@ func TestBrokenSource(t *testing.T) {
 	}
 }
 
-// TestParseRecipients: what is no public key is refused, with what to do, and without the
+// TestParseRecipients: a text that is no public key is refused, with advice, and without the
 // text, which may be a private key.
 func TestParseRecipients(t *testing.T) {
 	_, key, private := pair(t)

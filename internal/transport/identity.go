@@ -152,7 +152,7 @@ var _ credentials.PerRPCCredentials = bearer{}
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	token := b.token()
-	if token == "" { // the certificate of the connection says who calls
+	if token == "" { // the certificate of the connection identifies the caller
 		return nil, nil
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil

@@ -44,7 +44,7 @@ type Config struct {
 	Wall    time.Duration // default 3 min
 	Memory  int64         // bytes of data; default 2 GiB
 	Limits  wasm.UploadLimits
-	// Sandbox says what becomes of a child for which the system lacks a wall; default auto.
+	// Sandbox decides about a child when the system lacks a wall; default auto.
 	// The owner of the verifier acts on the answer of Probe.
 	Sandbox sandbox.Mode
 	// CodeDir is the directory for the machine code of the interpreters of scripts, which

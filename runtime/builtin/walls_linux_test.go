@@ -488,6 +488,7 @@ func TestRightsAreRefused(t *testing.T) {
 		"would show the data directory":             {Read: []string{inside}},
 		"would show the data directory ":            {Write: []string{link}},
 		"would show the data directory of the host": {Read: []string{"/"}},
+
 		"not absolute":           {Read: []string{"x"}},
 		"no such file":           {Read: []string{"/nowhere/at/all"}},
 		"no such user":           {User: "no-such-user-here"},

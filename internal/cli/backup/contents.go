@@ -8,7 +8,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 )
 
-// addContents adds the flags that say what a backup includes, and who can read it. The
+// addContents adds the flags for the contents of a backup and its readers. The
 // returned function checks them.
 func addContents(cmd *cobra.Command) func(*cobra.Command) (*apiv1.BackupRequest, error) {
 	var recipients []string
