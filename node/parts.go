@@ -359,11 +359,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Name == "" {
-		if cfg.Name, err = os.Hostname(); err != nil {
-			cfg.Name = id
-		}
-	}
+	cfg.Name = hostName(cfg.Name, id)
 	out := outbound.New(outbound.Config{})
 	p.add(out)
 	guests := services.New(services.Config{

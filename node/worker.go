@@ -68,6 +68,18 @@ func (cfg HostConfig) certified() bool {
 	return cfg.JoinToken != "" || cfg.TokenFile == "" && cfg.Token == ""
 }
 
+// hostName returns the name of a host for people: the one that it was given, that of the machine, or its id.
+func hostName(given, id string) string {
+	if given != "" {
+		return given
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return id
+	}
+	return name
+}
+
 // HasJoined reports whether a data directory is that of a host that has joined with a join token.
 func HasJoined(data string) bool { return certificates.HasJoined(data) }
 
@@ -134,6 +146,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	if err != nil {
 		return errors.Join(err, open.Close())
 	}
+	cfg.Name = hostName(cfg.Name, id)
 	own, certificate, err := cfg.identity(ctx, d, id, log)
 	if err != nil {
 		if ctx.Err() != nil {
