@@ -64,6 +64,11 @@ func (g *Guard) Shows(ctx context.Context, authorization []string) bool {
 // certified returns the principal of a certificate.
 func (g *Guard) certified(cert *x509.Certificate) (*Principal, error) {
 	k := (*g.known.Load())[authority.KeyDigest(cert)]
+	if k == nil {
+		if p := g.newServer(cert); p != nil {
+			return p, nil
+		}
+	}
 	switch {
 	case k == nil && g.waiting.Load():
 		return nil, status.Error(codes.Unavailable, "this server has just started, and does not know the machines yet: try again in a moment")
@@ -74,6 +79,20 @@ func (g *Guard) certified(cert *x509.Certificate) (*Principal, error) {
 		return nil, status.Errorf(codes.Unauthenticated, "the certificate was refused: %s", why)
 	}
 	return k.Of, nil
+}
+
+// newServer returns the principal of a server that has started, and is not enrolled yet: only servers have the
+// authority, which has signed the certificate. nil: the certificate is one of a host, or of a server that is enrolled
+// with another key, or revoked.
+func (g *Guard) newServer(cert *x509.Certificate) *Principal {
+	m, err := authority.Named(cert)
+	if err != nil || m.Kind != authority.Server {
+		return nil
+	}
+	if _, known := (*g.servers.Load())[m.ID]; known {
+		return nil
+	}
+	return &Principal{Name: m.ID, Kind: KindServer, Process: Server, Machine: &m, called: m.ID}
 }
 
 // claimed is the stream of a host with a certificate. The host gets what the certificate says, and is refused

@@ -220,7 +220,7 @@ func TestCertificateEnds(t *testing.T) {
 		}
 		renew()
 		bound = c.guard.Bound(c.ctx, nil)
-		changes, err := c.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "host-1"})
+		changes, err := c.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "host-1"}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

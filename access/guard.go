@@ -83,10 +83,11 @@ type Guard struct {
 	Used func(id string)
 
 	streams streams
-	known   atomic.Pointer[keys] // replaced as a whole, and never changed
-	waiting atomic.Bool          // the issued tokens are not known yet
-	change  sync.Mutex           // orders the replacements of known; guards the fields below
-	swapped chan struct{}        // closed by the next replacement; nil: nothing waits for it
+	known   atomic.Pointer[keys]            // replaced as a whole, and never changed
+	servers atomic.Pointer[map[string]bool] // whether the server with an id was revoked; like known
+	waiting atomic.Bool                     // the issued tokens are not known yet
+	change  sync.Mutex                      // orders the replacements of known; guards the fields below
+	swapped chan struct{}                   // closed by the next replacement; nil: nothing waits for it
 	files   []Token
 	issued  []Credential
 	// recovery is the token of [Guard.Recover]; nil: none.
@@ -177,6 +178,7 @@ func New() *Guard {
 		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Permission: Self, Apps: methods.None},
 	}}
 	g.known.Store(&keys{})
+	g.servers.Store(&map[string]bool{})
 	maps.Insert(g.methods, methods.All())
 	return g
 }
@@ -224,12 +226,22 @@ func (g *Guard) Await() { g.waiting.Store(true) }
 
 // Issue accepts these issued tokens and no others, like [Guard.Replace] those of files.
 func (g *Guard) Issue(all []Credential) {
+	servers := map[string]bool{}
+	for _, c := range all {
+		if m := c.Of.Machine; m != nil && m.Kind == authority.Server {
+			servers[m.ID] = c.Invalid != ""
+		}
+	}
 	g.change.Lock()
 	defer g.change.Unlock()
 	g.issued = all
+	g.servers.Store(&servers)
 	g.swap()
 	g.waiting.Store(false)
 }
+
+// Revoked reports whether the server with an id was revoked.
+func (g *Guard) Revoked(id string) bool { return (*g.servers.Load())[id] }
 
 // Recovery is the id of the token that [Guard.Recover] accepts, and the name of its principal.
 const Recovery = "access:recovery"

@@ -73,7 +73,8 @@ func ParseJoinToken(text string) (pin authority.Pin, err error) {
 	return authority.Pin(b[tokenBytes:]), nil
 }
 
-// CreateJoinToken returns the changes that make a join token of an authority, and the token with its text.
+// CreateJoinToken returns the changes that make a join token of an authority, and the token with its text. An
+// authority of a single server takes no servers.
 func (s *Machines) CreateJoinToken(by By, q *apiv1.CreateJoinTokenRequest, pin authority.Pin) ([]Change, *apiv1.JoinToken, error) {
 	ttl := defaultJoinTTL
 	if q.Ttl != "" {
@@ -81,9 +82,6 @@ func (s *Machines) CreateJoinToken(by By, q *apiv1.CreateJoinTokenRequest, pin a
 		if ttl, err = readTime("ttl", q.Ttl, shortestJoin, longestJoinTTL); err != nil {
 			return nil, nil, err
 		}
-	}
-	if q.Kind != authority.Host {
-		return nil, nil, invalid("the kind of the machines is %.40q, want host: servers of a cluster share --server-token-file and --secret-key-file", q.Kind)
 	}
 	like := authority.Machine{Kind: q.Kind, ID: "any", Apps: q.Apps, Labels: q.Labels, Executors: q.Executors}
 	if err := like.Check(); err != nil {
@@ -197,7 +195,7 @@ func (s *Machines) Join(q *apiv1.JoinRequest, key [sha256.Size]byte, address str
 	switch {
 	case repeated:
 		return []Change{putMachine(row)}, m, nil
-	case had != nil && !bytes.Equal(had.Digest, key[:]) && had.ExpiresMs > now.UnixMilli():
+	case had != nil && had.RevokedMs == 0 && !bytes.Equal(had.Digest, key[:]) && had.ExpiresMs > now.UnixMilli():
 		return nil, m, status.Errorf(codes.AlreadyExists, "there is a %s %s with a certificate that is valid until %s: if it is this machine, and its key is lost, revoke the certificate first (wheelwork %[1]s revoke %[2]s)", had.Kind, had.Id, time.UnixMilli(had.ExpiresMs).UTC().Format(time.RFC3339))
 	case had == nil && len(s.machines) >= maxMachines:
 		return nil, m, full("machines", maxMachines)
@@ -230,7 +228,7 @@ func machineOf(row *apiv1.MachineRow) authority.Machine {
 func (s *Machines) Renew(id string, key [sha256.Size]byte, ended, now time.Time, life time.Duration) ([]Change, authority.Machine, error) {
 	row := s.machines[id]
 	switch {
-	case row == nil || !bytes.Equal(row.Digest, key[:]):
+	case row == nil || row.RevokedMs > 0 || !bytes.Equal(row.Digest, key[:]):
 		return nil, authority.Machine{}, status.Errorf(codes.Unauthenticated, "the certificate of %.100s was revoked, or replaced: join again with `--join-token`", id)
 	case now.After(ended.Add(authority.Late)):
 		return nil, authority.Machine{}, status.Errorf(codes.Unauthenticated, "the certificate of %.100s ended at %s, too long ago to be renewed: join again with `--join-token`", id, ended.UTC().Format(time.RFC3339))
@@ -238,6 +236,31 @@ func (s *Machines) Renew(id string, key [sha256.Size]byte, ended, now time.Time,
 	next := proto.CloneOf(row)
 	next.RenewedMs, next.ExpiresMs = now.UnixMilli(), now.Add(life).UnixMilli()
 	return []Change{putMachine(next)}, machineOf(next), nil
+}
+
+// Enroll returns the changes by which a server is known by a certificate of its own, which ends at a time. by is the
+// caller, and key the digest of the key in the certificate.
+func (s *Machines) Enroll(by *Principal, m authority.Machine, name string, key [sha256.Size]byte, ends, now time.Time) ([]Change, error) {
+	row := &apiv1.MachineRow{Id: m.ID, Kind: m.Kind, Name: cmp.Or(name, m.ID), Digest: key[:], JoinedMs: now.UnixMilli()}
+	had := s.machines[m.ID]
+	switch {
+	case m.Kind != authority.Server:
+		return nil, invalid("the certificate is one of the %s %s, and only servers enroll themselves", m.Kind, m.ID)
+	case by != nil && by.Machine != nil && by.Machine.ID != m.ID:
+		return nil, status.Errorf(codes.PermissionDenied, "%s cannot enroll %s: a server enrolls itself", by.Machine.ID, m.ID)
+	case had != nil && had.RevokedMs > 0:
+		return nil, status.Errorf(codes.PermissionDenied, "the server %s was revoked at %s", m.ID, stamp(had.RevokedMs).AsTime().Format(time.RFC3339))
+	case had != nil && had.Kind == m.Kind:
+		row = proto.CloneOf(had)
+		row.Digest = key[:]
+	case len(s.machines) >= maxMachines:
+		return nil, full("machines", maxMachines)
+	}
+	if err := checkTitle(row.Name); err != nil {
+		return nil, invalid("%v", err)
+	}
+	row.RenewedMs, row.ExpiresMs = now.UnixMilli(), ends.UnixMilli()
+	return []Change{putMachine(row)}, nil
 }
 
 // Certificates returns the machines by id.
@@ -252,21 +275,40 @@ func certificateMessage(row *apiv1.MachineRow) *apiv1.Certificate {
 	return &apiv1.Certificate{
 		Id: row.Id, Kind: row.Kind, Name: row.Name, Apps: row.Apps, Labels: row.Labels, Executors: row.Executors,
 		JoinedAt: stamp(row.JoinedMs), RenewedAt: stamp(row.RenewedMs), ExpiresAt: stamp(row.ExpiresMs), JoinToken: row.JoinToken, Address: row.Address,
+		RevokedAt: stamp(row.RevokedMs),
 	}
 }
 
-// RevokeCertificate returns the changes that remove a machine, and the join token that it knows: otherwise the
-// machine could join with it again, under another id.
-func (s *Machines) RevokeCertificate(q *apiv1.RevokeCertificateRequest) ([]Change, error) {
+// RevokeCertificate returns the changes that remove a host, or mark a server as revoked, and the join token that it
+// knows: otherwise the machine could join with it again, under another id.
+func (s *Machines) RevokeCertificate(q *apiv1.RevokeCertificateRequest, now time.Time) ([]Change, error) {
 	row, err := s.machine(q.Id, q.Kind)
 	if err != nil {
 		return nil, err
 	}
 	changes := []Change{removeRow(machineRow, row.Id)}
+	if row.Kind == authority.Server {
+		if !s.hasServers(row.Id, now) {
+			return nil, status.Errorf(codes.FailedPrecondition, "%s is the only server of the installation: it cannot be revoked", row.Id)
+		}
+		revoked := proto.CloneOf(row)
+		revoked.RevokedMs = now.UnixMilli()
+		changes = []Change{putMachine(revoked)}
+	}
 	if s.joins[row.JoinToken] != nil {
 		changes = append(changes, removeRow(joinRow, row.JoinToken))
 	}
 	return changes, nil
+}
+
+// hasServers reports whether there is another server than the one with an id.
+func (s *Machines) hasServers(id string, now time.Time) bool {
+	for _, row := range s.machines {
+		if row.Kind == authority.Server && row.Id != id && row.RevokedMs == 0 && row.ExpiresMs > now.UnixMilli() {
+			return true
+		}
+	}
+	return false
 }
 
 // machine returns the machine with an id, or with a name that no other one has.
@@ -310,8 +352,13 @@ func (s *Machines) RenameMachine(id, name string) ([]Change, *apiv1.Certificate,
 func machineCredential(row *apiv1.MachineRow) Credential {
 	m := machineOf(row)
 	p := &Principal{Name: row.Id, Kind: KindHost, Process: Host, Machine: &m, called: row.Name}
+	c := Credential{Digest: [sha256.Size]byte(row.Digest), Until: time.UnixMilli(row.ExpiresMs), Of: p}
 	if row.Kind == authority.Server {
 		p.Kind, p.Process = KindServer, Server
+		c.Until = time.Time{} // it signs its own certificates, and tells of them afterwards
 	}
-	return Credential{Digest: [sha256.Size]byte(row.Digest), Until: time.UnixMilli(row.ExpiresMs), Of: p}
+	if row.RevokedMs > 0 {
+		c.Invalid = "the server was revoked"
+	}
+	return c
 }

@@ -2,12 +2,14 @@ package access_test
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -139,7 +141,6 @@ func TestJoinTokens(t *testing.T) {
 	}
 	by := access.By{Principal: newIssuer(t).admin, Now: f.now, Random: &bytesOf{"x"}}
 	for _, q := range []*apiv1.CreateJoinTokenRequest{
-		{Kind: "server"},
 		{Kind: ""},
 		{Kind: "host", Ttl: "8d"},
 		{Kind: "host", Ttl: "0s"},
@@ -202,16 +203,16 @@ func TestCertificates(t *testing.T) {
 	}
 
 	// A revoked machine cannot renew, and joins with another key.
-	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "north", Kind: "server"})); status.Code(err) != codes.FailedPrecondition {
+	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "north", Kind: "server"}, time.Now())); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a host is revoked as a server: %v", err)
 	}
-	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "north", Kind: "host"})); err != nil {
+	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "north", Kind: "host"}, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.renew("host-1", "k1", ended); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a revoked machine renews: %v", err)
 	}
-	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "host-1"})); status.Code(err) != codes.NotFound {
+	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "host-1"}, time.Now())); status.Code(err) != codes.NotFound {
 		t.Errorf("a machine is revoked twice: %v", err)
 	}
 	for _, id := range []string{"host-1", "host-9"} {
@@ -229,7 +230,7 @@ func TestCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "twin"})); status.Code(err) != codes.FailedPrecondition {
+	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "twin"}, time.Now())); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("one of two machines with a name is revoked: %v", err)
 	}
 
@@ -251,5 +252,117 @@ func TestCertificates(t *testing.T) {
 	}
 	if got := again.Machines.Certificates(); len(got) != 3 || !proto.Equal(got[0], f.state.Machines.Certificates()[0]) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestEnroll makes servers known, and revokes one.
+func TestEnroll(t *testing.T) {
+	f := newFleet(t)
+	one, two := [32]byte{1}, [32]byte{2}
+	server := func(id string) authority.Machine { return authority.Machine{Kind: authority.Server, ID: id} }
+	enroll := func(by *access.Principal, m authority.Machine, key [32]byte) error {
+		return f.apply(f.state.Machines.Enroll(by, m, "", key, f.now.Add(time.Hour), f.now))
+	}
+	revoke := func(id string) error {
+		return f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: id, Kind: "server"}, f.now))
+	}
+	if err := enroll(nil, authority.Machine{Kind: authority.Host, ID: "host-1"}, one); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a host enrolls itself: %v", err)
+	}
+	if err := enroll(nil, server("srv-1"), one); err != nil {
+		t.Fatal(err)
+	}
+	if err := revoke("srv-1"); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the only server is revoked: %v", err)
+	}
+	first := server("srv-1")
+	if err := enroll(&access.Principal{Machine: &first}, server("srv-2"), two); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a server enrolls another one: %v", err)
+	}
+	if err := enroll(nil, server("srv-2"), two); err != nil {
+		t.Fatal(err)
+	}
+	if err := revoke("srv-2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := enroll(nil, server("srv-2"), two); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("a revoked server enrolls itself again: %v", err)
+	}
+	all := f.state.Machines.Certificates()
+	if len(all) != 2 || all[0].RevokedAt != nil || all[1].RevokedAt == nil {
+		t.Errorf("%v", all)
+	}
+	for _, c := range f.state.Credentials() {
+		if revoked := c.Of.Name == "srv-2"; (c.Invalid != "") != revoked || !c.Until.IsZero() || c.Of.Process.Name != "server" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if err := revoke("srv-1"); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the last server that was not revoked is revoked: %v", err)
+	}
+}
+
+// TestServerCertificates: a guard accepts a server that is not enrolled yet, and none whose id has another key or was
+// revoked.
+func TestServerCertificates(t *testing.T) {
+	ca, err := authority.New(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t)
+	f.now = time.Now()
+	guard := access.New()
+	shows := func(m authority.Machine) (*x509.Certificate, func() error) {
+		t.Helper()
+		key, err := authority.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := ca.Issue(key.Public(), m, nil, f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := authority.ParseCertificate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: shown{cert: cert}})
+		return cert, func() error {
+			_, err := guard.Caller(ctx, apiv1.Nameserver_Join_FullMethodName)
+			return err
+		}
+	}
+	server := authority.Machine{Kind: authority.Server, ID: "srv-1"}
+	cert, own := shows(server)
+	_, copied := shows(server)
+	_, host := shows(authority.Machine{Kind: authority.Host, ID: "host-1"})
+	if err := own(); err != nil {
+		t.Errorf("a new server: %v", err)
+	}
+	if err := host(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a host that never joined: %v", err)
+	}
+	for _, x := range []struct {
+		id  string
+		key [32]byte
+	}{{"srv-1", authority.KeyDigest(cert)}, {"srv-2", keyOf("two")}} {
+		m := authority.Machine{Kind: authority.Server, ID: x.id}
+		if err := f.apply(f.state.Machines.Enroll(nil, m, "", x.key, f.now.Add(time.Hour), f.now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guard.Issue(f.state.Credentials())
+	if err := own(); err != nil {
+		t.Errorf("an enrolled server: %v", err)
+	}
+	if err := copied(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("another key for the id of a server: %v", err)
+	}
+	if err := f.apply(f.state.Machines.RevokeCertificate(&apiv1.RevokeCertificateRequest{Id: "srv-1"}, f.now)); err != nil {
+		t.Fatal(err)
+	}
+	guard.Issue(f.state.Credentials())
+	if err := own(); status.Code(err) != codes.Unauthenticated || !guard.Revoked("srv-1") || guard.Revoked("srv-2") {
+		t.Errorf("a revoked server: %v", err)
 	}
 }

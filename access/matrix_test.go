@@ -78,7 +78,7 @@ var allowed = map[string][]string{
 	"Apps/SetAppLimits": admins, "Secrets/ResealSecrets": admins,
 	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
 
-	"Machines/CreateJoinToken": admins, "Machines/RevokeJoinToken": admins, "Machines/RevokeCertificate": admins, "Machines/RenameMachine": admins,
+	"Machines/CreateJoinToken": admins, "Machines/RevokeJoinToken": admins, "Machines/RevokeCertificate": admins, "Machines/RenameMachine": admins, "Machines/EnrollServer": none,
 	"Machines/ListJoinTokens": auditors, "Machines/ListCertificates": auditors,
 
 	"Access/CreateUser": keepers, "Access/DisableUser": keepers, "Access/ResetPassword": keepers,

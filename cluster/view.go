@@ -69,15 +69,16 @@ type Presence struct {
 	At      int64  `json:"at"` // Unix milliseconds, by the server's clock
 	// For the balancer: its zone, its capacity relative to the other servers, and its
 	// round trip to etcd in microseconds, without which nothing becomes durable.
-	Zone     string                     `json:"zone,omitempty"`
-	Capacity float64                    `json:"capacity,omitempty"`
-	TripUs   int64                      `json:"trip_us,omitempty"`
-	Splits   bool                       `json:"splits,omitempty"`      // it knows apps that are split
-	Divides  bool                       `json:"divides,omitempty"`     // it knows host assignments
-	Passes   bool                       `json:"passes,omitempty"`      // it takes calls that servers pass on, see [forwarder]
-	Keys     []string                   `json:"secret_keys,omitempty"` // ids of the keys that open secrets
-	Owns     map[string]PartitionReport `json:"owns"`                  // by partition
-	Follows  map[string]FollowState     `json:"follows"`
+	Zone      string                     `json:"zone,omitempty"`
+	Capacity  float64                    `json:"capacity,omitempty"`
+	TripUs    int64                      `json:"trip_us,omitempty"`
+	Splits    bool                       `json:"splits,omitempty"`      // it knows apps that are split
+	Divides   bool                       `json:"divides,omitempty"`     // it knows host assignments
+	Passes    bool                       `json:"passes,omitempty"`      // it takes calls that servers pass on, see [forwarder]
+	Certified bool                       `json:"certified,omitempty"`   // it knows other servers by their certificates
+	Keys      []string                   `json:"secret_keys,omitempty"` // ids of the keys that open secrets
+	Owns      map[string]PartitionReport `json:"owns"`                  // by partition
+	Follows   map[string]FollowState     `json:"follows"`
 }
 
 // PartitionReport is what the owner of a partition reports of it.
@@ -415,6 +416,19 @@ func (r *View) Passable(a *apiv1.Assignment) bool {
 	defer r.mu.Unlock()
 	p := r.servers[a.Server]
 	return p != nil && p.Passes
+}
+
+// Certified reports whether the server at an address of a cluster knows other servers by their certificates: those of
+// older versions, and without TLS, do not.
+func Certified(r *View, address string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.servers {
+		if p.Address == address {
+			return p.Certified
+		}
+	}
+	return false
 }
 
 // AssignApp assigns an app without a partition to the one with the smallest schedule rate. It

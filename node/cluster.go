@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/wheelworkhq/wheelwork/access/authority"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/backups"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
@@ -53,7 +54,8 @@ type EtcdConfig struct {
 	// TLS, on this machine only.
 	Cert, Key, CA string
 
-	member *etcd.Member // the etcd member in this process; nil: there is none
+	member     *etcd.Member // the etcd member in this process; nil: there is none
+	serverName string       // in the certificates of the members; "": that of their addresses
 }
 
 // defaultPartitions can be shared evenly by two servers and by three. A cluster may begin with
@@ -75,6 +77,9 @@ type memberParts struct {
 	shared    certificates.Shared
 }
 
+// groupOf returns the name of the cluster.
+func groupOf(cfg *ServerConfig) string { return cmp.Or(cfg.Etcd.Group, "main") }
+
 // joinCluster connects to etcd. It also returns the address that this server tells the
 // others.
 func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Logger) (*etcd.Cluster, string, error) {
@@ -85,7 +90,7 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 	var secure *tls.Config
 	if cfg.Etcd.Cert != "" || cfg.Etcd.Key != "" || cfg.Etcd.CA != "" {
 		var err error
-		if secure, err = etcd.ClientTLS(cfg.Etcd.Cert, cfg.Etcd.Key, cfg.Etcd.CA); err != nil {
+		if secure, err = etcd.ClientTLS(cfg.Etcd.Cert, cfg.Etcd.Key, cfg.Etcd.CA, cfg.Etcd.serverName); err != nil {
 			return nil, "", err
 		}
 	}
@@ -124,7 +129,7 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 		return nil, err
 	}
 	m.add(c)
-	view := cluster.NewView(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
+	view := cluster.NewView(c, groupOf(&cfg), conf.ID, address, log)
 	if err := view.Begin(ctx, cmp.Or(cfg.Etcd.Units, defaultPartitions)); err != nil {
 		return nil, err
 	}
@@ -147,6 +152,13 @@ func openMember(ctx context.Context, d *datadir.Dir, q *queue.Queue, cfg ServerC
 		}
 		m.authority = m.authority.WithLife(cfg.Certificates.Life)
 		conf.Authority = m.authority
+		conf.Grant = func() *apiv1.ServerGrant {
+			g := &apiv1.ServerGrant{SecretKeys: conf.Keys.Keys().Text(), Group: view.Group}
+			if member := cfg.Etcd.member; member != nil {
+				g.EtcdEndpoints = member.Endpoints()
+			}
+			return g
+		}
 	}
 	peers := &router.Peers{Log: log}
 	if peers.Own, err = transport.NewIdentity(cmp.Or(tokens.Own(), key), cfg.CACert); err != nil {

@@ -54,7 +54,7 @@ func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberC
 	c := cfg.Cluster
 	c.Listen, c.Peer = cmp.Or(c.Listen, "127.0.0.1:2379"), cmp.Or(c.Peer, "127.0.0.1:2380")
 	client, peer := cmp.Or(c.Advertise, c.Listen), cmp.Or(c.PeerAdvertise, c.Peer)
-	m := etcd.MemberConfig{Name: memberName(peer), Dir: dir, Cert: cfg.Etcd.Cert, Key: cfg.Etcd.Key, CA: cfg.Etcd.CA, Logger: log}
+	m := etcd.MemberConfig{Name: memberName(peer), Dir: dir, Cert: cfg.Etcd.Cert, Key: cfg.Etcd.Key, CA: cfg.Etcd.CA, ServerName: cfg.Etcd.serverName, Logger: log}
 	scheme := "http://"
 	if m.Cert != "" {
 		scheme = "https://"
@@ -187,7 +187,7 @@ func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 		return a, err
 	}
 	var err error
-	a.TLS, err = etcd.ClientTLS(cfg.Cert, cfg.Key, cfg.CA)
+	a.TLS, err = etcd.ClientTLS(cfg.Cert, cfg.Key, cfg.CA, "")
 	return a, err
 }
 

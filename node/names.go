@@ -59,7 +59,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := access.New()
 	g.Replace(tokens.Tokens()...)
-	ln, err := transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, nil, cfg.Limits, log)
+	ln, err := transport.Listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, nil, false, cfg.Limits, log)
 	if err != nil {
 		return err
 	}

@@ -300,7 +300,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true,
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 		"/wheelwork.v1.Backups/FetchState": true, "/wheelwork.v1.Membership/Forward": true,
-		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/CopyOut": true, "/wheelwork.v1.Membership/Ask": true, "/wheelwork.v1.Access/UseSession": true, "/wheelwork.v1.Audit/AnchorAudit": true,
+		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/CopyOut": true, "/wheelwork.v1.Membership/Ask": true, "/wheelwork.v1.Access/UseSession": true, "/wheelwork.v1.Audit/AnchorAudit": true, "/wheelwork.v1.Machines/EnrollServer": true,
 		"/wheelwork.v1.Access/Setup": true, "/wheelwork.v1.Access/Federate": true, // for a server's own pages
 	}
 	workers := map[string]bool{ // for workers' tokens

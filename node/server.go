@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,136 +17,20 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
-	"github.com/wheelworkhq/wheelwork/access/authority"
-	"github.com/wheelworkhq/wheelwork/access/oidc"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/backup/encryption"
+	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
 	"github.com/wheelworkhq/wheelwork/console"
 	"github.com/wheelworkhq/wheelwork/internal/credential"
 	"github.com/wheelworkhq/wheelwork/internal/datadir"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
-	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/internal/version"
-	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
-	"github.com/wheelworkhq/wheelwork/node/certificates"
 	"github.com/wheelworkhq/wheelwork/sched"
-	"github.com/wheelworkhq/wheelwork/store"
 )
-
-// ServerConfig configures a process that is a server.
-type ServerConfig struct {
-	Data       string // default "wheelwork-data"
-	Listen     string // default 127.0.0.1:7700
-	Advertise  string // host:port at which others reach it; default: the address on which it listens
-	Nameserver string // host:port, several with commas in a cluster; default: the server is its own nameserver
-	TokenFile  string // file with the token of hosts; "": no host joins
-	// ServerTokenFile holds the token of nameserver and servers; "": they use that of
-	// hosts, on this machine only.
-	ServerTokenFile string
-	CACert          string // to verify the nameserver; "": no TLS towards it
-	ReadyFile       string // written when ready; "": none
-	Certificates    CertificatesConfig
-	SecretKey       string // file with the key that seals secrets; default secret.key in Data, made if missing
-	// NewSecretKey starts a server even if secrets were sealed with another key.
-	NewSecretKey bool
-	// BackupRecipients are public keys of age, for which the server encrypts backups whose
-	// callers name none.
-	BackupRecipients []string
-	Etcd             EtcdConfig
-	Cluster          ClusterConfig
-	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
-	// which is their label "zone".
-	Zone string
-	// Capacity is relative to the cluster's other servers. Default: the number of its
-	// processors.
-	Capacity float64
-
-	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
-	Sync   mq.SyncPolicy // what an acknowledgement means; default always
-
-	Retain Retention
-
-	Verifier verifier.Config // the upload verifier; its zero value works in this process
-
-	Limits  transport.Limits    // on what callers may take
-	MaxApps int                 // bound of the apps of each partition; default 1 000
-	Streams access.StreamLimits // on the open streams of an app and of a caller
-
-	Logger *slog.Logger
-	Ready  func(Ready) // called when ready; may be nil
-	Reload <-chan Reload[ServerConfig]
-
-	fail context.CancelCauseFunc // ends the server
-
-	auditEvery time.Duration // how often refused calls become audit events, and ends of audit logs are anchored; 0: every minute, and every 10 s
-
-	People PeopleConfig // how people sign in
-}
-
-// CertificatesConfig says which certificates a server shows and signs.
-type CertificatesConfig struct {
-	Cert, Key string // files with the certificate for browsers and programs, and its key; "": there is none
-	// TLS says when the server serves with TLS without Cert, with a certificate of its own
-	// authority. "" and "auto": beyond this machine; "on": always; "off": never.
-	TLS string
-	// Life is how long the certificates of machines are valid; default 24 hours. Servers of a cluster should
-	// have the same.
-	Life time.Duration
-}
-
-func (c *CertificatesConfig) check() error {
-	c.Life = cmp.Or(c.Life, authority.DefaultLife)
-	if !slices.Contains([]string{"", "auto", "on", "off"}, c.TLS) {
-		return fmt.Errorf("--tls %q: want auto, on or off", c.TLS)
-	}
-	if err := authority.CheckLife(c.Life); err != nil {
-		return fmt.Errorf("--certificate-life: %w", err)
-	}
-	return nil
-}
-
-// secure reports whether the server serves with TLS.
-func (cfg *ServerConfig) secure() bool {
-	return cfg.Certificates.Cert != "" || cfg.Certificates.TLS == "on" || cfg.Certificates.TLS != "off" && transport.CheckLoopback(cfg.Listen) != nil
-}
-
-// PeopleConfig says how people sign in to a server.
-type PeopleConfig struct {
-	// LegacyTokens says whether the administrator's token in the data directory is accepted.
-	LegacyTokens LegacyTokens
-	// Setup is called once with the address of the page on which a visitor makes the first
-	// administrator, if there is none. nil: there is no such page.
-	Setup func(link string)
-	// OIDC is the provider that signs people in. Without an issuer there is none.
-	OIDC oidc.Config
-	// OIDCSecretFile has the secret of this installation at the provider; "": it is in OIDC, or there is
-	// none.
-	OIDCSecretFile string
-	// AuthProxy says how an authenticating proxy names people. It needs trusted proxies in the limits.
-	AuthProxy AuthProxy
-}
-
-// Retention is how long a server keeps ended runs, logs and dead letters.
-type Retention struct {
-	Runs        time.Duration // ended runs after their end; default 7 days
-	Logs        time.Duration // lines of runs after they were stored; default 7 days
-	DeadLetters time.Duration // dead letters after they became that; default for ever
-}
-
-// DefaultRetention is the default of Retention.Runs and Retention.Logs, and MinRetention
-// the shortest one.
-const (
-	DefaultRetention = 7 * 24 * time.Hour
-	MinRetention     = time.Minute
-)
-
-func (r Retention) ofStore() store.Retention {
-	return store.Retention{Runs: cmp.Or(r.Runs, DefaultRetention), Logs: cmp.Or(r.Logs, DefaultRetention)}
-}
 
 // Server runs a server until ctx ends.
 func Server(ctx context.Context, cfg ServerConfig) (err error) {
@@ -194,13 +77,11 @@ type serving struct {
 	setup     *setup      // nil: there is no page to make the first administrator
 	people    *federation // nil: there is no provider, and no authenticating proxy
 	// tellSetup is called with the address of that page.
-	tellSetup func(link string)
-	guard     *access.Guard
-	ln        *transport.Port
-	// own is what the server shows to machines, and certificate renews it; nil: it serves without TLS.
-	own         *transport.Machine
-	certificate *certificates.Server
-	listen      string // the address of ln as it was configured
+	tellSetup   func(link string)
+	guard       *access.Guard
+	ln          *transport.Port
+	certificate *serverCertificate // nil: it serves without TLS
+	listen      string             // the address of ln as it was configured
 	advertise   string
 	// auditEvery is how often refused calls become audit events, and ends of audit logs are anchored; 0: the defaults.
 	auditEvery time.Duration
@@ -267,6 +148,18 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if s.hostToken, err = credential.KeepToken(s.data.Join("host-token"), "wh_"); err != nil {
 		return nil, err
 	}
+	if err := cfg.Certificates.check(); err != nil {
+		return nil, err
+	}
+	var own *transport.Machine // nil: no machine is shown a certificate
+	if cfg.secure() {
+		if s.certificate, err = openCertificate(ctx, s.data, &cfg, s.log); err != nil {
+			return nil, err
+		}
+		own = s.certificate.own
+	} else if cfg.Certificates.JoinToken != "" {
+		return nil, errors.New("--join-token needs TLS: start the server beyond this machine, or with --tls on")
+	}
 	if cfg.Cluster.On {
 		m, err := startMember(ctx, s.data, &cfg, s.log)
 		if err != nil {
@@ -278,16 +171,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 		go watchMember(ctx, m, cfg.fail)
 	}
-	if err := cfg.Certificates.check(); err != nil {
-		return nil, err
-	}
-	if cfg.secure() {
-		s.own = &transport.Machine{} // its certificate is signed when the authority is known
-		if cfg.CACert == "" && cfg.Certificates.Cert == "" {
-			cfg.CACert = s.data.Join(datadir.AuthorityFile)
-		}
-	}
-	if s.ln, err = transport.Listen(cfg.Listen, cfg.Certificates.Cert, cfg.Certificates.Key, s.own, cfg.Limits, s.log); err != nil {
+	if s.ln, err = transport.Listen(cfg.Listen, cfg.Certificates.Cert, cfg.Certificates.Key, own, cfg.both(), cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
@@ -297,9 +181,12 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err := s.openParts(ctx, cfg, tokens); err != nil {
 		return nil, err
 	}
-	if s.own != nil {
-		if s.certificate, err = certificates.NewServer(s.parts.authority, s.parts.id, certificates.Names(cfg.Listen, cfg.Advertise, cfg.People.OIDC.Callback), s.own, s.log); err != nil {
+	if s.certificate != nil {
+		if err := s.certificate.of.Sign(s.parts.authority); err != nil {
 			return nil, err
+		}
+		if m := s.parts.member; m != nil {
+			m.Certified, m.Router.Peers.Machine, m.Router.Peers.Certified = true, own.Identity(), func(address string) bool { return cluster.Certified(m.View, address) }
 		}
 	}
 	s.guard.Replace(s.accepted(s.token, s.hostToken, tokens)...)
@@ -491,9 +378,10 @@ func (s *serving) start(ctx context.Context) *roles {
 		return s.events().refusals(ctx, cmp.Or(s.auditEvery, auditEvery), &s.guard.Refusals)
 	})
 	if s.certificate != nil {
-		r.run("certificate", s.certificate.Run)
+		r.run("certificate", func(ctx context.Context) error { return s.certificate.run(ctx, apiv1.NewMachinesClient(s.self)) })
+		r.run("revocation", func(ctx context.Context) error { return s.certificate.untilRevoked(ctx, s.guard.Revoked) })
 		if m := s.parts.member; m != nil {
-			r.run("authority", func(ctx context.Context) error { return m.shared.Run(ctx, m.authority, s.log) })
+			r.run("authority", func(ctx context.Context) error { return m.shared.Run(ctx, s.data, m.authority, s.log) })
 		}
 	}
 	if m := s.parts.member; m != nil {

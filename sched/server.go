@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	"github.com/wheelworkhq/wheelwork/access/authority"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -52,6 +53,9 @@ type Config struct {
 	// Authority signs the certificates of machines; nil: no machine joins. It must be the same for all
 	// servers of a cluster.
 	Authority *authority.Authority
+	// Grant returns what a server that joins gets beside its certificate; nil: this server takes no other. It is safe
+	// for concurrent use.
+	Grant func() *apiv1.ServerGrant
 
 	// Keys seal the secrets of apps; nil: the server refuses secrets. All servers that may
 	// own the partition must have the same.
@@ -164,7 +168,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 	}
 	services := api.New(api.Config{
 		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
-		Authority: cfg.Authority, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
+		Authority: cfg.Authority, Grant: cfg.Grant, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}
 	if err := s.observe(cfg.Meter); err != nil {

@@ -71,7 +71,7 @@ var Codes = []Code{
 	{"access.removed", "a principal was removed", "principal"},
 	{"machine.token", "a join token was made", "join token"},
 	{"machine.token.removed", "a join token was revoked, or had ended and made room", "join token"},
-	{"machine.joined", "a machine joined with a join token", "machine"},
+	{"machine.joined", "a machine joined with a join token, or a server enrolled itself", "machine"},
 	{"machine.renamed", "a machine got another name", "machine"},
 	{"machine.revoked", "the certificate of a machine was revoked", "machine"},
 	{"audit.accepted", "the present log of a partition was accepted in place of its anchor", "partition"},
@@ -187,11 +187,13 @@ func ofAccess(put *apiv1.AccessPut) (e Row, ok bool) {
 			Message: t.GetBinding().GetRole() + " in " + t.GetBinding().GetScope(),
 		}, true
 	}
-	// A machine that joins or renews its certificate has no caller: these two are changes of callers.
+	// A machine that joins, enrolls or renews its certificate has no caller: these are changes of callers.
 	if j := put.GetJoin(); j != nil {
 		return Row{Code: "machine.token", Object: j.GetId(), Message: j.GetKind()}, true
 	}
-	if m := put.GetMachine(); m != nil {
+	if m := put.GetMachine(); m.GetRevokedMs() > 0 {
+		return Row{Code: "machine.revoked", Object: m.GetId()}, true
+	} else if m != nil {
 		return Row{Code: "machine.renamed", Object: m.GetId(), Message: m.GetName()}, true
 	}
 	p := put.GetPrincipal()

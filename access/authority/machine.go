@@ -83,27 +83,39 @@ func (m *Machine) uri(installation string) *url.URL {
 }
 
 // MachineOf returns the machine of a certificate of an installation. It does not verify the certificate.
-func MachineOf(cert *x509.Certificate, installation string) (m Machine, err error) {
+func MachineOf(cert *x509.Certificate, installation string) (Machine, error) {
+	m, of, err := read(cert)
+	if err == nil && of != installation {
+		return Machine{}, fmt.Errorf("the certificate is one of the installation %.40q, and not of %s", of, installation)
+	}
+	return m, err
+}
+
+// Named returns the machine of a certificate that was verified as one of the installation.
+func Named(cert *x509.Certificate) (Machine, error) {
+	m, _, err := read(cert)
+	return m, err
+}
+
+// read returns the machine that a certificate names, and its installation.
+func read(cert *x509.Certificate) (m Machine, installation string, err error) {
 	var found *url.URL
 	for _, u := range cert.URIs {
 		if u.Scheme != scheme {
 			continue
 		}
 		if found != nil {
-			return m, errors.New("the certificate names two machines")
+			return m, "", errors.New("the certificate names two machines")
 		}
 		found = u
 	}
 	if found == nil {
-		return m, errors.New("the certificate is not one of a machine")
-	}
-	if found.Host != installation {
-		return m, fmt.Errorf("the certificate is one of the installation %.40q, and not of %s", found.Host, installation)
+		return m, "", errors.New("the certificate is not one of a machine")
 	}
 	kind, id, _ := strings.Cut(strings.TrimPrefix(found.Path, "/"), "/")
 	q, err := url.ParseQuery(found.RawQuery)
 	if err != nil {
-		return m, errors.New("what the certificate says of its machine cannot be read")
+		return m, "", errors.New("what the certificate says of its machine cannot be read")
 	}
 	m = Machine{Kind: kind, ID: id, Apps: q["app"], Executors: q["executor"]}
 	for _, pair := range q["label"] {
@@ -113,5 +125,5 @@ func MachineOf(cert *x509.Certificate, installation string) (m Machine, err erro
 		}
 		m.Labels[name] = value
 	}
-	return m, m.Check()
+	return m, found.Host, m.Check()
 }

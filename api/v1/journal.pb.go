@@ -1912,6 +1912,7 @@ type MachineRow struct {
 	ExpiresMs     int64                  `protobuf:"varint,10,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"` // of the last certificate
 	JoinToken     string                 `protobuf:"bytes,11,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`
 	Address       string                 `protobuf:"bytes,12,opt,name=address,proto3" json:"address,omitempty"`
+	RevokedMs     int64                  `protobuf:"varint,13,opt,name=revoked_ms,json=revokedMs,proto3" json:"revoked_ms,omitempty"` // of a server; 0: it was not revoked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2028,6 +2029,13 @@ func (x *MachineRow) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *MachineRow) GetRevokedMs() int64 {
+	if x != nil {
+		return x.RevokedMs
+	}
+	return 0
 }
 
 type AccessDelete struct {
@@ -7428,7 +7436,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	" \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x03\n" +
 	"\n" +
 	"MachineRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -7446,7 +7454,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	" \x01(\x03R\texpiresMs\x12\x1d\n" +
 	"\n" +
 	"join_token\x18\v \x01(\tR\tjoinToken\x12\x18\n" +
-	"\aaddress\x18\f \x01(\tR\aaddress\x1a9\n" +
+	"\aaddress\x18\f \x01(\tR\aaddress\x12\x1d\n" +
+	"\n" +
+	"revoked_ms\x18\r \x01(\x03R\trevokedMs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +

@@ -508,6 +508,7 @@ type CertificateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Certificate   string                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // in PEM form
 	Authority     string                 `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`     // in PEM form
+	Server        *ServerGrant           `protobuf:"bytes,3,opt,name=server,proto3" json:"server,omitempty"`           // for a server that joins, in the answer of Join alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +557,162 @@ func (x *CertificateResponse) GetAuthority() string {
 	return ""
 }
 
+func (x *CertificateResponse) GetServer() *ServerGrant {
+	if x != nil {
+		return x.Server
+	}
+	return nil
+}
+
+// ServerGrant is what a server needs beside its certificate to be one of a cluster.
+type ServerGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SecretKeys    string                 `protobuf:"bytes,1,opt,name=secret_keys,json=secretKeys,proto3" json:"secret_keys,omitempty"`          // the keys of the secrets, as in --secret-key-file
+	EtcdEndpoints []string               `protobuf:"bytes,2,rep,name=etcd_endpoints,json=etcdEndpoints,proto3" json:"etcd_endpoints,omitempty"` // URLs of the members of etcd in the servers; empty: etcd is beside them
+	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`                                      // the name of the cluster
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerGrant) Reset() {
+	*x = ServerGrant{}
+	mi := &file_v1_machine_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerGrant) ProtoMessage() {}
+
+func (x *ServerGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_machine_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerGrant.ProtoReflect.Descriptor instead.
+func (*ServerGrant) Descriptor() ([]byte, []int) {
+	return file_v1_machine_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ServerGrant) GetSecretKeys() string {
+	if x != nil {
+		return x.SecretKeys
+	}
+	return ""
+}
+
+func (x *ServerGrant) GetEtcdEndpoints() []string {
+	if x != nil {
+		return x.EtcdEndpoints
+	}
+	return nil
+}
+
+func (x *ServerGrant) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type EnrollServerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   string                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // in PEM form
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`               // for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrollServerRequest) Reset() {
+	*x = EnrollServerRequest{}
+	mi := &file_v1_machine_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrollServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrollServerRequest) ProtoMessage() {}
+
+func (x *EnrollServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_machine_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrollServerRequest.ProtoReflect.Descriptor instead.
+func (*EnrollServerRequest) Descriptor() ([]byte, []int) {
+	return file_v1_machine_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *EnrollServerRequest) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
+func (x *EnrollServerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type EnrollServerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrollServerResponse) Reset() {
+	*x = EnrollServerResponse{}
+	mi := &file_v1_machine_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrollServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrollServerResponse) ProtoMessage() {}
+
+func (x *EnrollServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_machine_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrollServerResponse.ProtoReflect.Descriptor instead.
+func (*EnrollServerResponse) Descriptor() ([]byte, []int) {
+	return file_v1_machine_proto_rawDescGZIP(), []int{11}
+}
+
 // Certificate is a machine that has joined.
 type Certificate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -570,13 +727,14 @@ type Certificate struct {
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	JoinToken     string                 `protobuf:"bytes,10,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"` // the id of the token with which it joined
 	Address       string                 `protobuf:"bytes,11,opt,name=address,proto3" json:"address,omitempty"`                      // from which it joined
+	RevokedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"` // of a server
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_v1_machine_proto_msgTypes[9]
+	mi := &file_v1_machine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +746,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[9]
+	mi := &file_v1_machine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +759,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{9}
+	return file_v1_machine_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Certificate) GetId() string {
@@ -681,6 +839,13 @@ func (x *Certificate) GetAddress() string {
 	return ""
 }
 
+func (x *Certificate) GetRevokedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RevokedAt
+	}
+	return nil
+}
+
 type ListCertificatesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -689,7 +854,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_v1_machine_proto_msgTypes[10]
+	mi := &file_v1_machine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +866,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[10]
+	mi := &file_v1_machine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +879,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{10}
+	return file_v1_machine_proto_rawDescGZIP(), []int{13}
 }
 
 type ListCertificatesResponse struct {
@@ -726,7 +891,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_v1_machine_proto_msgTypes[11]
+	mi := &file_v1_machine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +903,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[11]
+	mi := &file_v1_machine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +916,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{11}
+	return file_v1_machine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
@@ -771,7 +936,7 @@ type RevokeCertificateRequest struct {
 
 func (x *RevokeCertificateRequest) Reset() {
 	*x = RevokeCertificateRequest{}
-	mi := &file_v1_machine_proto_msgTypes[12]
+	mi := &file_v1_machine_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +948,7 @@ func (x *RevokeCertificateRequest) String() string {
 func (*RevokeCertificateRequest) ProtoMessage() {}
 
 func (x *RevokeCertificateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[12]
+	mi := &file_v1_machine_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +961,7 @@ func (x *RevokeCertificateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificateRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCertificateRequest) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{12}
+	return file_v1_machine_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RevokeCertificateRequest) GetId() string {
@@ -821,7 +986,7 @@ type RevokeCertificateResponse struct {
 
 func (x *RevokeCertificateResponse) Reset() {
 	*x = RevokeCertificateResponse{}
-	mi := &file_v1_machine_proto_msgTypes[13]
+	mi := &file_v1_machine_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +998,7 @@ func (x *RevokeCertificateResponse) String() string {
 func (*RevokeCertificateResponse) ProtoMessage() {}
 
 func (x *RevokeCertificateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[13]
+	mi := &file_v1_machine_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1011,7 @@ func (x *RevokeCertificateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificateResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCertificateResponse) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{13}
+	return file_v1_machine_proto_rawDescGZIP(), []int{16}
 }
 
 type RenameMachineRequest struct {
@@ -859,7 +1024,7 @@ type RenameMachineRequest struct {
 
 func (x *RenameMachineRequest) Reset() {
 	*x = RenameMachineRequest{}
-	mi := &file_v1_machine_proto_msgTypes[14]
+	mi := &file_v1_machine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1036,7 @@ func (x *RenameMachineRequest) String() string {
 func (*RenameMachineRequest) ProtoMessage() {}
 
 func (x *RenameMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_machine_proto_msgTypes[14]
+	mi := &file_v1_machine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1049,7 @@ func (x *RenameMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameMachineRequest.ProtoReflect.Descriptor instead.
 func (*RenameMachineRequest) Descriptor() ([]byte, []int) {
-	return file_v1_machine_proto_rawDescGZIP(), []int{14}
+	return file_v1_machine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenameMachineRequest) GetId() string {
@@ -947,10 +1112,20 @@ const file_v1_machine_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"U\n" +
 	"\x17RenewCertificateRequest\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\fR\arequest\"U\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"\x88\x01\n" +
 	"\x13CertificateResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\tR\tauthority\"\xd9\x03\n" +
+	"\tauthority\x18\x02 \x01(\tR\tauthority\x121\n" +
+	"\x06server\x18\x03 \x01(\v2\x19.wheelwork.v1.ServerGrantR\x06server\"k\n" +
+	"\vServerGrant\x12\x1f\n" +
+	"\vsecret_keys\x18\x01 \x01(\tR\n" +
+	"secretKeys\x12%\n" +
+	"\x0eetcd_endpoints\x18\x02 \x03(\tR\retcdEndpoints\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\"K\n" +
+	"\x13EnrollServerRequest\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\tR\vcertificate\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
+	"\x14EnrollServerResponse\"\x94\x04\n" +
 	"\vCertificate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -966,7 +1141,9 @@ const file_v1_machine_proto_rawDesc = "" +
 	"\n" +
 	"join_token\x18\n" +
 	" \x01(\tR\tjoinToken\x12\x18\n" +
-	"\aaddress\x18\v \x01(\tR\aaddress\x1a9\n" +
+	"\aaddress\x18\v \x01(\tR\aaddress\x129\n" +
+	"\n" +
+	"revoked_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x19\n" +
@@ -979,13 +1156,14 @@ const file_v1_machine_proto_rawDesc = "" +
 	"\x19RevokeCertificateResponse\":\n" +
 	"\x14RenameMachineRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name2\xf3\b\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name2\xde\t\n" +
 	"\bMachines\x12\x8c\x01\n" +
 	"\x0fCreateJoinToken\x12$.wheelwork.v1.CreateJoinTokenRequest\x1a\x17.wheelwork.v1.JoinToken\":\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/api/v1/join-tokens\x12\x90\x01\n" +
 	"\x0eListJoinTokens\x12#.wheelwork.v1.ListJoinTokensRequest\x1a$.wheelwork.v1.ListJoinTokensResponse\"3\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/join-tokens\x12\x9c\x01\n" +
 	"\x0fRevokeJoinToken\x12$.wheelwork.v1.RevokeJoinTokenRequest\x1a%.wheelwork.v1.RevokeJoinTokenResponse\"<\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x1a*\x18/api/v1/join-tokens/{id}\x12Y\n" +
 	"\x04Join\x12\x19.wheelwork.v1.JoinRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12q\n" +
-	"\x10RenewCertificate\x12%.wheelwork.v1.RenewCertificateRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12\x97\x01\n" +
+	"\x10RenewCertificate\x12%.wheelwork.v1.RenewCertificateRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12i\n" +
+	"\fEnrollServer\x12!.wheelwork.v1.EnrollServerRequest\x1a\".wheelwork.v1.EnrollServerResponse\"\x12\xaa\xbb\x18\x05serve\xb0\xbb\x18\f»\x18\x01-\x12\x97\x01\n" +
 	"\x10ListCertificates\x12%.wheelwork.v1.ListCertificatesRequest\x1a&.wheelwork.v1.ListCertificatesResponse\"4\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x16\x12\x14/api/v1/certificates\x12\xa3\x01\n" +
 	"\x11RevokeCertificate\x12&.wheelwork.v1.RevokeCertificateRequest\x1a'.wheelwork.v1.RevokeCertificateResponse\"=\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x1b*\x19/api/v1/certificates/{id}\x12\x97\x01\n" +
 	"\rRenameMachine\x12\".wheelwork.v1.RenameMachineRequest\x1a\x19.wheelwork.v1.Certificate\"G\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/certificates/{id}:renameB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
@@ -1002,7 +1180,7 @@ func file_v1_machine_proto_rawDescGZIP() []byte {
 	return file_v1_machine_proto_rawDescData
 }
 
-var file_v1_machine_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_v1_machine_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_v1_machine_proto_goTypes = []any{
 	(*CreateJoinTokenRequest)(nil),    // 0: wheelwork.v1.CreateJoinTokenRequest
 	(*JoinToken)(nil),                 // 1: wheelwork.v1.JoinToken
@@ -1013,49 +1191,56 @@ var file_v1_machine_proto_goTypes = []any{
 	(*JoinRequest)(nil),               // 6: wheelwork.v1.JoinRequest
 	(*RenewCertificateRequest)(nil),   // 7: wheelwork.v1.RenewCertificateRequest
 	(*CertificateResponse)(nil),       // 8: wheelwork.v1.CertificateResponse
-	(*Certificate)(nil),               // 9: wheelwork.v1.Certificate
-	(*ListCertificatesRequest)(nil),   // 10: wheelwork.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),  // 11: wheelwork.v1.ListCertificatesResponse
-	(*RevokeCertificateRequest)(nil),  // 12: wheelwork.v1.RevokeCertificateRequest
-	(*RevokeCertificateResponse)(nil), // 13: wheelwork.v1.RevokeCertificateResponse
-	(*RenameMachineRequest)(nil),      // 14: wheelwork.v1.RenameMachineRequest
-	nil,                               // 15: wheelwork.v1.CreateJoinTokenRequest.LabelsEntry
-	nil,                               // 16: wheelwork.v1.JoinToken.LabelsEntry
-	nil,                               // 17: wheelwork.v1.Certificate.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
+	(*ServerGrant)(nil),               // 9: wheelwork.v1.ServerGrant
+	(*EnrollServerRequest)(nil),       // 10: wheelwork.v1.EnrollServerRequest
+	(*EnrollServerResponse)(nil),      // 11: wheelwork.v1.EnrollServerResponse
+	(*Certificate)(nil),               // 12: wheelwork.v1.Certificate
+	(*ListCertificatesRequest)(nil),   // 13: wheelwork.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),  // 14: wheelwork.v1.ListCertificatesResponse
+	(*RevokeCertificateRequest)(nil),  // 15: wheelwork.v1.RevokeCertificateRequest
+	(*RevokeCertificateResponse)(nil), // 16: wheelwork.v1.RevokeCertificateResponse
+	(*RenameMachineRequest)(nil),      // 17: wheelwork.v1.RenameMachineRequest
+	nil,                               // 18: wheelwork.v1.CreateJoinTokenRequest.LabelsEntry
+	nil,                               // 19: wheelwork.v1.JoinToken.LabelsEntry
+	nil,                               // 20: wheelwork.v1.Certificate.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 21: google.protobuf.Timestamp
 }
 var file_v1_machine_proto_depIdxs = []int32{
-	15, // 0: wheelwork.v1.CreateJoinTokenRequest.labels:type_name -> wheelwork.v1.CreateJoinTokenRequest.LabelsEntry
-	16, // 1: wheelwork.v1.JoinToken.labels:type_name -> wheelwork.v1.JoinToken.LabelsEntry
-	18, // 2: wheelwork.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 3: wheelwork.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
+	18, // 0: wheelwork.v1.CreateJoinTokenRequest.labels:type_name -> wheelwork.v1.CreateJoinTokenRequest.LabelsEntry
+	19, // 1: wheelwork.v1.JoinToken.labels:type_name -> wheelwork.v1.JoinToken.LabelsEntry
+	21, // 2: wheelwork.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 3: wheelwork.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 4: wheelwork.v1.ListJoinTokensResponse.tokens:type_name -> wheelwork.v1.JoinToken
-	17, // 5: wheelwork.v1.Certificate.labels:type_name -> wheelwork.v1.Certificate.LabelsEntry
-	18, // 6: wheelwork.v1.Certificate.joined_at:type_name -> google.protobuf.Timestamp
-	18, // 7: wheelwork.v1.Certificate.renewed_at:type_name -> google.protobuf.Timestamp
-	18, // 8: wheelwork.v1.Certificate.expires_at:type_name -> google.protobuf.Timestamp
-	9,  // 9: wheelwork.v1.ListCertificatesResponse.certificates:type_name -> wheelwork.v1.Certificate
-	0,  // 10: wheelwork.v1.Machines.CreateJoinToken:input_type -> wheelwork.v1.CreateJoinTokenRequest
-	2,  // 11: wheelwork.v1.Machines.ListJoinTokens:input_type -> wheelwork.v1.ListJoinTokensRequest
-	4,  // 12: wheelwork.v1.Machines.RevokeJoinToken:input_type -> wheelwork.v1.RevokeJoinTokenRequest
-	6,  // 13: wheelwork.v1.Machines.Join:input_type -> wheelwork.v1.JoinRequest
-	7,  // 14: wheelwork.v1.Machines.RenewCertificate:input_type -> wheelwork.v1.RenewCertificateRequest
-	10, // 15: wheelwork.v1.Machines.ListCertificates:input_type -> wheelwork.v1.ListCertificatesRequest
-	12, // 16: wheelwork.v1.Machines.RevokeCertificate:input_type -> wheelwork.v1.RevokeCertificateRequest
-	14, // 17: wheelwork.v1.Machines.RenameMachine:input_type -> wheelwork.v1.RenameMachineRequest
-	1,  // 18: wheelwork.v1.Machines.CreateJoinToken:output_type -> wheelwork.v1.JoinToken
-	3,  // 19: wheelwork.v1.Machines.ListJoinTokens:output_type -> wheelwork.v1.ListJoinTokensResponse
-	5,  // 20: wheelwork.v1.Machines.RevokeJoinToken:output_type -> wheelwork.v1.RevokeJoinTokenResponse
-	8,  // 21: wheelwork.v1.Machines.Join:output_type -> wheelwork.v1.CertificateResponse
-	8,  // 22: wheelwork.v1.Machines.RenewCertificate:output_type -> wheelwork.v1.CertificateResponse
-	11, // 23: wheelwork.v1.Machines.ListCertificates:output_type -> wheelwork.v1.ListCertificatesResponse
-	13, // 24: wheelwork.v1.Machines.RevokeCertificate:output_type -> wheelwork.v1.RevokeCertificateResponse
-	9,  // 25: wheelwork.v1.Machines.RenameMachine:output_type -> wheelwork.v1.Certificate
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	9,  // 5: wheelwork.v1.CertificateResponse.server:type_name -> wheelwork.v1.ServerGrant
+	20, // 6: wheelwork.v1.Certificate.labels:type_name -> wheelwork.v1.Certificate.LabelsEntry
+	21, // 7: wheelwork.v1.Certificate.joined_at:type_name -> google.protobuf.Timestamp
+	21, // 8: wheelwork.v1.Certificate.renewed_at:type_name -> google.protobuf.Timestamp
+	21, // 9: wheelwork.v1.Certificate.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 10: wheelwork.v1.Certificate.revoked_at:type_name -> google.protobuf.Timestamp
+	12, // 11: wheelwork.v1.ListCertificatesResponse.certificates:type_name -> wheelwork.v1.Certificate
+	0,  // 12: wheelwork.v1.Machines.CreateJoinToken:input_type -> wheelwork.v1.CreateJoinTokenRequest
+	2,  // 13: wheelwork.v1.Machines.ListJoinTokens:input_type -> wheelwork.v1.ListJoinTokensRequest
+	4,  // 14: wheelwork.v1.Machines.RevokeJoinToken:input_type -> wheelwork.v1.RevokeJoinTokenRequest
+	6,  // 15: wheelwork.v1.Machines.Join:input_type -> wheelwork.v1.JoinRequest
+	7,  // 16: wheelwork.v1.Machines.RenewCertificate:input_type -> wheelwork.v1.RenewCertificateRequest
+	10, // 17: wheelwork.v1.Machines.EnrollServer:input_type -> wheelwork.v1.EnrollServerRequest
+	13, // 18: wheelwork.v1.Machines.ListCertificates:input_type -> wheelwork.v1.ListCertificatesRequest
+	15, // 19: wheelwork.v1.Machines.RevokeCertificate:input_type -> wheelwork.v1.RevokeCertificateRequest
+	17, // 20: wheelwork.v1.Machines.RenameMachine:input_type -> wheelwork.v1.RenameMachineRequest
+	1,  // 21: wheelwork.v1.Machines.CreateJoinToken:output_type -> wheelwork.v1.JoinToken
+	3,  // 22: wheelwork.v1.Machines.ListJoinTokens:output_type -> wheelwork.v1.ListJoinTokensResponse
+	5,  // 23: wheelwork.v1.Machines.RevokeJoinToken:output_type -> wheelwork.v1.RevokeJoinTokenResponse
+	8,  // 24: wheelwork.v1.Machines.Join:output_type -> wheelwork.v1.CertificateResponse
+	8,  // 25: wheelwork.v1.Machines.RenewCertificate:output_type -> wheelwork.v1.CertificateResponse
+	11, // 26: wheelwork.v1.Machines.EnrollServer:output_type -> wheelwork.v1.EnrollServerResponse
+	14, // 27: wheelwork.v1.Machines.ListCertificates:output_type -> wheelwork.v1.ListCertificatesResponse
+	16, // 28: wheelwork.v1.Machines.RevokeCertificate:output_type -> wheelwork.v1.RevokeCertificateResponse
+	12, // 29: wheelwork.v1.Machines.RenameMachine:output_type -> wheelwork.v1.Certificate
+	21, // [21:30] is the sub-list for method output_type
+	12, // [12:21] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_v1_machine_proto_init() }
@@ -1070,7 +1255,7 @@ func file_v1_machine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_machine_proto_rawDesc), len(file_v1_machine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Machines_RevokeJoinToken_FullMethodName   = "/wheelwork.v1.Machines/RevokeJoinToken"
 	Machines_Join_FullMethodName              = "/wheelwork.v1.Machines/Join"
 	Machines_RenewCertificate_FullMethodName  = "/wheelwork.v1.Machines/RenewCertificate"
+	Machines_EnrollServer_FullMethodName      = "/wheelwork.v1.Machines/EnrollServer"
 	Machines_ListCertificates_FullMethodName  = "/wheelwork.v1.Machines/ListCertificates"
 	Machines_RevokeCertificate_FullMethodName = "/wheelwork.v1.Machines/RevokeCertificate"
 	Machines_RenameMachine_FullMethodName     = "/wheelwork.v1.Machines/RenameMachine"
@@ -48,10 +49,15 @@ type MachinesClient interface {
 	// RenewCertificate gives the holder of a machine's key another certificate with the same key. The
 	// former one may have ended up to seven days ago.
 	RenewCertificate(ctx context.Context, in *RenewCertificateRequest, opts ...grpc.CallOption) (*CertificateResponse, error)
+	// EnrollServer makes a server known by its certificate, which it has signed with the authority that all
+	// servers of a cluster have. A server calls it when it starts, and after each renewal. It is refused if
+	// the server was revoked.
+	EnrollServer(ctx context.Context, in *EnrollServerRequest, opts ...grpc.CallOption) (*EnrollServerResponse, error)
 	// ListCertificates returns the machines that have joined, with the ends of their certificates.
 	ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error)
-	// RevokeCertificate removes a machine, and the join token with which it joined. Its open streams end, and
-	// its calls are refused.
+	// RevokeCertificate removes a host, and the join token with which it joined. Its open streams end, and
+	// its calls are refused. A server stays in the list as revoked, because it could sign another
+	// certificate for itself; its process ends.
 	RevokeCertificate(ctx context.Context, in *RevokeCertificateRequest, opts ...grpc.CallOption) (*RevokeCertificateResponse, error)
 	// RenameMachine gives a machine another name for people.
 	RenameMachine(ctx context.Context, in *RenameMachineRequest, opts ...grpc.CallOption) (*Certificate, error)
@@ -115,6 +121,16 @@ func (c *machinesClient) RenewCertificate(ctx context.Context, in *RenewCertific
 	return out, nil
 }
 
+func (c *machinesClient) EnrollServer(ctx context.Context, in *EnrollServerRequest, opts ...grpc.CallOption) (*EnrollServerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnrollServerResponse)
+	err := c.cc.Invoke(ctx, Machines_EnrollServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *machinesClient) ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCertificatesResponse)
@@ -164,10 +180,15 @@ type MachinesServer interface {
 	// RenewCertificate gives the holder of a machine's key another certificate with the same key. The
 	// former one may have ended up to seven days ago.
 	RenewCertificate(context.Context, *RenewCertificateRequest) (*CertificateResponse, error)
+	// EnrollServer makes a server known by its certificate, which it has signed with the authority that all
+	// servers of a cluster have. A server calls it when it starts, and after each renewal. It is refused if
+	// the server was revoked.
+	EnrollServer(context.Context, *EnrollServerRequest) (*EnrollServerResponse, error)
 	// ListCertificates returns the machines that have joined, with the ends of their certificates.
 	ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error)
-	// RevokeCertificate removes a machine, and the join token with which it joined. Its open streams end, and
-	// its calls are refused.
+	// RevokeCertificate removes a host, and the join token with which it joined. Its open streams end, and
+	// its calls are refused. A server stays in the list as revoked, because it could sign another
+	// certificate for itself; its process ends.
 	RevokeCertificate(context.Context, *RevokeCertificateRequest) (*RevokeCertificateResponse, error)
 	// RenameMachine gives a machine another name for people.
 	RenameMachine(context.Context, *RenameMachineRequest) (*Certificate, error)
@@ -195,6 +216,9 @@ func (UnimplementedMachinesServer) Join(context.Context, *JoinRequest) (*Certifi
 }
 func (UnimplementedMachinesServer) RenewCertificate(context.Context, *RenewCertificateRequest) (*CertificateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewCertificate not implemented")
+}
+func (UnimplementedMachinesServer) EnrollServer(context.Context, *EnrollServerRequest) (*EnrollServerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnrollServer not implemented")
 }
 func (UnimplementedMachinesServer) ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCertificates not implemented")
@@ -316,6 +340,24 @@ func _Machines_RenewCertificate_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Machines_EnrollServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnrollServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachinesServer).EnrollServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Machines_EnrollServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachinesServer).EnrollServer(ctx, req.(*EnrollServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Machines_ListCertificates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCertificatesRequest)
 	if err := dec(in); err != nil {
@@ -396,6 +438,10 @@ var Machines_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RenewCertificate",
 			Handler:    _Machines_RenewCertificate_Handler,
+		},
+		{
+			MethodName: "EnrollServer",
+			Handler:    _Machines_EnrollServer_Handler,
 		},
 		{
 			MethodName: "ListCertificates",

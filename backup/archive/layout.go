@@ -52,6 +52,7 @@ var keyFiles = []keyFile{
 	{"host-token", "the server makes another token for workers: give it to them"},
 	{datadir.AuthorityFile, ""},
 	{datadir.AuthorityKeyFile, ""},
+	{datadir.SealedAuthorityFile, ""},
 	{datadir.SecretKeyFile, "the server makes another key, with which it cannot read the secrets that apps have, and names them when it starts: set these again, or bring the key back. If --secret-key-file named it, start the server with that file and nothing is lost"},
 }
 

@@ -33,6 +33,7 @@ type Member struct {
 	Zone       string
 	Capacity   float64         // relative to the other servers
 	Keys       func() []string // ids of the keys that open secrets
+	Certified  bool            // it knows other servers by their certificates
 	View       *cluster.View
 	Partitions []Partition
 	Router     *router.Router
@@ -92,7 +93,7 @@ func (m *Member) Tell(ctx context.Context) {
 	defer cancel()
 	begin := time.Now()
 	p := cluster.Presence{
-		Address: m.Address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]cluster.PartitionReport{}, Follows: map[string]cluster.FollowState{},
+		Address: m.Address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Certified: m.Certified, Owns: map[string]cluster.PartitionReport{}, Follows: map[string]cluster.FollowState{},
 		Zone: m.Zone, Capacity: m.Capacity, TripUs: m.trips.least().Microseconds(), Keys: m.Keys(),
 	}
 	for _, u := range m.Partitions {

@@ -22,7 +22,11 @@ import (
 type Peers struct {
 	Own *transport.Identity // with the token of this server in the installation
 	Key *transport.Identity // with the token of the cluster's servers only
-	Log *slog.Logger
+	// Machine has the certificate of this server, which replaces both tokens towards the servers for which Certified
+	// reports true; nil: this server has none.
+	Machine   *transport.Identity
+	Certified func(address string) bool
+	Log       *slog.Logger
 
 	mu    sync.Mutex
 	conns map[peer]*grpc.ClientConn
@@ -34,12 +38,21 @@ type peer struct {
 	as      *transport.Identity
 }
 
+// towards returns the identity with which this server calls another one: its certificate if the other server knows
+// certificates, and else a token.
+func (p *Peers) towards(address string, token *transport.Identity) *transport.Identity {
+	if p.Machine != nil && p.Certified(address) {
+		return p.Machine
+	}
+	return token
+}
+
 // State calls fetch with a connection to a server, with the token of servers or, if the
 // server is of an older version and does not know that, with the token of all processes.
 // The connection is not shared: a shared one to a server that is lost could delay a
 // standby by as long as it takes to notice the loss, about 30 s.
 func (p *Peers) State(address string, fetch func(apiv1.BackupsClient) error) (err error) {
-	for _, as := range []*transport.Identity{p.Key, p.Own} {
+	for _, as := range []*transport.Identity{p.towards(address, p.Key), p.Own} {
 		conn, derr := as.Dial(address)
 		if derr != nil {
 			return derr
@@ -61,7 +74,7 @@ func (p *Peers) Fetch(ctx context.Context, to *modules.Store, from, digests []st
 		if len(digests) == 0 || address == "" {
 			continue
 		}
-		conn, err := p.Own.Dial(address)
+		conn, err := p.towards(address, p.Own).Dial(address)
 		if err != nil {
 			p.Log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
 			continue
@@ -78,10 +91,10 @@ func (p *Peers) Fetch(ctx context.Context, to *modules.Store, from, digests []st
 	return digests
 }
 
-// Conn returns a connection to another server, with the token of servers. It is shared,
+// Conn returns a connection to another server, with the certificate of this one or the token of servers. It is shared,
 // and stays open until Close.
 func (p *Peers) Conn(address string) (grpc.ClientConnInterface, error) {
-	return p.kept(address, p.Key)
+	return p.kept(address, p.towards(address, p.Key))
 }
 
 func (p *Peers) kept(address string, as *transport.Identity) (grpc.ClientConnInterface, error) {

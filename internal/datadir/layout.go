@@ -13,9 +13,11 @@ const (
 	// SecretKeyFile holds the key that seals secrets, unless the operator stores it elsewhere.
 	SecretKeyFile = "secret.key"
 	// AuthorityFile has the certificate of the authority that signs those of machines, and AuthorityKeyFile
-	// its key, if the server is not in a cluster.
-	AuthorityFile    = "ca.crt"
-	AuthorityKeyFile = "ca.key"
+	// its key, if the server is not in a cluster. A server of a cluster has both in SealedAuthorityFile, sealed with
+	// the keys of the secrets: it needs a certificate before it reaches etcd, where the authority is too.
+	AuthorityFile       = "ca.crt"
+	AuthorityKeyFile    = "ca.key"
+	SealedAuthorityFile = "ca.sealed"
 	// KeylessFile is in a directory that was restored from a backup without the key of its
 	// secrets. A server starts there although it cannot read them.
 	KeylessFile = "restored-without-key"

@@ -28,8 +28,9 @@ type Keys struct{ all []key }
 
 // key is one key.
 type key struct {
-	id   [keyID]byte
-	aead cipher.AEAD
+	id     [keyID]byte
+	aead   cipher.AEAD
+	secret []byte
 }
 
 func newKey(secret []byte) (k key, err error) {
@@ -45,6 +46,7 @@ func newKey(secret []byte) (k key, err error) {
 	}
 	sum := sha256.Sum256(append([]byte("wheelwork secret key\x00"), secret...))
 	copy(k.id[:], sum[:])
+	k.secret = secret
 	return k, nil
 }
 
@@ -87,6 +89,15 @@ func Parse(text string) (Keys, error) {
 		return Keys{}, errors.New("it has no key")
 	}
 	return keys, nil
+}
+
+// Text returns the keys as a file has them.
+func (k Keys) Text() string {
+	var b strings.Builder
+	for _, x := range k.all {
+		b.WriteString(base64.StdEncoding.EncodeToString(x.secret) + "\n")
+	}
+	return b.String()
 }
 
 // IDs returns the ids of the keys, the oldest first. An id does not reveal its key.

@@ -36,6 +36,8 @@ func connectionOf(c net.Conn) *connection {
 			return x
 		case *peeked:
 			c = x.Conn
+		case *either:
+			c = x.Conn
 		case *tls.Conn:
 			c = x.NetConn()
 		default:
@@ -62,6 +64,11 @@ func certificateOf(c net.Conn) *x509.Certificate {
 		switch x := c.(type) {
 		case *peeked:
 			c = x.Conn
+		case *either:
+			c, _ = x.resolve() // the sniffer has read from it
+			if _, ok := c.(*tls.Conn); !ok {
+				return nil
+			}
 		case *tls.Conn:
 			// The sniffer has read from the connection, so the handshake is over.
 			if chains := x.ConnectionState().VerifiedChains; len(chains) > 0 {

@@ -62,7 +62,7 @@ func TestRenewIdentity(t *testing.T) {
 	g.Allow("the first token", access.Admin)
 	d := NewServer(g, Limits{}, log)
 	apiv1.RegisterJobsServer(d.GRPC, apiv1.UnimplementedJobsServer{})
-	ln, err := Listen("127.0.0.1:0", cert, key, nil, Limits{}, log)
+	ln, err := Listen("127.0.0.1:0", cert, key, nil, false, Limits{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -235,14 +235,16 @@ func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secu
 
 // Listen opens the port. An address beyond loopback needs TLS. own has the certificate for machines, and
 // for browsers too if there are no files with another one; nil: no machine shows a certificate.
-func Listen(addr, cert, key string, own *Machine, limits Limits, log *slog.Logger) (*Port, error) {
+//
+// both serves clients without TLS too, which is for this machine only: an installation moves to TLS with it.
+func Listen(addr, cert, key string, own *Machine, both bool, limits Limits, log *slog.Logger) (*Port, error) {
 	if err := limits.Check(); err != nil {
 		return nil, err
 	}
 	if err := checkPaired(cert, key); err != nil {
 		return nil, err
 	}
-	if cert == "" && own == nil {
+	if cert == "" && own == nil || both {
 		if err := CheckLoopback(addr); err != nil {
 			return nil, err
 		}
@@ -265,9 +267,79 @@ func Listen(addr, cert, key string, own *Machine, limits Limits, log *slog.Logge
 		}
 		current.Store(pair)
 	}
-	p := newPort(ln, toPort(ln.Addr()), tlsConfig(current.Load, own), limits, log)
+	conf := tlsConfig(current.Load, own)
+	var p *Port
+	if both {
+		p = newPort(ln, toPort(ln.Addr()), nil, limits, log)
+		p.Listener = &eitherListener{p.Listener, conf}
+	} else {
+		p = newPort(ln, toPort(ln.Addr()), conf, limits, log)
+	}
 	p.pair, p.machines = current, cert == ""
 	return p, nil
+}
+
+// eitherListener accepts connections with TLS and without.
+type eitherListener struct {
+	net.Listener
+	secure *tls.Config
+}
+
+// Accept implements [net.Listener]. The first byte of a connection is read with it, because Accept must not wait for
+// a client.
+func (l *eitherListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &either{Conn: conn, secure: l.secure}, nil
+}
+
+// either is a connection that becomes one with TLS when its first byte is that of a handshake.
+type either struct {
+	net.Conn
+	secure *tls.Config
+	once   sync.Once
+	found  net.Conn // set by once
+	err    error    // of the first byte
+}
+
+// tlsHandshake is the type of the first record of TLS, which begins no request of HTTP.
+const tlsHandshake = 0x16
+
+// resolve waits for the first byte.
+func (e *either) resolve() (net.Conn, error) {
+	e.once.Do(func() {
+		r := bufio.NewReader(e.Conn)
+		head, err := r.Peek(1)
+		if err != nil {
+			e.found, e.err = e.Conn, err
+			return
+		}
+		e.found = &peeked{e.Conn, r}
+		if head[0] == tlsHandshake {
+			e.found = tls.Server(e.found, e.secure)
+		}
+	})
+	return e.found, e.err
+}
+
+// Read implements [net.Conn].
+func (e *either) Read(b []byte) (int, error) {
+	conn, err := e.resolve()
+	if err != nil {
+		return 0, err
+	}
+	return conn.Read(b)
+}
+
+// Write implements [net.Conn].
+func (e *either) Write(b []byte) (int, error) {
+	conn, err := e.resolve()
+	if err != nil {
+		return 0, err
+	}
+	return conn.Write(b)
 }
 
 // tlsConfig gives HTTP/2 to clients that offer h2 alone, as gRPC clients do, and HTTP/1.1

@@ -155,9 +155,9 @@ func (e *PinError) Error() string { return e.err.Error() }
 func (e *PinError) Unwrap() error { return e.err }
 
 // Join gives a machine its first certificate from a server, which it recognizes by the pin in its join token.
-// address may be several with commas, as for [Identity.Dial]. The error is a [*PinError] if the server is
-// another one.
-func Join(ctx context.Context, address string, pin authority.Pin, key crypto.Signer, req *apiv1.JoinRequest) (m *Machine, certPEM []byte, err error) {
+// address may be several with commas, as for [Identity.Dial]. resp is the answer of the server. The error is a
+// [*PinError] if the server is another one.
+func Join(ctx context.Context, address string, pin authority.Pin, key crypto.Signer, req *apiv1.JoinRequest) (m *Machine, resp *apiv1.CertificateResponse, err error) {
 	var root atomic.Pointer[x509.Certificate]
 	var other atomic.Pointer[PinError]
 	conf := &tls.Config{
@@ -185,7 +185,7 @@ func Join(ctx context.Context, address string, pin authority.Pin, key crypto.Sig
 	if req.Request, err = authority.NewRequest(key); err != nil {
 		return nil, nil, err
 	}
-	resp, err := apiv1.NewMachinesClient(conn).Join(ctx, req)
+	resp, err = apiv1.NewMachinesClient(conn).Join(ctx, req)
 	if wrong := other.Load(); err != nil && wrong != nil {
 		return nil, nil, wrong
 	}
@@ -193,7 +193,7 @@ func Join(ctx context.Context, address string, pin authority.Pin, key crypto.Sig
 		return nil, nil, err
 	}
 	m = NewMachine(root.Load())
-	return m, []byte(resp.Certificate), m.Set([]byte(resp.Certificate), key)
+	return m, resp, m.Set([]byte(resp.Certificate), key)
 }
 
 // verifyPinned returns the authority of a server whose chain has the pinned one.

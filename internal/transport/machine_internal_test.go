@@ -5,12 +5,21 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/authority"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // newMachine returns a machine with a certificate that was signed some time ago.
@@ -207,5 +216,66 @@ func TestWithoutAuthority(t *testing.T) {
 	}
 	if _, _, err := Join(t.Context(), "nonsense", authority.Pin{}, nil, nil); err == nil || !strings.Contains(err.Error(), "HOST:PORT") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestBoth: a port with and without TLS serves machines by their certificates, programs with a token over TLS and
+// without, and HTTP. It is for this machine alone.
+func TestBoth(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	ca := newTestAuthority(t)
+	own := newMachine(t, ca, authority.Machine{Kind: authority.Server, ID: "srv"}, 0)
+	if _, err := Listen("0.0.0.0:0", "", "", own, true, Limits{}, log); err == nil {
+		t.Error("a port beyond this machine serves without TLS")
+	}
+	g := access.New()
+	g.Allow("a token of this test", access.Admin)
+	d := NewServer(g, Limits{}, log)
+	apiv1.RegisterJobsServer(d.GRPC, apiv1.UnimplementedJobsServer{})
+	apiv1.RegisterNameserverServer(d.GRPC, apiv1.UnimplementedNameserverServer{})
+	ln, err := Listen("127.0.0.1:0", "", "", own, true, Limits{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.Serve(ln, nil) }()
+	defer func() {
+		d.Close(time.Second)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, caCert := range map[string]string{"with TLS": file, "without": ""} {
+		conn, err := Dial(ln.Addr().String(), "a token of this test", caCert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apiv1.NewJobsClient(conn).ListJobs(ctx, &apiv1.ListJobsRequest{}); status.Code(err) != codes.Unimplemented {
+			t.Errorf("a program %s: %v", name, err)
+		}
+		conn.Close() //nolint:errcheck // a test's
+	}
+	for kind, want := range map[string]codes.Code{authority.Server: codes.Unimplemented, authority.Host: codes.Unauthenticated} {
+		conn, err := newMachine(t, ca, authority.Machine{Kind: kind, ID: "other"}, 0).Identity().Dial(ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apiv1.NewNameserverClient(conn).ListServers(ctx, &apiv1.ListServersRequest{}); status.Code(err) != want {
+			t.Errorf("a %s with its certificate: %v, want %v", kind, err, want)
+		}
+		conn.Close() //nolint:errcheck // a test's
+	}
+	resp, err := http.Get("http://" + ln.Addr().String() + "/any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusNotFound { //nolint:errcheck // a test's
+		t.Errorf("HTTP without TLS: %s", resp.Status)
 	}
 }

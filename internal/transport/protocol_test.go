@@ -109,7 +109,7 @@ func TestProtocols(t *testing.T) {
 // that is too new is refused.
 func TestServerSpeaks(t *testing.T) {
 	d := NewServer(access.New(), Limits{}, slog.New(slog.DiscardHandler))
-	ln, err := Listen("127.0.0.1:0", "", "", nil, Limits{}, slog.New(slog.DiscardHandler))
+	ln, err := Listen("127.0.0.1:0", "", "", nil, false, Limits{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,9 @@ type MemberConfig struct {
 	// both present a certificate of the same authority. "": no TLS, which is allowed on
 	// loopback addresses only.
 	Cert, Key, CA string
+	// ServerName is a name that the certificates of all members and clients must have, whatever their addresses; "": a
+	// certificate has the address of its member, and any of the authority's lets a client in.
+	ServerName string
 
 	Quota     int64         // bytes of the database; default 8 GiB
 	Heartbeat time.Duration // default 100 ms
@@ -162,13 +165,13 @@ func (c *MemberConfig) tlsConfig() (*tls.Config, error) {
 	if c.Cert == "" {
 		return nil, nil
 	}
-	return ClientTLS(c.Cert, c.Key, c.CA)
+	return ClientTLS(c.Cert, c.Key, c.CA, c.ServerName)
 }
 
 // ClientTLS reads the certificate files with which a server authenticates itself to etcd
-// and verifies etcd.
-func ClientTLS(cert, key, ca string) (*tls.Config, error) {
-	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca, MinVersion: tls.VersionTLS13}
+// and verifies etcd. serverName is as in [MemberConfig].
+func ClientTLS(cert, key, ca, serverName string) (*tls.Config, error) {
+	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca, MinVersion: tls.VersionTLS13, ServerName: serverName}
 	conf, err := info.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read the certificates towards etcd: %w", err)
@@ -199,6 +202,10 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	e.InitialClusterToken = cmp.Or(cfg.Token, "wheelwork")
 	if cfg.Cert != "" {
 		info := transport.TLSInfo{CertFile: cfg.Cert, KeyFile: cfg.Key, TrustedCAFile: cfg.CA, ClientCertAuth: true}
+		if cfg.ServerName != "" {
+			// Hosts have certificates of the same authority, without this name.
+			info.ServerName, info.AllowedHostnames, info.SkipClientSANVerify = cfg.ServerName, []string{cfg.ServerName}, true
+		}
 		e.ClientTLSInfo, e.PeerTLSInfo, e.TlsMinVersion = info, info, string(tlsutil.TLSVersion13)
 	}
 	e.QuotaBackendBytes = cmp.Or(cfg.Quota, 8<<30)

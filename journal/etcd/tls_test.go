@@ -101,7 +101,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer two.Close() //nolint:errcheck // a test's
-	secure, err := ClientTLS(good.path("server.pem"), good.path("server.key"), good.path("ca.pem"))
+	secure, err := ClientTLS(good.path("server.pem"), good.path("server.key"), good.path("ca.pem"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s speaks TLS 1.2", address)
 		}
 	}
-	foreign, err := ClientTLS(bad.path("server.pem"), bad.path("server.key"), good.path("ca.pem"))
+	foreign, err := ClientTLS(bad.path("server.pem"), bad.path("server.key"), good.path("ca.pem"), "")
 	if err != nil {
 		t.Fatal(err)
 	}

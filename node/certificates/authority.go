@@ -2,7 +2,6 @@ package certificates
 
 import (
 	"context"
-	"crypto"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -75,10 +74,13 @@ type Shared struct {
 	Replace func(ctx context.Context, value string) error
 }
 
-// Authority returns the authority of a cluster, whose servers all sign with it. The first server gives its own. The
-// certificate is written to the data directory. If another is set, an authority that no key opens is replaced.
+// Authority returns the authority of a cluster, whose servers all sign with it. The first server gives its own. It is
+// written to the data directory, sealed. If another is set, an authority that no key opens is replaced.
 func (s Shared) Authority(ctx context.Context, d *datadir.Dir, another bool) (*authority.Authority, error) {
-	a, err := readAuthority(d)
+	a, err := Local(d, s.Keys)
+	if errors.Is(err, errSealed) { // the one in etcd may be sealed with a key that this server has
+		a, err = nil, nil
+	}
 	if a == nil && err == nil {
 		a, err = authority.New(time.Now())
 	}
@@ -96,10 +98,50 @@ func (s Shared) Authority(ctx context.Context, d *datadir.Dir, another bool) (*a
 			return nil, err
 		}
 	}
-	if err := datadir.WriteFile(d.Join(datadir.AuthorityFile), a.PEM(), 0o644); err != nil {
-		return nil, fmt.Errorf("write the certificate of the authority: %w", err)
+	return a, keepLocal(d, a, s.Keys)
+}
+
+// Local returns the authority in the data directory of a server; nil: there is none.
+func Local(d *datadir.Dir, keys *keyring.Ring) (*authority.Authority, error) {
+	sealed, err := os.ReadFile(d.Join(datadir.SealedAuthorityFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return readAuthority(d)
 	}
-	return a, nil
+	if err != nil {
+		return nil, fmt.Errorf("read the authority for certificates of machines: %w", err)
+	}
+	a, _, err := unseal(string(sealed), keys)
+	return a, err
+}
+
+// First makes the authority of a new cluster, in the data directory of its first server.
+func First(d *datadir.Dir, keys *keyring.Ring) (*authority.Authority, error) {
+	a, err := authority.New(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return a, keepLocal(d, a, keys)
+}
+
+// keepLocal writes an authority to the data directory, unless it is there and sealed with the newest key.
+func keepLocal(d *datadir.Dir, a *authority.Authority, keys *keyring.Ring) error {
+	file := d.Join(datadir.SealedAuthorityFile)
+	if had, err := os.ReadFile(file); err == nil {
+		if same, newest, err := unseal(string(had), keys); err == nil && newest && same.Pin() == a.Pin() {
+			return nil
+		}
+	}
+	sealed, err := seal(a, keys)
+	if err == nil {
+		err = datadir.WriteFile(file, []byte(sealed), 0o600)
+	}
+	if err == nil {
+		err = datadir.WriteFile(d.Join(datadir.AuthorityFile), a.PEM(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the authority of the cluster: %w", err)
+	}
+	return nil
 }
 
 // current returns the authority that is stored, or stores a if there is none. newest reports whether it is sealed with
@@ -118,11 +160,11 @@ func (s Shared) current(ctx context.Context, a *authority.Authority) (now *autho
 // resealEvery is how often a server looks whether the authority should be sealed with another key.
 const resealEvery = time.Minute
 
-// Run seals the authority with the newest key when all servers have that, until ctx ends. So an older key can be
-// removed from the servers.
-func (s Shared) Run(ctx context.Context, a *authority.Authority, log *slog.Logger) error {
+// Run seals the authority with the newest key when all servers have that, in etcd and in the data directory, until ctx
+// ends. So an older key can be removed from the servers.
+func (s Shared) Run(ctx context.Context, d *datadir.Dir, a *authority.Authority, log *slog.Logger) error {
 	for wait.For(ctx, resealEvery) {
-		if err := s.reseal(ctx, a); err != nil && ctx.Err() == nil {
+		if err := errors.Join(s.reseal(ctx, a), keepLocal(d, a, s.Keys)); err != nil && ctx.Err() == nil {
 			log.Error("the authority of the cluster is not sealed with the newest key", "error", err)
 		}
 	}
@@ -187,49 +229,6 @@ func unseal(text string, keys *keyring.Ring) (a *authority.Authority, newest boo
 	id, lacking := keys.Newest()
 	a, err = authority.Parse([]byte(s.Cert), []byte(s.Key))
 	return a, keyring.SealedBy(sealed) == id || len(lacking) > 0, err
-}
-
-// Server signs the certificate that a server shows, and renews it. Its key is new at each start, and never
-// stored.
-type Server struct {
-	authority *authority.Authority
-	id        string
-	names     []string
-	to        *transport.Machine
-	log       *slog.Logger
-	key       crypto.Signer
-}
-
-// NewServer gives a machine the certificate of the server with an id. names are those under which browsers and
-// programs reach it.
-func NewServer(a *authority.Authority, id string, names []string, to *transport.Machine, log *slog.Logger) (*Server, error) {
-	key, err := authority.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{a, id, names, to, log, key}
-	to.Trust(a.Certificate())
-	return s, s.sign(time.Now())
-}
-
-// sign puts a new certificate in effect.
-func (o *Server) sign(now time.Time) error {
-	cert, err := o.authority.Issue(o.key.Public(), authority.Machine{Kind: authority.Server, ID: o.id}, o.names, now)
-	if err != nil {
-		return fmt.Errorf("sign the certificate of this server: %w", err)
-	}
-	return o.to.Set(cert, o.key)
-}
-
-// Run renews the certificate until ctx ends.
-func (o *Server) Run(ctx context.Context) error {
-	for untilRenewal(ctx, o.to) {
-		if err := o.sign(time.Now()); err != nil {
-			o.log.Error("the certificate of this server is not renewed", "error", err)
-			wait.For(ctx, time.Minute)
-		}
-	}
-	return nil
 }
 
 // untilRenewal waits until the certificate of a machine must be renewed. It reports false when ctx ended first.

@@ -9,9 +9,9 @@ import (
 
 // Names returns the names and addresses under which browsers and programs may reach a server: of this machine, of
 // the addresses at which it listens and that it tells others, and of the URL that people use. Each may be "".
-func Names(listen, advertise, public string) []string {
+func Names(public string, addresses ...string) []string {
 	all := []string{"localhost", "127.0.0.1", "::1"}
-	for _, address := range []string{listen, advertise} {
+	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			continue

@@ -35,6 +35,9 @@ func (a *machinesAPI) CreateJoinToken(ctx context.Context, req *apiv1.CreateJoin
 		return nil, err
 	}
 	return changed(ctx, a.s, func(st *access.State, by access.By) ([]access.Change, *apiv1.JoinToken, error) {
+		if req.Kind == authority.Server && a.s.cfg.Grant == nil {
+			return nil, nil, status.Error(codes.FailedPrecondition, "this server is alone, and takes no other: start it with --cluster")
+		}
 		return st.Machines.CreateJoinToken(by, req, ca.Pin())
 	})
 }
@@ -83,7 +86,8 @@ func (a *machinesAPI) Join(ctx context.Context, req *apiv1.JoinRequest) (*apiv1.
 		return nil, err
 	}
 	address := (&access.Principal{}).AddressOf(ctx)
-	return a.certify(ctx, ca, req.Request, func(l *core.Loop, st *access.State, key [sha256.Size]byte, now time.Time) ([]access.Change, authority.Machine, error) {
+	kind := ""
+	resp, err := a.certify(ctx, ca, req.Request, func(l *core.Loop, st *access.State, key [sha256.Size]byte, now time.Time) ([]access.Change, authority.Machine, error) {
 		changes, m, err := st.Machines.Join(req, key, address, now, ca.Life())
 		by := &apiv1.Attribution{Author: m.ID, Kind: m.Kind, Address: address}
 		switch {
@@ -93,7 +97,45 @@ func (a *machinesAPI) Join(ctx context.Context, req *apiv1.JoinRequest) (*apiv1.
 			// Any client can cause this line, as often as it likes.
 			a.s.cfg.Logger.Debug("a machine was refused", "address", address, "id", req.Id, "error", err)
 		}
+		kind = m.Kind
 		return changes, m, err
+	})
+	if err == nil && kind == authority.Server && a.s.cfg.Grant != nil {
+		resp.Server = a.s.cfg.Grant()
+	}
+	return resp, err
+}
+
+func (a *machinesAPI) EnrollServer(ctx context.Context, req *apiv1.EnrollServerRequest) (*apiv1.EnrollServerResponse, error) {
+	ca, err := a.authority()
+	if err != nil {
+		return nil, err
+	}
+	cert, err := authority.ParseCertificate([]byte(req.Certificate))
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the certificate: %v", err)
+	}
+	m, err := ca.Machine(cert)
+	if err != nil {
+		return nil, status.Errorf(codes.PermissionDenied, "the certificate: %v", err)
+	}
+	now := time.Now()
+	if !now.Before(cert.NotAfter) {
+		return nil, status.Error(codes.PermissionDenied, "the certificate has ended")
+	}
+	by := access.Caller(ctx)
+	// The change has no caller, like that of another machine: a renewal makes no audit event.
+	bare, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	return core.Change(bare, a.s.loop, func(l *core.Loop) (*apiv1.EnrollServerResponse, error) {
+		return &apiv1.EnrollServerResponse{}, l.ChangeAccess(func(st *access.State) ([]access.Change, error) {
+			changes, err := st.Machines.Enroll(by, m, req.Name, authority.KeyDigest(cert), cert.NotAfter, now)
+			if err == nil && changes[0].Put.GetMachine().JoinedMs == now.UnixMilli() {
+				l.Note(&apiv1.Attribution{Author: m.ID, Kind: m.Kind}, audit.Row{Code: "machine.joined", Object: m.ID})
+			}
+			return changes, err
+		})
 	})
 }
 
@@ -135,8 +177,8 @@ func (a *machinesAPI) ListCertificates(ctx context.Context, _ *apiv1.ListCertifi
 }
 
 func (a *machinesAPI) RevokeCertificate(ctx context.Context, req *apiv1.RevokeCertificateRequest) (*apiv1.RevokeCertificateResponse, error) {
-	return changed(ctx, a.s, func(st *access.State, _ access.By) ([]access.Change, *apiv1.RevokeCertificateResponse, error) {
-		changes, err := st.Machines.RevokeCertificate(req)
+	return changed(ctx, a.s, func(st *access.State, by access.By) ([]access.Change, *apiv1.RevokeCertificateResponse, error) {
+		changes, err := st.Machines.RevokeCertificate(req, by.Now)
 		return changes, &apiv1.RevokeCertificateResponse{}, err
 	})
 }

@@ -35,6 +35,8 @@ type Config struct {
 
 	// Authority signs the certificates of machines; nil: no machine joins.
 	Authority *authority.Authority
+	// Grant returns what a server that joins gets beside its certificate; nil: this server takes no other.
+	Grant func() *apiv1.ServerGrant
 
 	Keys    *keyring.Ring // of the secrets of apps; nil: the server refuses secrets
 	Remote  Remote        // calls the other partitions; nil: there are none

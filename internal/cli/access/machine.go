@@ -45,31 +45,37 @@ func (c *commands) createJoinToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "create",
 		SuggestFor: []string{"new", "make", "add"},
-		Short:      "Create a token with which hosts join",
-		Long: `Create a token with which hosts join. A host that joins gets a certificate, which says
-what it may do: the apps that it serves, its labels and its executors. The host renews the
-certificate by itself. The text of the token is shown once. It contains the fingerprint of
-the authority of this installation, by which the host knows the server.`,
+		Short:      "Create a token with which hosts or servers join",
+		Long: `Create a token with which hosts or servers join. A host that joins gets a certificate,
+which says what it may do: the apps that it serves, its labels and its executors. The host
+renews the certificate by itself. A server that joins a cluster also gets the keys of its
+secrets, so treat its token like the password of an administrator. The text of the token is
+shown once. It contains the fingerprint of the authority of this installation, by which the
+machine knows the server.`,
 		Example: `  wheelwork join-token create
-  wheelwork join-token create --kind host --apps shop,billing --labels zone=a --uses 20 --ttl 24h -o json`,
+  wheelwork join-token create --kind host --apps shop,billing --labels zone=a --uses 20 --ttl 24h -o json
+  wheelwork join-token create --kind server --ttl 10m`,
 		Args: command.Arguments(),
 	}
-	cmd.Flags().StringVar(&kind, "kind", kind, "`kind` of the machines: host")
-	command.Complete(cmd, "kind", "host")
+	cmd.Flags().StringVar(&kind, "kind", kind, "`kind` of the machines: host or server")
+	command.Complete(cmd, "kind", "host", "server")
 	cmd.Flags().StringSliceVar(&n.Apps, "apps", nil, "apps that the hosts serve (default all)")
 	cmd.Flags().StringToStringVar(&n.Labels, "labels", nil, "labels of the hosts, `NAME=VALUE`, by which jobs can select them; may be repeated")
 	cmd.Flags().StringSliceVar(&n.Executors, "executors", nil, "executors that the hosts may have: modules, native:NAME, plugin:NAME, builtin:NAME, or a beginning and \"*\" (default all)")
-	cmd.Flags().DurationVar(&n.TTL, "ttl", time.Hour, "how `long` hosts can join, at most 168h")
-	cmd.Flags().IntVar(&n.Uses, "uses", 1, "`number` of hosts that can join")
+	cmd.Flags().DurationVar(&n.TTL, "ttl", time.Hour, "how `long` machines can join, at most 168h")
+	cmd.Flags().IntVar(&n.Uses, "uses", 1, "`number` of machines that can join")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case kind != "host":
-			return command.Usage(cmd, "--kind %q: want host; servers of a cluster share --server-token-file and --secret-key-file", kind)
+		case kind != "host" && kind != "server":
+			return command.Usage(cmd, "--kind %q: want host or server", kind)
+		case kind == "server" && len(n.Apps)+len(n.Labels)+len(n.Executors) > 0:
+			return command.Usage(cmd, "--apps, --labels and --executors are of hosts: a server has none")
 		case n.Uses < 1:
 			return command.Usage(cmd, "--uses %d: want 1 or more", n.Uses)
 		case n.TTL < time.Second || n.TTL > 7*24*time.Hour:
 			return command.Usage(cmd, "--ttl %v: want a time from 1s to 168h", n.TTL)
 		}
+		n.Kind = kind
 		return c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			t, err := client.CreateJoinToken(ctx, n)
 			if err != nil {
@@ -78,7 +84,11 @@ the authority of this installation, by which the host knows the server.`,
 			err = c.PrintOne(append(slices.Clone(joinTokenColumns), "token"), output.Message(t, func() []output.Cell {
 				return append(joinTokenCells(t), output.Cell{Text: t.GetToken()})
 			}))
-			if err == nil {
+			switch {
+			case err != nil:
+			case kind == "server":
+				c.Note("on the new machine, whose address is HOST:\nwheelwork server --cluster --listen HOST:7700 --cluster-listen HOST:2379 --cluster-peer HOST:2380 --join-server %s --join-token %s", c.address(), t.GetToken())
+			default:
 				c.Note("on the new machine:\nwheelwork host --server %s --join-token %s", c.address(), t.GetToken())
 			}
 			return err
@@ -133,12 +143,12 @@ func (c *commands) revokeJoinToken() *cobra.Command {
 	}
 }
 
-var certificateColumns = []string{"id", "kind", "name", "apps", "labels", "executors", "expires at", "renewed at", "join token", "address"}
+var certificateColumns = []string{"id", "kind", "name", "apps", "labels", "executors", "expires at", "renewed at", "revoked at", "join token", "address"}
 
 func certificateRecord(m *sdk.Certificate) output.Record {
 	return output.Message(m, func() []output.Cell {
 		all := append([]output.Cell{{Text: m.GetId()}, {Text: m.GetKind()}, {Text: m.GetName()}}, claimsOf(m.GetApps(), m.GetLabels(), m.GetExecutors())...)
-		return append(all, output.Cell{Text: output.Time(m.GetExpiresAt())}, output.Cell{Text: output.Time(m.GetRenewedAt())}, output.Cell{Text: m.GetJoinToken()}, output.Cell{Text: m.GetAddress()})
+		return append(all, output.Cell{Text: output.Time(m.GetExpiresAt())}, output.Cell{Text: output.Time(m.GetRenewedAt())}, output.Cell{Text: output.Time(m.GetRevokedAt())}, output.Cell{Text: m.GetJoinToken()}, output.Cell{Text: m.GetAddress()})
 	})
 }
 

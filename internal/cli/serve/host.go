@@ -104,6 +104,27 @@ with which it joined is revoked too.`,
 	}
 }
 
+func (c *commands) revokeServer() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke SERVER",
+		Short: "Revoke a server of a cluster: its process ends, and the others refuse its certificate",
+		Long: `Revoke a server of a cluster, by its id or its name as "wheelwork certificate list" shows
+them. Its process ends within two seconds, and the other servers refuse its certificate
+and take over its partitions. Then remove its member of etcd with "wheelwork cluster
+member remove". A server has the authority of the installation and the keys of the secrets:
+if the machine was stolen, replace both, see docs/joining.md.`,
+		Example: `  wheelwork server revoke server-3`,
+		Args:    command.Arguments("SERVER"),
+		RunE: c.Call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if err := client.RevokeServer(ctx, args[0]); err != nil {
+				return err
+			}
+			c.Note("server %s: its certificate is revoked", args[0])
+			return nil
+		}),
+	}
+}
+
 func (c *commands) listHosts() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",

@@ -44,14 +44,12 @@ func (c *commands) processes() []*cobra.Command {
 
 func (c *commands) server() *cobra.Command {
 	var conf node.ServerConfig
-	cmd := &cobra.Command{
-		Use:   "server",
-		Short: "Run a server: it schedules jobs and dispatches their runs to hosts",
-		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700
+	cmd := command.Group("server", "Run a server: it schedules jobs and dispatches their runs to hosts; or revoke one", c.revokeServer())
+	cmd.Example = `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700
+  wheelwork server --cluster --listen 10.0.0.6:7700 --cluster-listen 10.0.0.6:2379 --cluster-peer 10.0.0.6:2380 \
+      --join-server 10.0.0.5:7700 --join-token @token
   wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
-      --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`,
-		Args: command.Arguments(),
-	}
+      --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`
 	flags := cmd.Flags()
 	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` for all data")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "`address` of console and API; beyond this machine it needs TLS")
@@ -60,8 +58,10 @@ func (c *commands) server() *cobra.Command {
 	addTokenFile(cmd, &conf.TokenFile)
 	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.Certificates.Cert, &conf.Certificates.Key)
-	flags.StringVar(&conf.Certificates.TLS, "tls", "auto", "when to serve with TLS without --tls-cert, with a certificate of the installation's own authority: auto (beyond this machine), on, off")
-	command.Complete(cmd, "tls", "auto", "on", "off")
+	flags.StringVar(&conf.Certificates.TLS, "tls", "auto", "when to serve with TLS without --tls-cert, with a certificate of the installation's own authority: auto (beyond this machine), on, off, or both with TLS and without on this machine, to move an installation")
+	command.Complete(cmd, "tls", "auto", "on", "off", "both")
+	flags.StringVar(&conf.Certificates.JoinToken, "join-token", "", "`token` of \"wheelwork join-token create --kind server\", or @FILE with it: the server joins a cluster with it once")
+	flags.StringVar(&conf.Certificates.JoinServer, "join-server", "", "HOST:PORT of a server of the cluster to join with --join-token, several with commas")
 	flags.DurationVar(&conf.Certificates.Life, "certificate-life", 24*time.Hour, "how long the certificates of hosts and servers are valid; they are renewed when a third of it is left")
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, created if missing)")
 	addNewKey(cmd, &conf.NewSecretKey)
@@ -87,7 +87,13 @@ func (c *commands) server() *cobra.Command {
 	sandbox := addSandbox(cmd)
 	log := process.AddLog(cmd, "info")
 	addProfile(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return command.Unknown(cmd, args[0])
+		case conf.Certificates.JoinToken != "" && conf.Certificates.JoinServer == "":
+			return command.Usage(cmd, "--join-token needs --join-server HOST:PORT, the address of a server of the cluster")
+		}
 		out, err := log(cmd)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ var effects = map[string]effect{
 	"token-file": reloadFile, "server-token-file": reloadFile,
 	// A process with TLS does not go on without, nor the other way round.
 	"tls-cert": renewed, "tls-key": renewed, "ca-cert": renewed,
-	"tls": restart, "certificate-life": restart, "join-token": restart,
+	"tls": restart, "certificate-life": restart, "join-token": restart, "join-server": restart,
 	"log-level":  reload,
 	"http-allow": reload, "http-allow-private": reload,
 	"max-body": reload, "max-inflated": reload, "min-body-rate": reload, "max-streams": reload, "max-connections": reload,
