@@ -7,12 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,10 +283,15 @@ func TestAuthorityIsLost(t *testing.T) {
 	reaches(t, spread, "the host is up", func() bool { return len(up(t, i.c)) == 1 })
 }
 
+// renewFor is how long TestCertificatesAreRenewed works: `go test ./node -run Renewed -renew 10m`.
+var renewFor = flag.Duration("renew", 12*time.Second, "how long certificates of ten seconds are renewed under load")
+
 // TestCertificatesAreRenewed: certificates that are valid for ten seconds are renewed while runs come, and no
-// session ends.
+// session ends, no call fails, and nothing piles up.
 func TestCertificatesAreRenewed(t *testing.T) {
-	t.Parallel()
+	if *renewFor < time.Minute {
+		t.Parallel()
+	}
 	i := newInstallation(t, func(cfg *node.ServerConfig) { cfg.Certificates.Life = 10 * time.Second })
 	i.greets("default")
 	dir := filepath.Join(t.TempDir(), "host")
@@ -295,13 +301,30 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var runs atomic.Int64
+	use := func() (goroutines int, bytes uint64) {
+		var m goruntime.MemStats
+		goruntime.GC()
+		goruntime.ReadMemStats(&m)
+		return goruntime.NumGoroutine(), m.HeapInuse
+	}
+	var runs int
+	var goroutines int
+	var bytes uint64
 	begin := time.Now()
-	for time.Since(begin) < 12*time.Second { // longer than the first certificates of both are valid
+	for time.Since(begin) < *renewFor { // longer than the first certificates of both are valid
 		if err := i.ends("default"); err != nil {
 			t.Fatalf("after %v: %v", time.Since(begin), err)
 		}
-		runs.Add(1)
+		if runs++; goroutines == 0 && time.Since(begin) > 30*time.Second {
+			goroutines, bytes = use()
+		}
+	}
+	if goroutines > 0 {
+		now, heap := use()
+		t.Logf("%d goroutines and %d MiB after 30 s, %d and %d MiB at the end", goroutines, bytes>>20, now, heap>>20)
+		if now > goroutines+20 || heap > 2*bytes+64<<20 {
+			t.Error("goroutines or memory pile up")
+		}
 	}
 	next, err := os.ReadFile(filepath.Join(dir, "machine.crt"))
 	if err != nil || string(next) == string(first) {
@@ -311,7 +334,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err != nil || len(all) != 1 || !all[0].GetRenewedAt().AsTime().After(all[0].GetJoinedAt().AsTime()) {
 		t.Errorf("%v, %v", all, err)
 	}
-	t.Logf("%d runs", runs.Load())
+	t.Logf("%d runs", runs)
 }
 
 // TestMachinesInCluster: the servers of a cluster have one authority. A host joins at one of them, works for the
