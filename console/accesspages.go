@@ -50,7 +50,7 @@ func (f scopeForm) scope() string {
 	return f.Kind + ":" + f.Scoped
 }
 
-// secretView is the answer to a form that made a password or a token. No other page, address or
+// secretView is the answer to a form that made a password, a token or a join token. No other page, address or
 // log has the secret.
 type secretView struct {
 	Tab, Title, Subject string // Title is a key of the catalogue; its parameter is the subject
@@ -59,6 +59,9 @@ type secretView struct {
 	Role, Scope         string                 // of a token
 	Expires, Former     *timestamppb.Timestamp // of a token, and of the text that it replaced; nil: never, none
 	Token               bool
+	Join                *apiv1.JoinToken // nil: the secret is no join token
+	Labels              []string         // of the join token
+	Command             string           // the line for the machine that joins; "": there is none
 }
 
 func (c *console) showSecret(v *visit, view secretView) error {

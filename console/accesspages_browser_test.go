@@ -44,3 +44,39 @@ func testGiveAccess(t *testing.T, b *browser) {
 		t.Error("the revoked token is listed")
 	}
 }
+
+// testLetMachinesJoin makes a join token, renames a machine and revokes its certificate and the token, with the
+// keyboard alone, on a narrow screen.
+func testLetMachinesJoin(t *testing.T, b *browser) {
+	b.do(chromedp.EmulateViewport(400, 800))
+	defer b.do(chromedp.EmulateViewport(1440, 1000))
+	fits := func() {
+		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 400 {
+			t.Errorf("%s is %d pixels wide", evaluate[string](b, `location.pathname`), wide)
+		}
+	}
+	press := func(selector, shows string) {
+		evaluate[bool](b, `document.querySelector(`+"`"+selector+"`"+`).focus(), true`)
+		b.do(chromedp.KeyEvent("\r"))
+		b.until(`document.readyState === "complete" && document.body.textContent.includes("` + shows + `")`)
+		b.accessible()
+		fits()
+	}
+	b.visit("/access/machines")
+	fits()
+	evaluate[bool](b, `document.querySelector("#j-labels").focus(), true`)
+	b.do(chromedp.KeyEvent("zone=c"))
+	press("#j-labels", "--join-token "+onceJoin)
+	press(`main a.button`, "join-new")
+	press(`a[href="/access/machines/host-1/rename"]`, "Rename press-1?")
+	evaluate[bool](b, `document.querySelector("#m-name").select(), true`)
+	b.do(chromedp.KeyEvent("south"))
+	press("#m-name", "Renamed: south")
+	press(`a[href="/access/machines/host-1/revoke"]`, "Revoke the certificate of south")
+	press(`main form button`, "Revoked: south")
+	press(`a[href="/access/join-tokens/join-new/revoke"]`, "Revoke the join token join-new?")
+	press(`main form button`, "Revoked: join-new")
+	if evaluate[bool](b, `[...document.querySelectorAll("main td")].some(x => x.textContent.includes("host-1") || x.textContent.includes("join-new"))`) {
+		t.Error("the revoked machine or token is listed")
+	}
+}

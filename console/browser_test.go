@@ -242,6 +242,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("roll back by keyboard", testRollBackByKeyboard)
 	b.sub("refused upload", testRefusedUpload)
 	b.sub("give access by keyboard", testGiveAccess)
+	b.sub("let machines join by keyboard", testLetMachinesJoin)
 }
 
 // testRollBackByKeyboard goes from the page of a job to an earlier revision and back to the

@@ -80,6 +80,7 @@ type console struct {
 	access    apiv1.AccessClient
 	audit     apiv1.AuditClient
 	members   apiv1.MembershipClient
+	machines  apiv1.MachinesClient
 	health    grpc_health_v1.HealthClient
 
 	sessions *sessions
@@ -162,6 +163,7 @@ func newConsole(cfg Config) (*console, error) {
 		access:    apiv1.NewAccessClient(cfg.Conn),
 		audit:     apiv1.NewAuditClient(cfg.Conn),
 		members:   apiv1.NewMembershipClient(cfg.Conn),
+		machines:  apiv1.NewMachinesClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
 		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
@@ -254,6 +256,14 @@ func (c *console) routes() []route {
 		{pattern: "POST /access/tokens/{id}/revoke", page: c.revokeToken},
 		{pattern: "GET /access/sessions", page: c.sessionsPage},
 		{pattern: "POST /access/sessions/{id}/end", page: c.endSession},
+		{pattern: "GET /access/machines", page: c.machinesPage},
+		{pattern: "POST /access/machines", page: c.createJoinToken},
+		{pattern: "GET /access/machines/{id}/rename", page: c.renameMachinePage},
+		{pattern: "POST /access/machines/{id}/rename", page: c.renameMachine},
+		{pattern: "GET /access/machines/{id}/revoke", page: c.revokeMachinePage},
+		{pattern: "POST /access/machines/{id}/revoke", page: c.revokeMachine},
+		{pattern: "GET /access/join-tokens/{id}/revoke", page: c.revokeJoinTokenPage},
+		{pattern: "POST /access/join-tokens/{id}/revoke", page: c.revokeJoinToken},
 		{pattern: "GET /access/roles", page: c.rolesPage},
 		{pattern: "GET /audit", page: c.auditPage},
 		{pattern: "POST /audit/verify", page: c.verifyAudit},

@@ -17,12 +17,14 @@ import (
 const (
 	oncePassword = "the-password-that-is-shown-once"
 	onceToken    = "wwk_the-token-that-is-shown-once"
+	onceJoin     = "wwj_the-join-token-that-is-shown-once"
 )
 
 // fakeAccess is the part of the fake with principals and the audit log. fakeAPI.mu guards it.
 type fakeAccess struct {
 	apiv1.UnimplementedAccessServer
 	apiv1.UnimplementedAuditServer
+	apiv1.UnimplementedMachinesServer
 
 	may        []string // the permissions of the good token in its scope; nil: the API does not tell them
 	principals []*apiv1.Principal
@@ -32,6 +34,9 @@ type fakeAccess struct {
 	events     []*apiv1.AuditEvent
 	auditAsked *apiv1.ListAuditEventsRequest // the last one
 	limits     *apiv1.AppLimits
+	machines   []*apiv1.Certificate
+	joins      []*apiv1.JoinToken
+	plain      bool // the server serves without TLS
 }
 
 func (f *fakeAPI) populateAccess(ts func(time.Duration) *timestamppb.Timestamp) {

@@ -168,6 +168,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	}
 	f.letters = deadLetters(ts)
 	f.populateAccess(ts)
+	f.populateMachines(ts)
 	f.populateRevisions()
 	return f
 }
@@ -213,6 +214,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterRevisionsServer(srv, f)
 	apiv1.RegisterAccessServer(srv, f)
 	apiv1.RegisterAuditServer(srv, f)
+	apiv1.RegisterMachinesServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
 	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
