@@ -58,11 +58,15 @@ const (
 	certificateEnded = "ended" // the machine is refused until it renews the certificate or joins again
 	certificateEnds  = "ends"  // less than a fifth of its life is left, and a machine renews with a third left
 	certificateValid = "valid"
+	// certificateRevoked is of a server: a host that was revoked is not in the list.
+	certificateRevoked = "revoked"
 )
 
 func certificateState(m *apiv1.Certificate, now time.Time) string {
 	left, life := m.GetExpiresAt().AsTime().Sub(now), m.GetExpiresAt().AsTime().Sub(m.GetRenewedAt().AsTime())
 	switch {
+	case m.GetRevokedAt() != nil:
+		return certificateRevoked
 	case left <= 0:
 		return certificateEnded
 	case left < life/5:
@@ -71,7 +75,7 @@ func certificateState(m *apiv1.Certificate, now time.Time) string {
 	return certificateValid
 }
 
-// State returns the state of a certificate: ended, ends or valid.
+// State returns the state of a certificate: ended, ends, valid or revoked.
 func (machinesView) State(m *apiv1.Certificate) string { return certificateState(m, time.Now()) }
 
 func (c *console) machinesPage(v *visit) error {
@@ -85,7 +89,7 @@ func (c *console) showMachines(v *visit, code int, view machinesView) error {
 	}
 	now := time.Now()
 	rank := func(m *apiv1.Certificate) int {
-		return slices.Index([]string{certificateEnded, certificateEnds, certificateValid}, certificateState(m, now))
+		return slices.Index([]string{certificateEnded, certificateEnds, certificateValid, certificateRevoked}, certificateState(m, now))
 	}
 	slices.SortStableFunc(all, func(a, b *apiv1.Certificate) int {
 		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Name, b.Name))
@@ -174,8 +178,9 @@ func (c *console) createJoinToken(v *visit) error {
 		return err
 	}
 	view := secretView{Tab: "machines", Title: "join.created", Hint: "join.hint." + made.Kind, Subject: made.Id, Secret: made.Token, Join: made, Labels: labelsOf(made)}
-	if made.Kind == "host" {
-		view.Command = "wheelwork host --server " + c.serverAddress(v.r) + " --join-token " + made.Token
+	view.Command = "wheelwork host --server " + c.serverAddress(v.r) + " --join-token " + made.Token
+	if made.Kind == "server" {
+		view.Command = "wheelwork server --cluster --listen HOST:7700 --cluster-listen HOST:2379 --cluster-peer HOST:2380 --join-server " + c.serverAddress(v.r) + " --join-token " + made.Token
 	}
 	return c.showSecret(v, view)
 }

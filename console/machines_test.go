@@ -38,7 +38,7 @@ func TestJoinTokenIsShownOnce(t *testing.T) {
 		t.Errorf("the form asks for %v", q)
 	}
 	resp, body = s.post(t, "/access/machines", "kind=server&uses=")
-	if resp.StatusCode != http.StatusOK || !strings.Contains(body, onceJoin) || strings.Contains(body, "wheelwork host") {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, onceJoin) || !strings.Contains(body, "wheelwork server --cluster") || !strings.Contains(body, "--join-server "+strings.TrimPrefix(s.URL, "http://")) {
 		t.Errorf("a token for a server: %s\n%s", resp.Status, body)
 	}
 	if q := asked1[*apiv1.CreateJoinTokenRequest](t, s.fake); q.Kind != "server" || q.Uses != 1 || q.Apps != nil {
@@ -192,5 +192,9 @@ func TestCertificateState(t *testing.T) {
 		if got := certificateState(m, renewed.Add(after)); got != want {
 			t.Errorf("after %v: %s, want %s", after, got, want)
 		}
+	}
+	m = &apiv1.Certificate{Kind: "server", RenewedAt: timestamppb.New(renewed), ExpiresAt: timestamppb.New(renewed.Add(24 * time.Hour)), RevokedAt: timestamppb.New(renewed)}
+	if got := certificateState(m, renewed); got != certificateRevoked {
+		t.Errorf("a revoked server is %s", got)
 	}
 }
