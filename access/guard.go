@@ -37,7 +37,7 @@ var (
 	// Member is the role of all processes of an installation without a separate token for
 	// servers, whose token is accepted on one machine only. It is also the role of a
 	// process in calls to itself.
-	Member = Role{"member", append(slices.Clone(Host.permissions), "serve", "sessions.use", "audit.anchor")}
+	Member = Role{"member", append(slices.Clone(Host.permissions), "serve", "sessions.use", "audit.anchor", "machines.enroll")}
 	// Server is the role of servers towards each other and towards nameservers. They may
 	// read all state of the installation, and make calls for the callers whose calls they
 	// pass on.

@@ -184,6 +184,9 @@ func (s *Machines) Join(q *apiv1.JoinRequest, key [sha256.Size]byte, address str
 	if token == nil || token.ExpiresMs <= now.UnixMilli() || token.UsesLeft <= 0 && !repeated {
 		return nil, authority.Machine{}, errJoin
 	}
+	if q.Kind != "" && q.Kind != token.Kind {
+		return nil, authority.Machine{}, status.Errorf(codes.FailedPrecondition, "the join token is for a %s, and this is a %.40s: make one with `wheelwork join-token create --kind %[2]s`", token.Kind, q.Kind)
+	}
 	row := &apiv1.MachineRow{
 		Id: q.Id, Kind: token.Kind, Name: cmp.Or(q.Name, q.Id), Digest: key[:], Apps: token.Apps, Labels: token.Labels, Executors: token.Executors,
 		JoinedMs: now.UnixMilli(), RenewedMs: now.UnixMilli(), ExpiresMs: now.Add(life).UnixMilli(), JoinToken: token.Id, Address: address,

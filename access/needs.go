@@ -219,7 +219,7 @@ func rightToken(need string) string {
 		return "only the setup page calls it, whose address the server prints"
 	case "federate":
 		return "only the sign-in page of a server calls it, for the OpenID provider"
-	case "serve", "state", "audit.anchor", act:
+	case "serve", "state", "audit.anchor", "machines.enroll", act:
 		return "servers use the token of the installation's servers (--server-token-file)"
 	}
 	return "people sign in with `wheelwork login`, programs use a token of `wheelwork token create`, and a server that accepts it has an administrator's in the file token of its data directory"

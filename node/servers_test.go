@@ -158,7 +158,7 @@ func TestServersJoin(t *testing.T) {
 	rogue.at[0] = j.at[0]
 	for name, x := range map[string]struct{ token, want string }{
 		"a used token":               {forB, "the join token was refused"},
-		"a token for hosts":          {j.token(c, "host"), "one for hosts"},
+		"a token for hosts":          {j.token(c, "host"), "is for a host"},
 		"a token of another cluster": {other.token(sdk.NewJoinToken{}), "has not shown the authority"},
 		"no token":                   {"", "has no certificate"},
 		"what is no token":           {"wwj_x", "join token"},
@@ -179,11 +179,21 @@ func TestServersJoin(t *testing.T) {
 		}
 	}
 
+	ctx, cancelHost := context.WithTimeout(t.Context(), time.Minute)
+	defer cancelHost()
+	if err := node.Host(ctx, node.HostConfig{Data: t.TempDir(), Nameserver: j.at[0], JoinToken: j.token(c, "server")}); err == nil || !strings.Contains(err.Error(), "is for a server") {
+		t.Errorf("a host with a token for servers: %v", err)
+	}
+
 	// A server comes back with what it has.
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
+	stopped := time.Now()
 	b = j.start(1, forB, nil)
+	reaches(t, spread, "it has told the installation of its new certificate", func() bool {
+		return slices.ContainsFunc(servers(), func(m *sdk.Certificate) bool { return m.GetRenewedAt().AsTime().After(stopped) })
+	})
 
 	// One is revoked.
 	id, err := os.ReadFile(filepath.Join(j.data(2), "server-id"))

@@ -390,6 +390,7 @@ type JoinRequest struct {
 	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"` // a certificate request in DER form (PKCS #10), of which only the key counts
 	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`           // of the machine, which it keeps
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`       // for people
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`       // host or server: a token of another kind is refused; empty: that of the token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +449,13 @@ func (x *JoinRequest) GetId() string {
 func (x *JoinRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
 	}
 	return ""
 }
@@ -1104,12 +1112,13 @@ const file_v1_machine_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x17.wheelwork.v1.JoinTokenR\x06tokens\"(\n" +
 	"\x16RevokeJoinTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
-	"\x17RevokeJoinTokenResponse\"a\n" +
+	"\x17RevokeJoinTokenResponse\"u\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"U\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\"U\n" +
 	"\x17RenewCertificateRequest\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\"\x88\x01\n" +
@@ -1156,14 +1165,14 @@ const file_v1_machine_proto_rawDesc = "" +
 	"\x19RevokeCertificateResponse\":\n" +
 	"\x14RenameMachineRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name2\xde\t\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name2\xe8\t\n" +
 	"\bMachines\x12\x8c\x01\n" +
 	"\x0fCreateJoinToken\x12$.wheelwork.v1.CreateJoinTokenRequest\x1a\x17.wheelwork.v1.JoinToken\":\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/api/v1/join-tokens\x12\x90\x01\n" +
 	"\x0eListJoinTokens\x12#.wheelwork.v1.ListJoinTokensRequest\x1a$.wheelwork.v1.ListJoinTokensResponse\"3\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/join-tokens\x12\x9c\x01\n" +
 	"\x0fRevokeJoinToken\x12$.wheelwork.v1.RevokeJoinTokenRequest\x1a%.wheelwork.v1.RevokeJoinTokenResponse\"<\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x1a*\x18/api/v1/join-tokens/{id}\x12Y\n" +
 	"\x04Join\x12\x19.wheelwork.v1.JoinRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12q\n" +
-	"\x10RenewCertificate\x12%.wheelwork.v1.RenewCertificateRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12i\n" +
-	"\fEnrollServer\x12!.wheelwork.v1.EnrollServerRequest\x1a\".wheelwork.v1.EnrollServerResponse\"\x12\xaa\xbb\x18\x05serve\xb0\xbb\x18\f»\x18\x01-\x12\x97\x01\n" +
+	"\x10RenewCertificate\x12%.wheelwork.v1.RenewCertificateRequest\x1a!.wheelwork.v1.CertificateResponse\"\x13\xaa\xbb\x18\x06public\xb0\xbb\x18\f»\x18\x01-\x12s\n" +
+	"\fEnrollServer\x12!.wheelwork.v1.EnrollServerRequest\x1a\".wheelwork.v1.EnrollServerResponse\"\x1c\xaa\xbb\x18\x0fmachines.enroll\xb0\xbb\x18\f»\x18\x01-\x12\x97\x01\n" +
 	"\x10ListCertificates\x12%.wheelwork.v1.ListCertificatesRequest\x1a&.wheelwork.v1.ListCertificatesResponse\"4\xaa\xbb\x18\vaccess.read\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x16\x12\x14/api/v1/certificates\x12\xa3\x01\n" +
 	"\x11RevokeCertificate\x12&.wheelwork.v1.RevokeCertificateRequest\x1a'.wheelwork.v1.RevokeCertificateResponse\"=\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02\x1b*\x19/api/v1/certificates/{id}\x12\x97\x01\n" +
 	"\rRenameMachine\x12\".wheelwork.v1.RenameMachineRequest\x1a\x19.wheelwork.v1.Certificate\"G\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\f»\x18\x01-\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/certificates/{id}:renameB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"

@@ -38,6 +38,7 @@ const (
 // joining is how a machine joins.
 type joining struct {
 	files
+	kind    string // of the machine, see [authority.Machine]
 	id      string
 	name    string // for people
 	address string // of servers, several with commas
@@ -58,7 +59,7 @@ func OpenHost(ctx context.Context, d *datadir.Dir, id, name, address, token stri
 	if err != nil {
 		return nil, fmt.Errorf("read --join-token: %w", err)
 	}
-	h := &Host{joining: joining{files{d}, id, name, address, log}}
+	h := &Host{joining: joining{files{d}, authority.Host, id, name, address, log}}
 	h.machine, err = h.open(ctx, token)
 	return h, err
 }
@@ -143,7 +144,7 @@ func withoutCode(err error) error {
 func (h *joining) attempt(ctx context.Context, token string, pin authority.Pin, key crypto.Signer) (*transport.Machine, *apiv1.CertificateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
-	return transport.Join(ctx, h.address, pin, key, &apiv1.JoinRequest{Token: token, Id: h.id, Name: h.name})
+	return transport.Join(ctx, h.address, pin, key, &apiv1.JoinRequest{Token: token, Kind: h.kind, Id: h.id, Name: h.name})
 }
 
 // Run renews the certificate until ctx ends.

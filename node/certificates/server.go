@@ -63,13 +63,13 @@ func (s *Server) JoinCluster(ctx context.Context, name, address, token string) (
 	if err != nil {
 		return nil, fmt.Errorf("read --join-token: %w", err)
 	}
-	j := &joining{s.files, s.id, name, address, s.log}
+	j := &joining{s.files, authority.Server, s.id, name, address, s.log}
 	m, resp, err := j.join(ctx, token)
 	if err != nil {
 		return nil, err
 	}
 	if resp.Server == nil {
-		return nil, errors.New("join the installation: the join token is one for hosts: make one with `wheelwork join-token create --kind server`")
+		return nil, errors.New("join the installation: the server has answered without what a server of a cluster needs")
 	}
 	s.to.Trust(m.Root())
 	return resp.Server, s.to.Set([]byte(resp.Certificate), s.key)
