@@ -433,3 +433,57 @@ func TestScriptsAndTemplatesNeedNoEval(t *testing.T) {
 		}
 	}
 }
+
+// TestPublicURL reaches the console through a proxy that ends TLS and sends another host on: cookies are secure, and
+// forms of its origin are accepted.
+func TestPublicURL(t *testing.T) {
+	const public = "https://wheel.example"
+	codes := NewCodes()
+	h, err := New(Config{Conn: newFake().populate().start(t), PublicURL: public, Codes: codes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(method, target, form string, cookie *http.Cookie, headers ...string) *http.Response {
+		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form))
+		r.Host = "10.0.0.5:7700"
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i+1 < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		if cookie != nil {
+			r.AddCookie(cookie)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	resp := send("GET", "/login?code="+codes.Issue(goodToken), "", nil)
+	if len(resp.Cookies()) != 1 || resp.Cookies()[0].Name != "__Host-wheelwork_session" || !resp.Cookies()[0].Secure || resp.Header.Get("Strict-Transport-Security") == "" {
+		t.Fatalf("the login sets %v, %v", resp.Cookies(), resp.Header)
+	}
+	session := resp.Cookies()[0]
+	for _, tt := range []struct {
+		headers []string
+		code    int
+	}{
+		{[]string{"Origin", public}, http.StatusSeeOther},
+		{[]string{"Origin", public, "Sec-Fetch-Site", "same-origin"}, http.StatusSeeOther},
+		{[]string{"Origin", "https://evil.example"}, http.StatusForbidden},
+		{[]string{"Origin", "http://wheel.example"}, http.StatusForbidden},
+		{[]string{"Origin", "https://wheel.example:8443"}, http.StatusForbidden},
+		{[]string{"Origin", "null", "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+	} {
+		if resp := send("POST", "/apps/default/jobs/totals/run", "", session, tt.headers...); resp.StatusCode != tt.code {
+			t.Errorf("a form with %v: %s", tt.headers, resp.Status)
+		}
+	}
+	for referer, want := range map[string]bool{public + "/hosts": true, "https://evil.example/hosts": false, "http://wheel.example/hosts": false, "http://10.0.0.5:7700/hosts": true} {
+		b, err := io.ReadAll(send("POST", "/apps/default/jobs/totals/run", "input=x", nil, "Referer", referer).Body)
+		if err != nil || strings.Contains(string(b), `name="next" value="/hosts"`) != want {
+			t.Errorf("a form from %s without a session leads back: %t, %v", referer, !want, err)
+		}
+	}
+	if _, err := New(Config{Conn: newFake().start(t), PublicURL: "wheel.example/x"}); err == nil {
+		t.Error("a console starts with a public URL that is no origin")
+	}
+}

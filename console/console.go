@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -28,6 +29,10 @@ type Config struct {
 	// Secure means that browsers connect over TLS. Then cookies are not sent over plain
 	// HTTP, and browsers are told to keep using TLS. Default: false.
 	Secure bool
+	// PublicURL is the origin at which browsers reach the console, as https://wheel.example, if a proxy
+	// may send requests on with another host. Requests from it are of this site, and with https
+	// browsers connect over TLS, whatever Secure says. Default: the host of each request.
+	PublicURL string
 	// MaxBody returns the bound of the body of a request to the API, in bytes, except for
 	// uploads of modules. It is called for each request. Default: 4 MiB.
 	MaxBody func() int64
@@ -64,6 +69,8 @@ type console struct {
 	banner  string
 	version string
 	secure  bool
+	public  string                      // origin; "": that of each request
+	foreign *http.CrossOriginProtection // refuses changes from other sites
 	log     *slog.Logger
 	maxBody func() int64
 	maxFile func() int64 // of a module
@@ -132,6 +139,12 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Codes == nil {
 		cfg.Codes = NewCodes()
 	}
+	foreign := http.NewCrossOriginProtection()
+	if cfg.PublicURL != "" {
+		if err := foreign.AddTrustedOrigin(cfg.PublicURL); err != nil {
+			return nil, fmt.Errorf("Config.PublicURL: %w", err)
+		}
+	}
 	assets, err := loadAssets(cfg.Version)
 	if err != nil {
 		return nil, err
@@ -147,7 +160,9 @@ func newConsole(cfg Config) (*console, error) {
 	return &console{
 		banner:    cfg.Banner,
 		version:   cfg.Version,
-		secure:    cfg.Secure,
+		secure:    cfg.Secure || strings.HasPrefix(cfg.PublicURL, "https://"),
+		public:    cfg.PublicURL,
+		foreign:   foreign,
 		log:       cfg.Logger,
 		maxBody:   bound(cfg.MaxBody, 4<<20),
 		maxFile:   bound(cfg.MaxModule, maxModule),
@@ -313,7 +328,7 @@ func (c *console) handler() http.Handler {
 		}
 		mux.HandleFunc(r.pattern, limited(bound(r.body, maxForm), r.open))
 	}
-	return c.protect(http.NewCrossOriginProtection().Handler(plainPaths(mux)))
+	return c.protect(c.foreign.Handler(plainPaths(mux)))
 }
 
 // csp allows only files of this origin and nothing inline. htmx works under it because

@@ -44,8 +44,8 @@ const (
 
 // keepForm reads the form of a request without a session. It returns "" for a form that is
 // too large or damaged.
-func keepForm(r *http.Request) string {
-	k := keptForm{Action: r.URL.RequestURI(), From: formPage(r)}
+func (c *console) keepForm(r *http.Request) string {
+	k := keptForm{Action: r.URL.RequestURI(), From: c.formPage(r)}
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	var ok bool
 	if kind == "multipart/form-data" {
@@ -65,9 +65,9 @@ func keepForm(r *http.Request) string {
 }
 
 // formPage returns the page of this origin from which a form was sent; otherwise "".
-func formPage(r *http.Request) string {
+func (c *console) formPage(r *http.Request) string {
 	u, err := url.Parse(r.Referer())
-	if err != nil || u.Host != r.Host || u.Path == "/login" {
+	if err != nil || u.Host != r.Host && u.Scheme+"://"+u.Host != c.public || u.Path == "/login" {
 		return ""
 	}
 	return localPath(u.RequestURI())

@@ -88,9 +88,9 @@ func (c *console) enter(w http.ResponseWriter, r *http.Request) (answered bool) 
 	case r.Method == http.MethodPost && r.URL.Path == "/logout":
 		c.showLeft(w, r)
 	case r.Method == http.MethodPost && other != nil: // the form is of another visitor
-		http.Redirect(w, r, localPath(formPage(r)), http.StatusSeeOther)
+		http.Redirect(w, r, localPath(c.formPage(r)), http.StatusSeeOther)
 	case r.Method == http.MethodPost: // it is shown again, and never sent by itself
-		c.signInProxied(w, r, *by, loginView{Next: formPage(r), Form: keepForm(r)})
+		c.signInProxied(w, r, *by, loginView{Next: c.formPage(r), Form: c.keepForm(r)})
 	case !arrives(r):
 		http.Error(w, "this page signs a visitor in, which another site may not cause: open it in the browser itself", http.StatusForbidden)
 	default:

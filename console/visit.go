@@ -86,7 +86,7 @@ func (c *console) keepForLogin(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/login", http.StatusSeeOther)
 		return
 	}
-	next, form := formPage(r), keepForm(r)
+	next, form := c.formPage(r), c.keepForm(r)
 	why := "login.expired"
 	if form == "" {
 		why = "login.lost"

@@ -41,7 +41,7 @@ func openCertificate(ctx context.Context, d *datadir.Dir, cfg *ServerConfig, log
 	}
 	s := &serverCertificate{data: d, id: id, own: &transport.Machine{}}
 	c := cfg.Cluster
-	names := certificates.Names(cfg.People.OIDC.Callback, cfg.Listen, cfg.Advertise, c.Listen, c.Advertise, c.Peer, c.PeerAdvertise)
+	names := certificates.Names([]string{cfg.People.PublicURL, cfg.People.OIDC.Callback}, cfg.Listen, cfg.Advertise, c.Listen, c.Advertise, c.Peer, c.PeerAdvertise)
 	if s.of, err = certificates.OpenServer(d, id, names, s.own, log); err != nil {
 		return nil, err
 	}

@@ -106,10 +106,14 @@ func (cfg *ServerConfig) both() bool { return cfg.Certificates.TLS == "both" }
 type PeopleConfig struct {
 	// LegacyTokens says whether the administrator's token in the data directory is accepted.
 	LegacyTokens LegacyTokens
+	// PublicURL is the address at which people reach this installation, for example that of a proxy:
+	// https, or http on this machine, see [PublicOrigin]. Default: that of the listener.
+	PublicURL string
 	// Setup is called once with the address of the page on which a visitor makes the first
 	// administrator, if there is none. nil: there is no such page.
 	Setup func(link string)
-	// OIDC is the provider that signs people in. Without an issuer there is none.
+	// OIDC is the provider that signs people in. Without an issuer there is none. Without a callback it
+	// is a page of PublicURL.
 	OIDC oidc.Config
 	// OIDCSecretFile has the secret of this installation at the provider; "": it is in OIDC, or there is
 	// none.

@@ -201,7 +201,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	conf := sched.Config{
 		Publish: guard.Issue,
 		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		MaxApps: cfg.MaxApps, Keys: p.keys, Meter: tel.meter, Logger: log,
+		MaxApps: cfg.MaxApps, PublicURL: cfg.People.PublicURL, Keys: p.keys, Meter: tel.meter, Logger: log,
 	}
 	if cfg.secure() && len(cfg.Etcd.Endpoints) == 0 {
 		if p.authority, err = certificates.OpenAuthority(d); err != nil {

@@ -80,6 +80,7 @@ type serving struct {
 	tellSetup   func(link string)
 	guard       *access.Guard
 	ln          *transport.Port
+	public      string             // the origin for people; "": that of the listener
 	certificate *serverCertificate // nil: it serves without TLS
 	listen      string             // the address of ln as it was configured
 	advertise   string
@@ -113,6 +114,10 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err := cfg.People.AuthProxy.Check(cfg.Limits.TrustedProxies); err != nil {
 		return nil, err
 	}
+	if err := cfg.People.usePublicURL(); err != nil {
+		return nil, err
+	}
+	s.public = cfg.People.PublicURL
 	if s.people, err = newFederation(cfg.People); err != nil {
 		return nil, err
 	}
@@ -247,7 +252,7 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 		return err
 	}
 	if m != nil {
-		m.Router.Writes = s.guard.Writes
+		m.Router.Writes, m.Router.PublicURL = s.guard.Writes, s.public
 		apiv1.RegisterNameserverServer(s.server.GRPC, m.Nameserver())
 		apiv1.RegisterMembershipServer(s.server.GRPC, m.Service())
 		return m.Router.Register(s.server.GRPC)
@@ -330,7 +335,7 @@ func (s *serving) openConsole(kind string, named AuthProxy) error {
 		proxy = &authProxy{named, s.server.Limits, s.people.proxied, &s.guard.Refusals}
 	}
 	pages, err := console.New(console.Config{
-		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure,
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.Secure, PublicURL: s.public,
 		MaxBody: func() int64 { return s.server.Limits().Body }, MaxModule: func() int64 { return s.parts.uploads.Limits().ModuleBytes },
 		Admit: func(r *http.Request) error { return s.guard.Admit(r.Context(), r.Header.Values("Authorization")) },
 		SignedIn: func(token string, from netip.Addr) {
@@ -349,7 +354,7 @@ func (s *serving) openConsole(kind string, named AuthProxy) error {
 	return nil
 }
 
-// url is where the console is.
+// url is where the server listens.
 func (s *serving) url() string {
 	scheme := "http://"
 	if s.ln.Secure {
@@ -358,10 +363,13 @@ func (s *serving) url() string {
 	return scheme + s.ln.Addr().String()
 }
 
+// link returns an address of the console for people.
+func (s *serving) link(path string) string { return cmp.Or(s.public, s.url()) + path }
+
 func (s *serving) ready() Ready {
 	r := Ready{URL: s.url(), GRPC: s.ln.Addr().String(), HostToken: s.hostToken, PID: os.Getpid()}
 	if s.legacy {
-		r.Token, r.LoginURL = s.token, s.url()+"/login?code="+s.codes.Issue(s.token)
+		r.Token, r.LoginURL = s.token, s.link("/login?code="+s.codes.Issue(s.token))
 	}
 	return r
 }
@@ -390,7 +398,7 @@ func (s *serving) start(ctx context.Context) *roles {
 	}
 	if s.setup != nil {
 		r.run("setup", func(ctx context.Context) error {
-			return s.setup.announce(ctx, func() { s.tellSetup(s.url() + "/setup?code=" + s.setup.code) })
+			return s.setup.announce(ctx, func() { s.tellSetup(s.link("/setup?code=" + s.setup.code)) })
 		})
 	}
 	for _, names := range s.names {

@@ -57,6 +57,8 @@ type Config struct {
 	// for concurrent use.
 	Grant func() *apiv1.ServerGrant
 
+	PublicURL string // where people reach the console; "": at the address of the API
+
 	// Keys seal the secrets of apps; nil: the server refuses secrets. All servers that may
 	// own the partition must have the same.
 	Keys *keyring.Ring
@@ -168,7 +170,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 	}
 	services := api.New(api.Config{
 		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
-		Authority: cfg.Authority, Grant: cfg.Grant, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
+		Authority: cfg.Authority, Grant: cfg.Grant, PublicURL: cfg.PublicURL, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}
 	if err := s.observe(cfg.Meter); err != nil {

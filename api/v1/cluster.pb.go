@@ -776,11 +776,13 @@ func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 
 // Version is what a server was built from.
 type Version struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Go            string                 `protobuf:"bytes,2,opt,name=go,proto3" json:"go,omitempty"`
-	Commit        string                 `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
-	Date          string                 `protobuf:"bytes,4,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339 in UTC; "" if it is unknown
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Go      string                 `protobuf:"bytes,2,opt,name=go,proto3" json:"go,omitempty"`
+	Commit  string                 `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
+	Date    string                 `protobuf:"bytes,4,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339 in UTC; "" if it is unknown
+	// Where people reach the console, as https://wheel.example; "": at the address of the API.
+	PublicUrl     string `protobuf:"bytes,5,opt,name=public_url,json=publicUrl,proto3" json:"public_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +841,13 @@ func (x *Version) GetCommit() string {
 func (x *Version) GetDate() string {
 	if x != nil {
 		return x.Date
+	}
+	return ""
+}
+
+func (x *Version) GetPublicUrl() string {
+	if x != nil {
+		return x.PublicUrl
 	}
 	return ""
 }
@@ -3663,12 +3672,14 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes\x12#\n" +
 	"\rjournal_bytes\x18\x03 \x01(\x03R\fjournalBytes\x12#\n" +
 	"\rhistory_bytes\x18\x04 \x01(\x03R\fhistoryBytes\"\x13\n" +
-	"\x11GetVersionRequest\"_\n" +
+	"\x11GetVersionRequest\"~\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x16\n" +
 	"\x06commit\x18\x03 \x01(\tR\x06commit\x12\x12\n" +
-	"\x04date\x18\x04 \x01(\tR\x04date\"\xbd\x02\n" +
+	"\x04date\x18\x04 \x01(\tR\x04date\x12\x1d\n" +
+	"\n" +
+	"public_url\x18\x05 \x01(\tR\tpublicUrl\"\xbd\x02\n" +
 	"\fServerReport\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -307,6 +308,16 @@ func BenchmarkAppOf(b *testing.B) {
 	for b.Loop() {
 		if rule.App(req) != "orders" {
 			b.Fatal("another app")
+		}
+	}
+}
+
+// TestVersionHasThePublicURL asks any server of a cluster: it answers for itself, with its own public URL.
+func TestVersionHasThePublicURL(t *testing.T) {
+	for _, public := range []string{"", "https://wheel.example"} {
+		answer, err := (&Router{PublicURL: public}).call(t.Context(), "", grpc.MethodDesc{}, "", &apiv1.GetVersionRequest{})
+		if v, ok := answer.(*apiv1.Version); err != nil || !ok || v.PublicUrl != public || v.Version == "" {
+			t.Errorf("%v, %v", answer, err)
 		}
 	}
 }

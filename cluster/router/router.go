@@ -56,6 +56,8 @@ type Router struct {
 	Forwarder
 	// Writes reports whether a method may create an app.
 	Writes func(method string) bool
+	// PublicURL is where people reach the console of this server; "": at the address of the API.
+	PublicURL string
 }
 
 // Register puts the routed services on s.
@@ -115,7 +117,9 @@ func (r *Router) unary(service string, m grpc.MethodDesc, request protoreflect.M
 func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	switch req.(type) {
 	case *apiv1.GetVersionRequest:
-		return version.Message(), nil
+		v := version.Message()
+		v.PublicUrl = r.PublicURL
+		return v, nil
 	case *apiv1.WhoAmIRequest:
 		return access.WhoAmI(ctx)
 	case *apiv1.ListRolesRequest:

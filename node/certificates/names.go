@@ -8,8 +8,8 @@ import (
 )
 
 // Names returns the names and addresses under which browsers and programs may reach a server: of this machine, of
-// the addresses at which it listens and that it tells others, and of the URL that people use. Each may be "".
-func Names(public string, addresses ...string) []string {
+// the addresses at which it listens and that it tells others, and of the URLs that people use. Each may be "".
+func Names(public []string, addresses ...string) []string {
 	all := []string{"localhost", "127.0.0.1", "::1"}
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)
@@ -25,8 +25,10 @@ func Names(public string, addresses ...string) []string {
 	if name, err := os.Hostname(); err == nil {
 		all = append(all, name)
 	}
-	if u, err := url.Parse(public); err == nil && u.Hostname() != "" {
-		all = append(all, u.Hostname())
+	for _, address := range public {
+		if u, err := url.Parse(address); err == nil && u.Hostname() != "" {
+			all = append(all, u.Hostname())
+		}
 	}
 	return all
 }

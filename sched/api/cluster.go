@@ -23,7 +23,9 @@ type clusterAPI struct {
 }
 
 func (a *clusterAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
-	return version.Message(), nil
+	v := version.Message()
+	v.PublicUrl = a.s.cfg.PublicURL
+	return v, nil
 }
 
 func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {

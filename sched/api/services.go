@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// Config configures the services. All fields but Remote and Ingress are required.
+// Config configures the services. All fields but PublicURL, Remote and Ingress are required.
 type Config struct {
 	ID        string
 	Partition string // "": main
@@ -37,6 +37,8 @@ type Config struct {
 	Authority *authority.Authority
 	// Grant returns what a server that joins gets beside its certificate; nil: this server takes no other.
 	Grant func() *apiv1.ServerGrant
+
+	PublicURL string // where people reach the console; "": at the address of the API
 
 	Keys    *keyring.Ring // of the secrets of apps; nil: the server refuses secrets
 	Remote  Remote        // calls the other partitions; nil: there are none

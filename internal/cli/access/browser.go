@@ -23,7 +23,7 @@ const (
 func (c *commands) withBrowser(open bool) signIn {
 	return func(ctx context.Context, client *sdk.Client) (*sdk.Session, string, error) {
 		login := sdk.NewLogin()
-		page := strings.TrimRight(c.URL, "/") + "/login/command?code=" + url.QueryEscape(login.Code)
+		page := c.console(client.Version().GetPublicUrl()) + "/login/command?code=" + url.QueryEscape(login.Code)
 		if open && browse(page) == nil {
 			c.Note("approve the code %s in the browser; if none has opened, at\n%s", login.Code, page)
 		} else {
@@ -41,6 +41,16 @@ func (c *commands) withBrowser(open bool) signIn {
 			}
 		}
 	}
+}
+
+// console returns where people reach the console: at the public URL of the server, or else where this command
+// reaches the server. A public URL that is no web address does not count, because a browser would open it.
+func (c *commands) console(public string) string {
+	if u, err := url.Parse(public); err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
+		return strings.TrimRight(public, "/")
+	}
+	first, _, _ := strings.Cut(c.URL, ",")
+	return strings.TrimRight(first, "/")
 }
 
 // browse opens a page in the browser of this machine.

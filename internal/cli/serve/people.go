@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -17,7 +16,7 @@ import (
 func addPeople(cmd *cobra.Command, conf *node.PeopleConfig, limits *transport.Limits) func(*cobra.Command) error {
 	flags := cmd.Flags()
 	legacy := flags.String("legacy-tokens", "", "accept the administrator's token in the file token of the data directory: `on` or off (default what was chosen before; in a new directory on, or off with --listen beyond this machine)")
-	public := flags.String("public-url", "", "`URL` at which browsers reach the console, for the sign-in with --oidc-issuer")
+	flags.StringVar(&conf.PublicURL, "public-url", "", "`URL` at which people reach this installation, for example that of a proxy: https, or http on this machine (default the address of --listen; with --oidc-issuer it is needed)")
 	p := &conf.OIDC
 	flags.StringVar(&p.Issuer, "oidc-issuer", "", "`URL` of the OpenID provider that signs people in (default people have a password of this server)")
 	flags.StringVar(&p.ClientID, "oidc-client-id", "", "`id` that the provider has given to this installation")
@@ -35,6 +34,11 @@ func addPeople(cmd *cobra.Command, conf *node.PeopleConfig, limits *transport.Li
 		if err := conf.AuthProxy.Check(limits.TrustedProxies); err != nil {
 			return command.Usage(cmd, "%v", err)
 		}
+		if conf.PublicURL != "" {
+			if _, err := node.PublicOrigin(conf.PublicURL); err != nil {
+				return command.Usage(cmd, "--public-url %.200q: %v", conf.PublicURL, err)
+			}
+		}
 		if p.Issuer == "" {
 			for _, flag := range []string{"oidc-client-id", "oidc-client-secret-file", "oidc-name-claim", "oidc-title"} {
 				if cmd.Flag(flag).Changed {
@@ -43,10 +47,10 @@ func addPeople(cmd *cobra.Command, conf *node.PeopleConfig, limits *transport.Li
 			}
 			return nil
 		}
-		if u, err := url.Parse(*public); err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-			return command.Usage(cmd, "--public-url %q: with --oidc-issuer the address at which browsers reach the console is needed, as https://wheelwork.example", *public)
+		if conf.PublicURL == "" {
+			return command.Usage(cmd, "--public-url \"\": with --oidc-issuer the address at which people reach this installation is needed, as https://wheelwork.example")
 		}
-		p.Callback = strings.TrimRight(*public, "/") + node.CallbackPath
+		p.Callback = strings.TrimRight(conf.PublicURL, "/") + node.CallbackPath // as the provider knows it
 		if err := p.Check(); err != nil {
 			return command.Usage(cmd, "--oidc-issuer, --oidc-client-id, --public-url: %v", err)
 		}

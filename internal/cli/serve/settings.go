@@ -46,8 +46,11 @@ var effects = map[string]effect{
 	// A change is remembered in the data directory.
 	"legacy-tokens": restart,
 
+	// Cookies that browsers have and the certificate of the server belong to it.
+	"public-url": restart,
+
 	// Sign-ins that have begun need the provider to which the browser went.
-	"public-url": restart, "oidc-issuer": restart, "oidc-client-id": restart, "oidc-client-secret-file": restartFile, "oidc-name-claim": restart,
+	"oidc-issuer": restart, "oidc-client-id": restart, "oidc-client-secret-file": restartFile, "oidc-name-claim": restart,
 	"oidc-groups-claim": restart, "oidc-scope": restart, "oidc-title": restart,
 
 	// Sessions that have begun belong to the name in the header.
