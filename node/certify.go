@@ -104,7 +104,7 @@ func (s *serverCertificate) ofMember(cfg *ServerConfig) error {
 		}
 	}
 	switch {
-	case sealed != nil:
+	case sealed != nil && !cfg.NewSecretKey:
 		return sealed
 	case a == nil && (len(cfg.Cluster.Join) > 0 || len(cfg.Cluster.Members) > 1):
 		return errors.New("this server has no certificate for the etcd of the cluster: make a join token with `wheelwork join-token create --kind server` and give it with --join-token and --join-server, or give --etcd-cert, --etcd-key and --etcd-ca. Servers that begin a cluster together need the latter; without them begin with one server")

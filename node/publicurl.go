@@ -11,7 +11,7 @@ import (
 
 // PublicOrigin returns the address at which people reach an installation in the form in which browsers name
 // the origin of a request: in lower case, without a path and without the port that its scheme implies. Its error
-// says what is wrong with the address.
+// names the fault of the address.
 func PublicOrigin(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" {
