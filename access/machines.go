@@ -73,8 +73,7 @@ func ParseJoinToken(text string) (pin authority.Pin, err error) {
 	return authority.Pin(b[tokenBytes:]), nil
 }
 
-// CreateJoinToken returns the changes that make a join token of an authority, and the token with its text. An
-// authority of a single server takes no servers.
+// CreateJoinToken returns the changes that make a join token of an authority, and the token with its text.
 func (s *Machines) CreateJoinToken(by By, q *apiv1.CreateJoinTokenRequest, pin authority.Pin) ([]Change, *apiv1.JoinToken, error) {
 	ttl := defaultJoinTTL
 	if q.Ttl != "" {

@@ -182,7 +182,8 @@ func TestManyMachines(t *testing.T) {
 	}
 }
 
-// TestCertificateState compares what is left of a certificate with a fifth of its life.
+// TestCertificateState: a certificate is marked when less than a fifth of its life is left, when it has ended, and when
+// its server was revoked.
 func TestCertificateState(t *testing.T) {
 	renewed := time.Unix(1_800_000_000, 0)
 	m := &apiv1.Certificate{RenewedAt: timestamppb.New(renewed), ExpiresAt: timestamppb.New(renewed.Add(10 * time.Hour))}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/node/certificates"
 )
 
-// This file gives a server its certificate: before its member of etcd starts, which may need one, and for ever after.
+// This file gives a server its certificate: before its member of etcd starts, which may need one, and then while the server runs.
 
 // serverCertificate is the certificate of a server.
 type serverCertificate struct {
@@ -47,7 +48,7 @@ func openCertificate(ctx context.Context, d *datadir.Dir, cfg *ServerConfig, log
 	}
 	switch token := cfg.Certificates.JoinToken; {
 	case token == "":
-	case s.of.HasAuthority():
+	case s.of.HasJoined():
 		log.Info("this server has joined before: the join token is not used")
 	default:
 		if err := s.join(ctx, cfg); err != nil {
@@ -73,7 +74,7 @@ func (s *serverCertificate) join(ctx context.Context, cfg *ServerConfig) error {
 	case !cfg.Cluster.On && len(cfg.Etcd.Endpoints) == 0:
 		return errors.New("--join-token is for a server of a cluster: give --cluster too, or --etcd-endpoints")
 	}
-	grant, err := s.of.JoinCluster(ctx, hostName("", s.id), cfg.Certificates.JoinServer, cfg.Certificates.JoinToken)
+	grant, err := s.of.JoinCluster(ctx, hostName("", s.id), cfg.Certificates.JoinServer, cfg.Certificates.JoinToken, secretKeyFile(s.data, *cfg))
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (s *serverCertificate) join(ctx context.Context, cfg *ServerConfig) error {
 			}
 		}
 	}
-	return certificates.KeepSecretKeys(secretKeyFile(s.data, *cfg), grant.SecretKeys)
+	return nil
 }
 
 // ofMember puts a certificate in effect with which the member of etcd starts.
@@ -99,8 +100,14 @@ func (s *serverCertificate) ofMember(cfg *ServerConfig) error {
 	ring := keyring.NewRing(keys)
 	a, sealed := certificates.Local(s.data, ring)
 	if a == nil { // it has joined, and not reached etcd since
-		if valid, err := s.of.LoadStored(); valid || err != nil {
+		valid, err := s.of.LoadStored()
+		switch _, begun := os.Stat(s.data.Join(memberDir)); {
+		case err != nil:
 			return err
+		case valid && begun != nil && len(cfg.Cluster.Join) == 0:
+			return errors.New("this server has joined a cluster, and was stopped before it reached the etcd there: start it again with --join-token and --join-server, or with --join")
+		case valid:
+			return nil
 		}
 	}
 	switch {

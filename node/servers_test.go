@@ -195,6 +195,33 @@ func TestServersJoin(t *testing.T) {
 		return slices.ContainsFunc(servers(), func(m *sdk.Certificate) bool { return m.GetRenewedAt().AsTime().After(stopped) })
 	})
 
+	// One was killed after it had joined, and before it reached etcd.
+	killed := newJoined(t, 2)
+	killed.at[0] = j.at[0]
+	if err := os.MkdirAll(killed.data(1), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"machine.crt", "machine.key", "ca.crt", "secret.key", "server-id"} {
+		text, err := os.ReadFile(filepath.Join(j.data(1), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(killed.data(1), name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := node.Server(t.Context(), killed.config(1, "")); err == nil || !strings.Contains(err.Error(), "before it reached the etcd") {
+		t.Errorf("a server that has joined begins a cluster of its own: %v", err)
+	}
+	if err := other.server.stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := rogue.config(1, forC)
+	cfg.Data = other.data
+	if err := node.Server(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "an authority of its own") {
+		t.Errorf("a server of another installation joins: %v", err)
+	}
+
 	// One is revoked.
 	id, err := os.ReadFile(filepath.Join(j.data(2), "server-id"))
 	if err != nil {

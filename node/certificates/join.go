@@ -96,11 +96,15 @@ func (h *Host) open(ctx context.Context, token string) (*transport.Machine, erro
 	case token == "":
 		return nil, fmt.Errorf("this host has no credential: give --join-token (from `wheelwork join-token create`) or --token-file, or the --data with which it has joined, instead of %s", h.dir.Path)
 	}
-	m, _, err = h.join(ctx, token)
-	return m, err
+	m, resp, err := h.join(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return m, h.save(m, []byte(resp.Certificate))
 }
 
-// join repeats a join until a server answers it, or ctx ends. It returns the answer.
+// join repeats a join until a server answers it, or ctx ends. It returns the answer, whose certificate the caller
+// saves when everything else in the answer is stored: until then the machine joins again with the same token.
 func (h *joining) join(ctx context.Context, token string) (*transport.Machine, *apiv1.CertificateResponse, error) {
 	pin, err := access.ParseJoinToken(token)
 	if err != nil {
@@ -114,9 +118,6 @@ func (h *joining) join(ctx context.Context, token string) (*transport.Machine, *
 	for {
 		m, resp, err := h.attempt(ctx, token, pin, key)
 		if err == nil {
-			if err := h.save(m, []byte(resp.Certificate)); err != nil {
-				return nil, nil, err
-			}
 			h.log.Info("this machine has joined", "id", h.id, "certificate_until", m.Leaf().NotAfter)
 			return m, resp, nil
 		}

@@ -44,21 +44,19 @@ func OpenServer(d *datadir.Dir, id string, names []string, to *transport.Machine
 	return s, nil
 }
 
-// HasAuthority reports whether a server has an authority in its data directory, or a certificate with which it
-// reaches the others.
-func (s *Server) HasAuthority() bool {
-	for _, name := range []string{datadir.SealedAuthorityFile, datadir.AuthorityKeyFile, machineFile} {
-		if _, err := os.Stat(s.dir.Join(name)); err == nil {
-			return true
-		}
-	}
-	return false
+// HasJoined reports whether a server of a cluster has reached etcd, and so has the authority.
+func (s *Server) HasJoined() bool {
+	_, err := os.Stat(s.dir.Join(datadir.SealedAuthorityFile))
+	return err == nil
 }
 
 // JoinCluster joins a cluster at the address of one of its servers, several with commas, with a join token, which may be
 // "@" and the name of a file with it. It repeats that until a server answers, or ctx ends. It returns what the server
-// needs to take part.
-func (s *Server) JoinCluster(ctx context.Context, name, address, token string) (*apiv1.ServerGrant, error) {
+// needs to take part. The keys of the secrets are written to keys, unless that file exists.
+func (s *Server) JoinCluster(ctx context.Context, name, address, token, keys string) (*apiv1.ServerGrant, error) {
+	if _, err := os.Stat(s.dir.Join(datadir.AuthorityKeyFile)); err == nil {
+		return nil, fmt.Errorf("the data directory %s has an authority of its own (%s), which is that of another installation: choose another directory with --data", s.dir.Path, datadir.AuthorityKeyFile)
+	}
 	token, err := readToken(token)
 	if err != nil {
 		return nil, fmt.Errorf("read --join-token: %w", err)
@@ -70,6 +68,12 @@ func (s *Server) JoinCluster(ctx context.Context, name, address, token string) (
 	}
 	if resp.Server == nil {
 		return nil, errors.New("join the installation: the server has answered without what a server of a cluster needs")
+	}
+	if err := keepSecretKeys(keys, resp.Server.SecretKeys); err != nil {
+		return nil, err
+	}
+	if err := s.save(m, []byte(resp.Certificate)); err != nil {
+		return nil, err
 	}
 	s.to.Trust(m.Root())
 	return resp.Server, s.to.Set([]byte(resp.Certificate), s.key)
@@ -151,8 +155,8 @@ func (s *Server) enroll(ctx context.Context, enroll func(ctx context.Context, ce
 	}
 }
 
-// KeepSecretKeys writes the keys of the secrets that a server got when it joined, unless the file exists.
-func KeepSecretKeys(file, text string) error {
+// keepSecretKeys writes the keys of the secrets that a server got when it joined, unless the file exists.
+func keepSecretKeys(file, text string) error {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
