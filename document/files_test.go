@@ -10,6 +10,22 @@ import (
 )
 
 // TestReadFiles reads a folder, a file and standard input together.
+// TestNoFiles: a server that reads the document of a visitor reads no file for it.
+func TestNoFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.txt")
+	if err := os.WriteFile(path, []byte("a secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := "name: a\ninputFile: " + path + "\n"
+	if all, err := Parse(strings.NewReader(source), Options{}); err != nil || len(all) != 1 {
+		t.Fatalf("with files: %v, %v", all, err)
+	}
+	all, err := Parse(strings.NewReader(source), Options{NoFiles: true})
+	if len(all) > 0 || err == nil || !strings.HasPrefix(err.Error(), "2:12: inputFile: no file can be read here") {
+		t.Errorf("without files: %v, %v", all, err)
+	}
+}
+
 func TestReadFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -37,6 +37,9 @@ type Options struct {
 	// AnyValue leaves values to the server: texts outside an enumeration, numbers outside
 	// their bounds, durations and times in another form, and missing fields.
 	AnyValue bool
+	// NoFiles refuses inputFile. A server must set it for a source of another program, which
+	// would otherwise read the files of the server.
+	NoFiles bool
 }
 
 // Parse reads documents: YAML with any number of them, JSON objects one after another, or
@@ -452,6 +455,9 @@ func (p *parser) inputFile(spec proto.Message) {
 	n := p.file
 	switch {
 	case !ok || n == nil:
+		return
+	case p.opts.NoFiles:
+		p.fail(n, "inputFile", "inputFile: no file can be read here: write its content as input")
 		return
 	case n.Kind != yaml.ScalarNode || n.Value == "":
 		p.fail(n, "inputFile", "inputFile: want the path of a file")
