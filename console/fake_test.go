@@ -83,7 +83,7 @@ type fakeAPI struct {
 }
 
 func newFake() *fakeAPI {
-	f := &fakeAPI{logs: map[string][]*apiv1.LogLine{}, changed: make(chan struct{})}
+	f := &fakeAPI{logs: map[string][]*apiv1.LogLine{}, revisions: map[string][]*apiv1.Revision{}, changed: make(chan struct{})}
 	return f
 }
 
@@ -388,7 +388,7 @@ func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.
 }
 
 func (f *fakeAPI) ApplyJob(ctx context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
-	if r.Job.GetHandler().GetModule() == "" {
+	if r.Job.GetHandler().GetModule() == "" && !strings.HasPrefix(r.Job.GetHandler().GetName(), "builtin:") {
 		return nil, status.Error(codes.InvalidArgument, "the job has no handler: set handler.module")
 	}
 	f.mu.Lock()
@@ -398,7 +398,11 @@ func (f *fakeAPI) ApplyJob(ctx context.Context, r *apiv1.ApplyJobRequest) (*apiv
 		return nil, err
 	}
 	if r.DryRun {
-		return &apiv1.ApplyJobResponse{Job: r.Job, Result: "updated"}, nil
+		result := "created"
+		if f.exists(r.Job.Name) {
+			result = "updated"
+		}
+		return &apiv1.ApplyJobResponse{Job: r.Job, Result: result}, nil
 	}
 	r.Job.Etag = "00000000000000ee"
 	f.change(func() {
@@ -412,11 +416,14 @@ func (f *fakeAPI) ApplyJob(ctx context.Context, r *apiv1.ApplyJobRequest) (*apiv
 	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
 }
 
-func (f *fakeAPI) CreateJob(ctx context.Context, r *apiv1.CreateJobRequest) (*apiv1.ApplyJobResponse, error) {
+func (f *fakeAPI) exists(name string) bool {
 	f.mu.Lock()
-	j := f.job(r.Job.Name)
-	f.mu.Unlock()
-	if j != nil {
+	defer f.mu.Unlock()
+	return f.job(name) != nil
+}
+
+func (f *fakeAPI) CreateJob(ctx context.Context, r *apiv1.CreateJobRequest) (*apiv1.ApplyJobResponse, error) {
+	if f.exists(r.Job.Name) {
 		return nil, status.Errorf(codes.AlreadyExists, "job %s exists", r.Job.Name)
 	}
 	return f.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: r.Job})

@@ -52,6 +52,7 @@ type jobView struct {
 	Times      []time.Time  // planned times of the next runs
 	Definition string
 	Format     string // yaml or json
+	Saved      bool   // the definition was just saved
 }
 
 // Strip returns the latest runs in order of time, for the row of status marks.
@@ -93,6 +94,7 @@ func (c *console) jobPage(v *visit) error {
 	if view.Definition, err = definition(view.Job, view.Format); err != nil {
 		return err
 	}
+	_, view.Saved = noticeOf[jobSaved](v)
 	return c.show(v, "job", "jobs", view)
 }
 

@@ -145,6 +145,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"t":         w.texts.text,
 		"asset":     a.address,
 		"link":      href,
+		"joblink":   jobAddress,
 		"query":     withQuery,
 		"schedule":  w.schedule,
 		"ago":       func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },

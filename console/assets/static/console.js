@@ -110,6 +110,25 @@ addEventListener("pageshow", (e) => {
   }
 });
 
+// The line of a mistake is selected in the text. The key Enter acts when it is released: before
+// that the browser would type it into the text, in place of the line.
+document.addEventListener("click", toLine);
+document.addEventListener("keydown", (e) => { if (e.key === "Enter" && e.target.closest("a[data-line]")) e.preventDefault(); });
+document.addEventListener("keyup", (e) => { if (e.key === "Enter") toLine(e); });
+function toLine(e) {
+  const link = e.target.closest("a[data-line]");
+  const text = link && document.querySelector(link.hash);
+  if (!text) return;
+  e.preventDefault();
+  const lines = text.value.split("\n");
+  const at = Math.min(Number(link.dataset.line), lines.length) - 1;
+  const from = lines.slice(0, at).reduce((n, line) => n + line.length + 1, 0);
+  text.focus({ preventScroll: true });
+  text.setSelectionRange(from, from + lines[at].length);
+  const y = text.getBoundingClientRect().top + at * parseFloat(getComputedStyle(text).lineHeight);
+  if (y < 80 || y > innerHeight - 80) scrollBy({ top: y - innerHeight / 3 });
+}
+
 // "/" goes to the search field.
 document.addEventListener("keydown", (e) => {
   if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
