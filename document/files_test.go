@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// TestReadFiles reads a folder, a file and standard input together.
 // TestNoFiles: a server that reads the document of a visitor reads no file for it.
 func TestNoFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.txt")
@@ -26,6 +25,7 @@ func TestNoFiles(t *testing.T) {
 	}
 }
 
+// TestReadFiles reads a folder, a file and standard input together.
 func TestReadFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
