@@ -127,6 +127,9 @@ func TestServersJoin(t *testing.T) {
 		if _, err := j.client(i).Apps(t.Context()); err != nil {
 			t.Errorf("server %d: %v", i, err)
 		}
+		if _, err := j.client(i).Cluster(t.Context()); err != nil { // the answer comes from etcd
+			t.Errorf("server %d: %v", i, err)
+		}
 	}
 	first, err := os.ReadFile(filepath.Join(j.data(0), "secret.key"))
 	second, err2 := os.ReadFile(filepath.Join(j.data(1), "secret.key"))

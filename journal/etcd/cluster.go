@@ -14,7 +14,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"google.golang.org/grpc"
 )
 
@@ -130,7 +129,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{cfg: cfg, client: client, log: cfg.Logger, kick: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 	if cfg.Member != nil {
-		c.near = v3client.New(cfg.Member.etcd.Server)
+		c.near = nearClient(cfg.Member)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.measure(ctx); err != nil {

@@ -316,6 +316,10 @@ func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*p
 		}
 		c.Logger.Info("a member of etcd whose files are lost was removed, and joins again", "name", lost.Name, "peer", c.Peer)
 	}
+	if slices.ContainsFunc(list.Members, func(m *pb.Member) bool { return m.IsLearner }) {
+		// etcd would refuse the member, and yet restarted members would call it by the number that was refused.
+		return nil, rpctypes.ErrTooManyLearners
+	}
 	added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
 	if err != nil {
 		return nil, err

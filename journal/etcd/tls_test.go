@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,12 +9,16 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 )
@@ -135,5 +140,59 @@ func TestTLS(t *testing.T) {
 	if c, err := Connect(within(t, 2*time.Second), Config{Endpoints: []string{"http" + two.Client()[5:]}, Server: "b"}); err == nil {
 		c.Close() //nolint:errcheck // a test's
 		t.Error("somebody without TLS was let in")
+	}
+}
+
+// foreign is how another program has authenticated itself to this process.
+type foreign struct{ credentials.CommonAuthInfo }
+
+func (foreign) AuthType() string { return "foreign" }
+
+// TestContextOfARequest: a member whose clients need certificates serves the calls that this process makes for a request
+// of another program. The peer of that request is not the member's.
+func TestContextOfARequest(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.issue("server")
+	m, err := Start(within(t, 30*time.Second), MemberConfig{
+		Name: "one", Dir: t.TempDir(), Client: "https://" + testkit.FreeAddress(t), Peer: "https://" + testkit.FreeAddress(t), NoSync: true,
+		Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
+		Cert: a.path("server.pem"), Key: a.path("server.key"), CA: a.path("ca.pem"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // a test's
+	secure, err := ClientTLS(a.path("server.pem"), a.path("server.key"), a.path("ca.pem"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := peer.NewContext(within(t, 20*time.Second), &peer.Peer{AuthInfo: foreign{}})
+	c, err := Connect(ctx, Config{Endpoints: m.Endpoints(), Member: m, Server: "a", TLS: secure, Keep: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	j, err := c.Own(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, j, "sealed")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, _, elected := c.Elect(ctx, "work")
+	_, _, asked := c.Elected(ctx, "work")
+	_, first := c.First(ctx, "names", "a", "1")
+	if err := errors.Join(elected, asked, first, c.Note(ctx, "names", "b", "2", true), c.Forget(ctx, "names", "b")); err != nil {
+		t.Fatal(err)
+	}
+	err = c.Facts(ctx, "names", func(facts []Fact, whole bool) {
+		if !whole || len(facts) != 1 || facts[0].Key != "a" {
+			t.Errorf("%v, %t", facts, whole)
+		}
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
