@@ -15,7 +15,7 @@ import (
 // TestMeasure runs the whole benchmark with tiny sizes: its own checks must pass, and
 // every row must be present.
 func TestMeasure(t *testing.T) {
-	r, err := measure(t.Context(), sizes{singles: 5, runs: 2_000, warmUp: 100}, t.TempDir(), t.Output())
+	r, err := measure(t.Context(), sizes{singles: 5, runs: 2_000, warmUp: 100, pair: 500}, t.TempDir(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestMeasure(t *testing.T) {
 	}
 	want := []string{
 		"append/p50", "append/p50/vs-one", "append/p99", "append/p99/vs-one",
-		"throughput/64", "throughput/64/vs-one", "throughput/batch100", "throughput/batch100/vs-one",
+		"throughput/64", "throughput/64/vs-one", "throughput/batch100", "throughput/batch100/vs-one", "throughput/batch100/tls",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("rows %q, want %q", names, want)

@@ -1,5 +1,6 @@
 // Command cluster measures a cluster of three servers with embedded etcd and four hosts,
-// as `wheelwork cluster up` starts them, and one `wheelwork dev` under the same load. All
+// as `wheelwork cluster up` starts them, with TLS and without, and one `wheelwork dev` under
+// the same load. All
 // of them are separate processes on this machine. docs/benchmarks.md explains each row.
 //
 //	go run ./cluster [-o json] [--short] [--data DIR]
@@ -38,12 +39,13 @@ func main() {
 type sizes struct {
 	singles int // appends, one at a time
 	runs    int // of each throughput row
-	warmUp  int // before each throughput row
+	warmUp  int // before each load
+	pair    int // runs of each load of the clusters with TLS and without
 }
 
 var (
-	full  = sizes{singles: 1000, runs: 200_000, warmUp: 10_000}
-	short = sizes{singles: 200, runs: 30_000, warmUp: 3_000}
+	full  = sizes{singles: 1000, runs: 200_000, warmUp: 10_000, pair: 600_000}
+	short = sizes{singles: 200, runs: 30_000, warmUp: 3_000, pair: 30_000}
 )
 
 func run(ctx context.Context, args []string, out, notes io.Writer) error {
@@ -116,6 +118,10 @@ func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*
 		}
 		all = append(all, f)
 	}
+	plain, secure, err := b.pairs(ctx)
+	if err != nil {
+		return nil, err
+	}
 	one, many := all[0], all[1]
 	r := &report.Report{Bench: "cluster", Machine: machine}
 	for _, q := range []struct {
@@ -130,20 +136,29 @@ func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*
 		r.Add(l.name, many.runs[l.name], "runs/s", l.goal)
 		r.AddRatio(l.name+"/vs-one", many.runs[l.name], "runs/s", oneMachine, one.runs[l.name], nil)
 	}
+	r.AddRatio(batches.name+"/tls", secure, "runs/s", withoutTLS, plain, report.AtLeast(0.95))
+	r.Note(fmt.Sprintf("medians of %d pairs of loads", loadPairs))
 	return r, nil
 }
 
-const oneMachine = "one-machine"
+// The anchors of ratios.
+const (
+	oneMachine = "one-machine"
+	withoutTLS = "without-tls"
+)
 
-// loads lists the throughput rows.
-var loads = []struct {
+// throughput is a load of many producers, and its row.
+type throughput struct {
 	name    string
 	pending int // unacknowledged triggers of one producer, at most
 	goal    *report.Goal
-}{
-	{"throughput/64", 1, report.AtLeast(10_000)},
-	{"throughput/batch100", 100, report.AtLeast(10_000)},
 }
+
+var (
+	waiting = throughput{"throughput/64", 1, report.AtLeast(10_000)}
+	batches = throughput{"throughput/batch100", 100, report.AtLeast(10_000)}
+	loads   = []throughput{waiting, batches}
+)
 
 // build builds the binary like a release: in its own module, with the dependency versions
 // that go.mod requires.
@@ -170,17 +185,11 @@ func (b *bench) figuresOf(ctx context.Context, in *installation, data string) (_
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.stop()) }()
-	c, err := sdk.Dial(ctx, in.ready.URL, sdk.Options{Token: in.ready.Token})
+	c, err := in.client(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close() //nolint:errcheck // every answer has come
-	if err := in.await(ctx, c); err != nil {
-		return nil, err
-	}
-	if _, _, err := c.PushModule(ctx, sdk.Upload{Name: "trivial", Version: "1", Code: trivialModule}); err != nil {
-		return nil, err
-	}
 	f := &figures{runs: map[string]float64{}}
 	b.note("%s: %d appends, one at a time", name, b.size.singles)
 	if f.appends, err = singles(ctx, c, b.size.singles); err != nil {
@@ -188,17 +197,25 @@ func (b *bench) figuresOf(ctx context.Context, in *installation, data string) (_
 	}
 	for _, l := range loads {
 		b.note("%s: %s, %d runs", name, l.name, b.size.runs)
-		job := strings.ReplaceAll(l.name, "/", "-")
-		if _, err := load(ctx, c, job+"-warm", b.size.warmUp, l.pending); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.name, err)
+		if f.runs[l.name], err = b.throughput(ctx, c, l, l.name, b.size.runs); err != nil {
+			return nil, err
 		}
-		took, err := load(ctx, c, job, b.size.runs, l.pending)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", l.name, err)
-		}
-		f.runs[l.name] = float64(b.size.runs) / took.Seconds()
 	}
 	return f, nil
+}
+
+// throughput returns how many runs a second an installation does under a load of runs. Their job is called after name, which no
+// other load of the installation has.
+func (b *bench) throughput(ctx context.Context, c *sdk.Client, l throughput, name string, runs int) (float64, error) {
+	job := strings.ReplaceAll(name, "/", "-")
+	if _, err := load(ctx, c, job+"-warm", b.size.warmUp, l.pending); err != nil {
+		return 0, fmt.Errorf("%s: %w", l.name, err)
+	}
+	took, err := load(ctx, c, job, runs, l.pending)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", l.name, err)
+	}
+	return float64(runs) / took.Seconds(), nil
 }
 
 // quantile returns the q-quantile: the smallest of the durations that at least a share q

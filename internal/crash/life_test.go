@@ -3,6 +3,8 @@ package crash
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -241,6 +244,71 @@ func TestClusterUp(t *testing.T) {
 	other := exec.Command(p.binary, "cluster", "up", "--data", dir, "--servers", "5")
 	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "--servers 3") {
 		t.Errorf("with another number of servers: %v, %s", err, out)
+	}
+}
+
+// TestClusterUpWithTLS: a cluster whose processes have certificates runs a job, and a server and a host that lose their
+// directories join it again.
+func TestClusterUpWithTLS(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	p := buildProgram(t, "")
+	dir := filepath.Join(t.TempDir(), "c")
+	args := []string{"--tls", "--data", dir, "--servers", "3", "--hosts", "1", "--port", fmt.Sprint(10_000 + rnd.IntN(10_000))}
+	u := p.up(t, args...)
+	root, err := os.ReadFile(u.CACert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(root)
+	c := dial(t, u.URL, sdk.Options{Token: u.Token, RetryFor: time.Minute, TLS: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS13}})
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{Name: "sleep", Version: "1", Code: sleepModule}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), &sdk.Job{Name: "j", Handler: &sdk.Handler{Module: "sleep@1"}}); err != nil {
+		t.Fatal(err)
+	}
+	run := func() {
+		t.Helper()
+		a, err := c.Trigger(t.Context(), sdk.Trigger{Job: "j", Input: []byte{0}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := c.Wait(t.Context(), "", a.RunID); err != nil || r.State != "succeeded" {
+			t.Fatalf("%v, %v", r, err)
+		}
+	}
+	// servers reports whether the cluster has three servers, and none with an id.
+	servers := func(without string) bool {
+		all, err := c.Cluster(t.Context())
+		return err == nil && len(all.GetServers()) == 3 && !slices.ContainsFunc(all.GetServers(), func(m *sdk.Member) bool { return m.GetId() == without })
+	}
+	until(t, "three servers", func() bool { return servers("") })
+	run()
+	lost, err := os.ReadFile(filepath.Join(dir, "server-2", "server-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"server-2", "host-1"} {
+		pid := pidIn(filepath.Join(dir, name))
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the server to join again as another one", func() bool { return servers(strings.TrimSpace(string(lost))) })
+	run()
+	if err := u.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if <-u.done; u.err != nil {
+		t.Errorf("it ended with %v", u.err)
+	}
+	other := exec.Command(p.binary, "cluster", "up", "--data", dir, "--servers", "3", "--hosts", "1")
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "--tls=true") {
+		t.Errorf("without TLS: %v, %s", err, out)
 	}
 }
 

@@ -108,7 +108,7 @@ var rooms = []room{
 	{"internal/wait", nil, "it waits for a time or the end of a context"},
 	{"node", everything, "it wires the rooms together"},
 	{"node/certificates", []string{"access", "access/authority", "api/v1", "internal/credential", "internal/datadir", "internal/keyring", "internal/transport", "internal/wait"}, "it has the certificate of a process and its files, and knows no other part of the process"},
-	{"node/local", []string{"internal/credential", "internal/datadir", "internal/wait", "node", "runtime/process"}, "it starts the program as its users do, and knows only its flags and files"},
+	{"node/local", []string{"internal/credential", "internal/datadir", "internal/wait", "node", "node/certificates", "runtime/process", "sdk"}, "it starts the program as its users do, and knows its flags, files and API"},
 	{"node/offline", []string{"access", "backup", "backup/archive", "cluster", "internal/datadir", "journal/etcd", "journal/local", "modules", "mq", "mq/queue", "sched", "store"}, "work on a stopped server needs its files and no process"},
 	{"cmd/wheelwork", []string{"internal/cli"}, "it is the program: its commands are in internal/cli"},
 	{"internal/cli", []string{"internal/cli/access", "internal/cli/app", "internal/cli/backup", "internal/cli/cluster", "internal/cli/command", "internal/cli/config", "internal/cli/connect", "internal/cli/cron", "internal/cli/definition", "internal/cli/describe", "internal/cli/job", "internal/cli/module", "internal/cli/mq", "internal/cli/output", "internal/cli/run", "internal/cli/serve", "internal/cli/setup", "internal/cli/store", "internal/credential", "internal/version", "node", "runtime/process"}, "it assembles the commands: only it knows all of them"},

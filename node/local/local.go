@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/credential"
@@ -28,57 +27,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// Config configures [Run].
-type Config struct {
-	Program string // path of this program
-	Data    string // default "wheelwork-cluster"
-	Servers int    // default 3
-	Hosts   int
-	Slots   int // of each host; default: that of [HostConfig]
-	// SplitRate and MaxHosts are as in [EtcdConfig].
-	SplitRate float64
-	MaxHosts  int
-	Port      int       // of the first server; default 7700. A port that is taken is replaced by a free one
-	Output    io.Writer // gets what the processes log, each line with the name of its process
-	Logger    *slog.Logger
-	Ready     func(Ready)
-}
-
-// Ready describes how to reach a cluster on this machine. Programs rely on the JSON
-// names.
-type Ready struct {
-	URL           string   `json:"url"` // of all servers, with commas: a client goes on with the next one
-	URLs          []string `json:"urls"`
-	Token         string   `json:"token"`     // of the administrator
-	LoginURL      string   `json:"login_url"` // signs a browser in as the administrator, once, within 10 minutes
-	TokenFile     string   `json:"token_file"`
-	Nameserver    string   `json:"nameserver"`
-	MemberToken   string   `json:"member_token_file"` // for hosts that join
-	ServerToken   string   `json:"server_token_file"` // for servers that join
-	EtcdEndpoints []string `json:"etcd_endpoints"`
-	Data          string   `json:"data"`
-	PID           int      `json:"pid"`
-}
-
-// localPlan is what a cluster stores of itself, so that its processes have the same
-// addresses at every start.
-type localPlan struct {
-	Nameserver string        `json:"nameserver"`
-	Servers    []localServer `json:"servers"`
-	// Begun reports that all servers were up once. From then on a server whose directory
-	// is empty has lost it, and joins the others.
-	Begun bool `json:"begun"`
-}
-
-type localServer struct {
-	Listen string `json:"listen"`
-	Client string `json:"cluster_listen"`
-	Peer   string `json:"cluster_peer"`
-}
-
 // Run runs a nameserver, servers with a member of etcd in each, and hosts as
-// processes of this machine, until ctx ends. A process that ends by itself is started
-// again. No process outlives this one, in whatever way this one ends.
+// processes of this machine, until ctx ends. With TLS the servers are the nameserver. A
+// process that ends by itself is started again. No process outlives this one, in whatever
+// way this one ends.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Data = cmp.Or(cfg.Data, "wheelwork-cluster")
 	cfg.Servers, cfg.Port = cmp.Or(cfg.Servers, 3), cmp.Or(cfg.Port, 7700)
@@ -95,22 +47,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	return c.run(ctx)
-}
-
-type localCluster struct {
-	cfg    Config
-	dir    *datadir.Dir
-	log    *slog.Logger
-	plan   localPlan
-	admin  string // token of the administrator; worker is that of workers
-	worker string
-	keeper *process.Keeper
-
-	begunBefore atomic.Bool // plan.Begun, for the goroutines that start processes
-
-	lines   sync.Mutex // guards cfg.Output
-	copies  sync.WaitGroup
-	members []*localProcess
 }
 
 // The files with the tokens of processes, in the cluster's directory.
@@ -137,6 +73,9 @@ func (c *localCluster) prepare() error {
 	}
 	if n := len(c.plan.Servers); n != c.cfg.Servers {
 		return fmt.Errorf("the cluster in %s has %d servers: start it with --servers %d, or another one in another directory", c.dir.Path, n, n)
+	}
+	if c.plan.TLS != c.cfg.TLS {
+		return fmt.Errorf("the cluster in %s was begun with --tls=%t, which cannot change: start it with --tls=%[2]t, or another one in another directory", c.dir.Path, c.plan.TLS)
 	}
 	for file, prefix := range map[string]string{hostsToken: "wm_", serversToken: "ws_"} {
 		if _, err := credential.KeepToken(c.dir.Join(file), prefix); err != nil {
@@ -166,9 +105,6 @@ func (c *localCluster) equip(name string) error {
 	)
 }
 
-func serverName(i int) string { return fmt.Sprintf("server-%d", i+1) }
-func hostName(i int) string   { return fmt.Sprintf("host-%d", i+1) }
-
 func (c *localCluster) makePlan() (err error) {
 	given := map[string]bool{}
 	at := func(want int) string {
@@ -179,7 +115,9 @@ func (c *localCluster) makePlan() (err error) {
 		address, err = freePort(want, given)
 		return address
 	}
-	c.plan.Nameserver = at(c.cfg.Port - 100)
+	if c.plan.TLS = c.cfg.TLS; !c.cfg.TLS {
+		c.plan.Nameserver = at(c.cfg.Port - 100)
+	}
 	for i := range c.cfg.Servers {
 		c.plan.Servers = append(c.plan.Servers, localServer{Listen: at(c.cfg.Port + i), Client: at(c.cfg.Port + 10 + i), Peer: at(c.cfg.Port + 20 + i)})
 	}
@@ -217,73 +155,70 @@ func freePort(want int, given map[string]bool) (string, error) {
 	return "", errors.New("there is no free port between 20000 and 30000")
 }
 
-// localProcess is one of the cluster's processes. It may be started several times.
-type localProcess struct {
-	name  string
-	args  []string
-	ready string // the ready file that it writes
-	// begins are further arguments of a server while the cluster has never been complete,
-	// joins those after that.
-	begins, joins []string
-
-	mu    sync.Mutex
-	child *process.Child
-}
-
-func (c *localCluster) add(name string, args ...string) *localProcess {
-	p := &localProcess{name: name, ready: c.dir.Join(name + ".ready")}
-	p.args = append(args, "--ready-file", p.ready)
+func (c *localCluster) add(name, kind string, args ...string) *localProcess {
+	p := &localProcess{name: name, kind: kind, data: c.dir.Join(name), ready: c.dir.Join(name + ".ready")}
+	p.args = slices.Concat([]string{kind, "--ready-file", p.ready}, args)
 	c.members = append(c.members, p)
 	return p
 }
 
 // arrange sets the command lines of the processes.
-func (c *localCluster) arrange() (servers, hosts []*localProcess) {
-	hostToken := c.dir.Join(hostsToken)
-	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.Join(serversToken)}
-	c.add("nameserver", append([]string{"nameserver", "--listen", c.plan.Nameserver}, serving...)...)
-	var clients, peers []string
+func (c *localCluster) arrange() (nameservers, servers, hosts []*localProcess) {
+	var clients, peers, listens []string
 	for _, s := range c.plan.Servers {
-		clients, peers = append(clients, s.Client), append(peers, s.Peer)
+		clients, peers, listens = append(clients, s.Client), append(peers, s.Peer), append(listens, s.Listen)
+	}
+	c.nameserver = strings.Join(listens, ",")
+	serving := []string{"--tls", "on"}
+	var hosting []string
+	if !c.plan.TLS {
+		c.nameserver = c.plan.Nameserver
+		serving = []string{"--token-file", c.dir.Join(hostsToken), "--server-token-file", c.dir.Join(serversToken)}
+		nameservers = append(nameservers, c.add("nameserver", "nameserver", slices.Concat([]string{"--listen", c.nameserver}, serving)...))
+		serving = append(serving, "--nameserver", c.nameserver)
+		hosting = []string{"--token-file", c.dir.Join(hostsToken)}
 	}
 	for i, s := range c.plan.Servers {
-		args := []string{
-			"server", "--data", c.dir.Join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver,
+		p := c.add(serverName(i), "server", slices.Concat([]string{
+			"--data", c.dir.Join(serverName(i)), "--listen", s.Listen,
 			"--secret-key-file", c.dir.Join(datadir.SecretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
-		}
-		args = append(args, serving...)
+		}, serving)...)
 		if c.cfg.SplitRate != 0 {
-			args = append(args, "--split-rate", fmt.Sprint(c.cfg.SplitRate))
+			p.args = append(p.args, "--split-rate", fmt.Sprint(c.cfg.SplitRate))
 		}
 		if c.cfg.MaxHosts != 0 {
-			args = append(args, "--max-hosts-per-sub-app", fmt.Sprint(max(c.cfg.MaxHosts, 0)))
+			p.args = append(p.args, "--max-hosts-per-sub-app", fmt.Sprint(max(c.cfg.MaxHosts, 0)))
 		}
-		p := c.add(serverName(i), args...)
-		p.begins = []string{"--cluster-members", strings.Join(peers, ",")}
 		p.joins = []string{"--join", strings.Join(clients, ",")}
+		if !c.plan.TLS {
+			p.begins = []string{"--cluster-members", strings.Join(peers, ",")}
+		}
+		if p.first = c.plan.TLS && i == 0; c.plan.TLS && i > 1 {
+			p.after = servers[i-1]
+		}
 		servers = append(servers, p)
 	}
 	for i := range c.cfg.Hosts {
-		args := []string{"host", "--data", c.dir.Join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", hostToken}
+		p := c.add(hostName(i), "host", slices.Concat([]string{"--data", c.dir.Join(hostName(i)), "--name", hostName(i), "--nameserver", c.nameserver}, hosting)...)
 		if c.cfg.Slots > 0 {
-			args = append(args, "--slots", fmt.Sprint(c.cfg.Slots))
+			p.args = append(p.args, "--slots", fmt.Sprint(c.cfg.Slots))
 		}
-		hosts = append(hosts, c.add(hostName(i), args...))
+		hosts = append(hosts, p)
 	}
-	return servers, hosts
+	return nameservers, servers, hosts
 }
 
 func (c *localCluster) run(ctx context.Context) error {
 	c.keeper = process.New(c.cfg.Program, node.GuardWord)
 	c.begunBefore.Store(c.plan.Begun)
-	servers, hosts := c.arrange()
+	nameservers, servers, hosts := c.arrange()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var lives sync.WaitGroup
 	ending := make(chan struct{})
 	for _, p := range c.members {
 		os.Remove(p.ready) //nolint:errcheck // left by a process that was killed
-		lives.Go(func() { c.live(p, ending, fail) })
+		lives.Go(func() { c.live(ctx, p, ending, fail) })
 	}
 	err := c.untilReady(ctx, servers, hosts)
 	if err == nil {
@@ -295,10 +230,11 @@ func (c *localCluster) run(ctx context.Context) error {
 		}
 		<-ctx.Done()
 	}
+	fail(nil)
 	close(ending)
 	c.end(hosts)
 	c.end(servers)
-	c.end(c.members[:1])
+	c.end(nameservers)
 	lives.Wait()
 	err = errors.Join(err, c.keeper.Close())
 	c.copies.Wait()
@@ -323,15 +259,18 @@ func (c *localCluster) begun() error {
 
 func (c *localCluster) ready(servers []*localProcess) Ready {
 	r := Ready{
-		LoginURL: loginURL(servers),
-		Token:    c.admin, TokenFile: c.dir.Join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.Join(hostsToken), ServerToken: c.dir.Join(serversToken),
+		LoginURL: loginURL(servers), URLs: c.urls(), URL: strings.Join(c.urls(), ","),
+		Token: c.admin, TokenFile: c.dir.Join("token"), Nameserver: c.nameserver,
 		Data: c.dir.Path, PID: os.Getpid(),
 	}
-	for _, s := range c.plan.Servers {
-		r.URLs = append(r.URLs, "http://"+s.Listen)
-		r.EtcdEndpoints = append(r.EtcdEndpoints, "http://"+s.Client)
+	if c.plan.TLS {
+		r.CACert = c.dir.Join(datadir.AuthorityFile)
+	} else {
+		r.MemberToken, r.ServerToken = c.dir.Join(hostsToken), c.dir.Join(serversToken)
 	}
-	r.URL = strings.Join(r.URLs, ",")
+	for _, s := range c.plan.Servers {
+		r.EtcdEndpoints = append(r.EtcdEndpoints, c.scheme()+s.Client)
+	}
 	return r
 }
 
@@ -347,8 +286,8 @@ func loginURL(servers []*localProcess) string {
 	return ""
 }
 
-// untilReady waits until one server is ready, the member of etcd in every server accepts
-// connections, and all hosts are ready.
+// untilReady waits until one server is ready, with TLS all have joined, the member of etcd
+// in every server accepts connections, and all hosts are ready.
 func (c *localCluster) untilReady(ctx context.Context, servers, hosts []*localProcess) error {
 	is := func(p *localProcess) bool {
 		_, err := os.Stat(p.ready)
@@ -356,9 +295,12 @@ func (c *localCluster) untilReady(ctx context.Context, servers, hosts []*localPr
 	}
 	for {
 		works := false
+		joined := true
 		for _, s := range servers {
 			works = works || is(s)
+			joined = joined && (!c.plan.TLS || s.hasJoined())
 		}
+		works = works && joined
 		for _, h := range hosts {
 			works = works && is(h)
 		}
@@ -400,12 +342,12 @@ const (
 )
 
 // live starts a process, and again whenever it has ended, until the cluster ends.
-func (c *localCluster) live(p *localProcess, ending <-chan struct{}, fail context.CancelCauseFunc) {
+func (c *localCluster) live(ctx context.Context, p *localProcess, ending <-chan struct{}, fail context.CancelCauseFunc) {
 	for short := 0; ; {
 		begin := time.Now()
-		child, err := c.start(p)
+		child, err := c.start(ctx, p)
 		if err != nil {
-			if !errors.Is(err, process.ErrClosed) {
+			if !errors.Is(err, process.ErrClosed) && ctx.Err() == nil {
 				fail(&notStarting{p.name, err.Error()})
 			}
 			return
@@ -433,26 +375,36 @@ func (c *localCluster) live(p *localProcess, ending <-chan struct{}, fail contex
 	}
 }
 
-func (c *localCluster) start(p *localProcess) (*process.Child, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close() //nolint:errcheck // the process has its own
-	if p.args[0] == "server" {
+func (c *localCluster) start(ctx context.Context, p *localProcess) (*process.Child, error) {
+	if p.kind == "server" {
 		if err := c.equip(p.name); err != nil {
-			return nil, errors.Join(err, r.Close())
+			return nil, err
 		}
 	}
 	args := slices.Concat(p.args, p.begins)
 	if c.begunBefore.Load() {
 		args = slices.Concat(p.args, p.joins)
 	}
+	token, err := c.joinToken(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" && p.kind == "server" {
+		args = append(args, "--join-server", c.nameserver)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close() //nolint:errcheck // the process has its own
 	cmd := exec.Command(c.cfg.Program, args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdout, cmd.Stderr = w, w
 	// Settings for commands that use another installation must not reach these processes.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WHEELWORK_") })
+	if token != "" {
+		cmd.Env = append(cmd.Env, "WHEELWORK_JOIN_TOKEN="+token)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	child, err := c.keeper.Start(cmd, nil)

@@ -24,15 +24,20 @@ func (c *commands) up() *cobra.Command {
 reachable from this machine only. The command prints a link that signs you in to the
 console once, and the path of the token. A second after a process has ended, the
 command starts it again. Ctrl-C ends all of them, and so does any other end of this
-process. A second start with the same directory continues with its data.`,
-		Example: `  wheelwork cluster up --servers 3 --hosts 4 --data ~/wheelwork-cluster`,
-		Args:    command.Arguments(),
+process. A second start with the same directory continues with its data.
+
+With --tls the first server makes an authority, the other processes join with a token
+each, and the servers are the nameserver.`,
+		Example: `  wheelwork cluster up --servers 3 --hosts 4 --data ~/wheelwork-cluster
+  wheelwork cluster up --tls --data ~/wheelwork-cluster-tls`,
+		Args: command.Arguments(),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&conf.Data, "data", "wheelwork-cluster", "`directory` for all data")
 	flags.IntVar(&conf.Servers, "servers", 3, "servers: 1, 3 or 5")
 	flags.IntVar(&conf.Hosts, "hosts", 4, "hosts")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
+	flags.BoolVar(&conf.TLS, "tls", false, "let all processes know each other by certificates of an authority of the cluster, and serve with TLS")
 	splitRate := process.AddSplitRate(cmd)
 	maxHosts := process.AddMaxHosts(cmd)
 	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; each other server gets the next free one and keeps it, and the nameserver one from 100 below")
@@ -74,6 +79,10 @@ func (c *commands) printReady(r local.Ready) {
 		_ = c.PrintOne(nil, output.Object(r, nil)) // if the reader is gone, the cluster continues without it
 		return
 	}
+	trust := ""
+	if r.CACert != "" {
+		trust = fmt.Sprintf("  export WHEELWORK_CA_CERT=%s\n", process.ShellWord(r.CACert))
+	}
 	fmt.Fprintf(c.Out, `The cluster is ready. Ctrl-C ends it.
 
   console     %s (signs you in once, within 10 minutes)
@@ -86,6 +95,6 @@ The command line, in another terminal:
 
   export WHEELWORK_URL=%s
   export WHEELWORK_TOKEN=$(cat %s)
-  wheelwork host list
-`, c.Paint(c.Out, output.Cyan, cmp.Or(r.LoginURL, r.URLs[0])), r.Data, r.TokenFile, r.Nameserver, strings.Join(r.EtcdEndpoints, ","), r.URL, process.ShellWord(r.TokenFile))
+%s  wheelwork host list
+`, c.Paint(c.Out, output.Cyan, cmp.Or(r.LoginURL, r.URLs[0])), r.Data, r.TokenFile, r.Nameserver, strings.Join(r.EtcdEndpoints, ","), r.URL, process.ShellWord(r.TokenFile), trust)
 }

@@ -22,7 +22,15 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	root.SetErr(&said)
 	c := &commands{Printer: output.New(root, func(string) string { return "" })}
 	c.printReady(local.Ready{URLs: []string{"http://127.0.0.1:1"}, Token: token, TokenFile: "/it's here/token", LoginURL: link})
+	if strings.Contains(said.String(), "CA_CERT") {
+		t.Errorf("without TLS it says:\n%s", said.String())
+	}
 	if text := said.String(); strings.Contains(text, token) || !strings.Contains(text, link) || !strings.Contains(text, `$(cat '/it'\''s here/token')`) {
 		t.Errorf("wheelwork cluster up says:\n%s", text)
+	}
+	said.Reset()
+	c.printReady(local.Ready{URLs: []string{"https://127.0.0.1:1"}, TokenFile: "token", CACert: "/a dir/ca.crt"})
+	if !strings.Contains(said.String(), "export WHEELWORK_CA_CERT='/a dir/ca.crt'\n") {
+		t.Errorf("with TLS it says:\n%s", said.String())
 	}
 }
