@@ -89,6 +89,7 @@ var rooms = []room{
 	{"sdk/guest", nil, "it is compiled into guests, which have to stay small"},
 	{"sdk/plugin", []string{"api/plugin/v1"}, "programs of other people import it: it brings the contract of plugins and no internals"},
 	{"sdk/sdktest", []string{"api/v1", "job/schedule", "sdk/worker"}, "it stands in for a server and its workers before programs of other people: it brings the API, the rules of planned times, which are pure, and no other internals"},
+	{"alert/notification", nil, "the texts of a notification follow from its values alone, so that a retry and a preview have the same"},
 	{"internal/methods", []string{"api/v1"}, "what a method needs is said in its definition alone, and read in one place"},
 	{"access/audit", []string{"api/v1", "internal/wire", "internal/wire/fields", "job"}, "an event and its hash follow from a record alone"},
 	{"access/authority", nil, "what a certificate says follows from its bytes: it reads no clock and no file"},

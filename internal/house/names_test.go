@@ -34,7 +34,7 @@ var retired = map[string]string{
 
 // plainRooms are the rooms without retired words, each with the rooms below it: all of them.
 var plainRooms = []string{
-	"access", "api", "backup", "bench", "cmd", "console", "examples", "host", "ingress", "internal", "job", "journal", "modules", "mq", "nameserver", "node", "runtime", "sched", "sdk", "store", "tools",
+	"access", "alert", "api", "backup", "bench", "cmd", "console", "examples", "host", "ingress", "internal", "job", "journal", "modules", "mq", "nameserver", "node", "runtime", "sched", "sdk", "store", "tools",
 }
 
 // TestRetiredNames keeps the retired words out of the names of packages, files, types,
