@@ -65,6 +65,9 @@ type Result struct {
 	RequestID string    `json:"request_id,omitempty"` // by which the platform knows the request
 	Until     time.Time `json:"until,omitzero"`       // of RateLimited
 	Note      string    `json:"note,omitempty"`       // what went wrong although the message was sent, such as a template that failed
+	// Rest are the recipients of a mail that are left for the next attempt, because the others
+	// have the mail; empty: all. See [Partial].
+	Rest []string `json:"rest,omitempty"`
 }
 
 // Bounds of an attempt.
@@ -82,6 +85,13 @@ type Channel interface {
 	Kind() Kind
 	// Send makes one attempt, at the time now.
 	Send(ctx context.Context, now time.Time, m notification.Message) Result
+}
+
+// Partial is a channel that may deliver a message to a part of its recipients.
+type Partial interface {
+	Channel
+	// Only returns the same channel for those of its recipients that are in rest.
+	Only(rest []string) Channel
 }
 
 // Endpoint is the receiver of a kind that takes HTTP requests.

@@ -180,6 +180,7 @@ var supplies = []supply{
 	{"github.com/dgraph-io/badger", []string{"bench", "store"}, "keys, transactions and the database's quirks are in one place, and another database is a change of one room"},
 	{"github.com/coreos/go-oidc/v3/oidc", []string{"access/oidc"}, "the answers of a provider are verified in one place; it is the client that most Go programs use, under the Apache licence, and small"},
 	{"golang.org/x/oauth2", []string{"access/oidc"}, "the client of the provider needs it; it is of the Go project, under its licence"},
+	{"github.com/wneessen/go-mail", []string{"alert/channel"}, "mails are made and sent in one place; it is the library that Go programs use since net/smtp is frozen, under the MIT licence, and brings nothing beside what the module has"},
 	{"filippo.io/age", []string{"backup/encryption"}, "backups are encrypted in one place; it is the implementation by the author of the format, under the BSD licence"},
 	{"golang.org/x/crypto", []string{"access"}, "passwords are hashed in one place; it is of the Go project, under its licence"},
 	{"github.com/klauspost/compress", []string{"store"}, "the format of compressed rows is that of the store; badger, which the store needs, brings the library"},
