@@ -1,11 +1,12 @@
 // Package channel sends messages of alerts to the platforms that people read: webhooks,
-// chat robots, pagers, Alertmanager and mail.
+// chat robots, pagers, Alertmanager, mail and commands of the operator.
 //
 // Each kind has a type that says where its receiver is and with which secret; the caller
 // has resolved the secret. [Over] makes a [Channel] of a kind that takes HTTP requests
-// and of the caller's client, which guards what may be reached; [NewMail] makes the
-// other. A channel makes exactly one attempt for each call of Send, and its [Result] says
-// what the answer means: delivered, rate limited, refused for ever, or to try again.
+// and of the caller's client, which guards what may be reached; [NewMail] and
+// [NewCommand] make the others. A channel makes exactly one attempt for each call of Send,
+// and its [Result] says what the answer means: delivered, rate limited, refused for ever,
+// or to try again.
 //
 // When to send is a decision of its own, and pure: [LimitOf] has the limit of each
 // platform, [Limit.Decide] says whether to send now, to wait or to fold the waiting
