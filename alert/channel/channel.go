@@ -72,7 +72,7 @@ type Result struct {
 
 // Bounds of an attempt.
 const (
-	Patience  = 15 * time.Second // until an answer is complete
+	Timeout   = 15 * time.Second // until an answer is complete
 	maxAnswer = 64 << 10         // bytes of an answer that are read
 	maxReason = 500              // bytes of a reason, a code or a note
 	maxBlock  = 24 * time.Hour   // that an answer may block a channel
@@ -163,7 +163,7 @@ func (h *HTTP) Send(ctx context.Context, now time.Time, m notification.Message) 
 	if err != nil {
 		return Result{Verdict: Refused, Reason: h.hide("make the request: " + err.Error())}
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	r := h.exchange(req.WithContext(ctx), now)
 	r.Reason, r.Code, r.RequestID, r.Note = h.hide(r.Reason), h.hide(r.Code), h.hide(r.RequestID), h.hide(note)

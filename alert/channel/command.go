@@ -70,7 +70,7 @@ func (c commander) Send(ctx context.Context, now time.Time, m notification.Messa
 	if err != nil {
 		return Result{Verdict: Refused, Reason: "make the input: " + err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	code, output, err := c.runner.Run(ctx, c.App, c.Name, input)
 	r := Result{Status: code, Reason: hide(string(output), nil), Note: hide(t.note(), nil)}

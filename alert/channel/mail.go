@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/wneessen/go-mail"
 	"github.com/wneessen/go-mail/smtp"
@@ -143,7 +145,7 @@ func (c mailer) send(ctx context.Context, now time.Time, m notification.Message)
 	if err != nil {
 		return Result{Verdict: Refused, Reason: "make the mail: " + err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	client, err := c.dial(ctx)
 	if err != nil {
@@ -237,7 +239,7 @@ func (c mailer) dial(ctx context.Context) (*smtp.Client, error) {
 		policy = mail.TLSOpportunistic // with implicit TLS a server offers no second one
 	}
 	options := []mail.Option{
-		mail.WithPort(port), mail.WithTimeout(Patience), mail.WithTLSConfig(config), mail.WithTLSPolicy(policy),
+		mail.WithPort(port), mail.WithTimeout(Timeout), mail.WithTLSConfig(config), mail.WithTLSPolicy(policy),
 		mail.WithDialContextFunc(func(setup context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(setup, network, address)
 			if err != nil {
@@ -277,7 +279,7 @@ func (c mailer) message(now time.Time, m notification.Message) (*mail.Msg, strin
 		return nil, "", err
 	}
 	_, domain, _ := strings.Cut(from.Address, "@")
-	msg.Subject(t.title())
+	msg.SetGenHeaderPreformatted(mail.HeaderSubject, subject(t.title()))
 	msg.SetDateWithValue(now)
 	msg.SetMessageIDWithValue(mailID(m.ID) + "@" + domain)
 	if !m.IsDigest() { // mail programs show the mails of one alert together
@@ -289,6 +291,33 @@ func (c mailer) message(now time.Time, m notification.Message) (*mail.Msg, strin
 	msg.SetBodyString(mail.TypeTextPlain, t.text())
 	msg.AddAlternativeString(mail.TypeTextHTML, t.html())
 	return msg, t.note(), nil
+}
+
+// subject returns the header of a title. A title with other characters than those of ASCII
+// goes into encoded words of RFC 2047, each short enough for its line, also the first: a
+// header that begins with a line break has a space in front of its text in some mail
+// programs.
+func subject(title string) string {
+	const most = 36 // bytes of a word: 60 characters when encoded
+	if !strings.ContainsFunc(title, func(r rune) bool { return r < ' ' || r > '~' }) && len(title) <= 60 && !strings.Contains(title, "=?") {
+		return title
+	}
+	var lines []string
+	word := ""
+	flush := func() {
+		if word != "" {
+			lines = append(lines, "=?utf-8?B?"+base64.StdEncoding.EncodeToString([]byte(word))+"?=")
+		}
+		word = ""
+	}
+	for _, r := range title {
+		if len(word)+utf8.RuneLen(r) > most {
+			flush()
+		}
+		word += string(r)
+	}
+	flush()
+	return strings.Join(lines, "\r\n ")
 }
 
 // mailID makes an id the left side of a Message-ID.

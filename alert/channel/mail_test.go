@@ -217,6 +217,11 @@ func readable(t *testing.T, text string, m notification.Message) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "Subject:") && len(strings.TrimSpace(line)) < len("Subject: x") || len(line) > 1000 {
+			t.Errorf("line %q", line)
+		}
+	}
 	if subject, err := new(mime.WordDecoder).DecodeHeader(msg.Header.Get("Subject")); err != nil || subject != title {
 		t.Errorf("subject %q, %v, want %q", subject, err, title)
 	}
