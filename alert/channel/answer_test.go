@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/alert/channel"
@@ -238,6 +239,38 @@ func TestCancelled(t *testing.T) {
 	if r := c.Send(ctx, now, messages(notification.English)["firing"]); r.Verdict != channel.Retry {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestTimeout checks that an attempt ends when a platform does not answer, or does not
+// complete its answer.
+func TestTimeout(t *testing.T) {
+	for name, p := range map[string]platform{
+		"no answer": func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		},
+		"half an answer": func(req *http.Request) (*http.Response, error) {
+			r := respond(200, "")
+			r.Body = io.NopCloser(silent{req.Context()})
+			return r, nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			r := over(t, endpoints()[0], p).Send(context.Background(), now, messages(notification.English)["firing"])
+			if took := time.Since(begin); r.Verdict != channel.Retry || took != channel.Timeout {
+				t.Errorf("%s: %+v after %s", name, r, took)
+			}
+		})
+	}
+}
+
+// silent is a body that never ends.
+type silent struct{ ctx context.Context }
+
+func (s silent) Read([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, s.ctx.Err()
 }
 
 // TestTemplateFails checks that a message is sent with the built-in text when the template

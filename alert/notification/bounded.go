@@ -5,29 +5,52 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
 	"text/template/parse"
 )
 
-// What a template may use. Each step is one list of nodes that is executed: a branch, a
-// turn of a range, a template that is called. Steps bound the time without a clock, so a
-// template that is accepted once is accepted on every machine.
+// What a template may use. A step is a call of a function, a node that is executed, or 64
+// bytes that a function reads or makes. Steps bound the time without a clock, so a template
+// that is accepted once is accepted on every machine.
 const (
-	maxSteps    = 20_000
+	maxSteps    = 50_000
+	stepBytes   = 64
 	maxTemplate = 16 << 10  // bytes of one template
 	maxTitle    = 250       // bytes of a title
 	maxLine     = 120       // bytes of a title in a digest
 	maxBody     = 64 << 10  // bytes of a text
 	maxHTML     = 256 << 10 // bytes of the HTML of a mail
-	maxPrinted  = 64 << 10  // bytes of a text that printf makes
+	maxPrinted  = 8 << 10   // bytes of a text that printf makes
 )
 
 var (
 	errSteps = fmt.Errorf("the template takes more than %d steps", maxSteps)
 	errSize  = errors.New("the template writes too much")
 )
+
+// meter counts the steps of one execution.
+type meter struct{ left int }
+
+// step counts steps. It returns false, so that the branch that counts is not taken.
+func (m *meter) step(n int) (bool, error) {
+	if m.left -= n; m.left < 0 {
+		return false, errSteps
+	}
+	return false, nil
+}
+
+// read counts the bytes of texts.
+func (m *meter) read(texts ...string) error {
+	n := 0
+	for _, s := range texts {
+		n += len(s) / stepBytes
+	}
+	_, err := m.step(n)
+	return err
+}
 
 // functions are those of templates, beside those of their dialect. Functions that can
 // multiply a text, such as js, and those that call others are not offered.
@@ -58,14 +81,22 @@ func (p htmlProgram) run(w io.Writer, view *View, funcs template.FuncMap) error 
 	return t.Funcs(htmltemplate.FuncMap(funcs)).Execute(w, view)
 }
 
-// funcs returns the functions for one execution. step counts.
-func funcs(d Dialect, isHTML bool, step func() (bool, error)) template.FuncMap {
-	f := template.FuncMap{"step": step, "printf": printf, "cut": func(n int, s string) string { return Cut(s, n) }}
+// funcs returns the functions for one execution.
+func funcs(d Dialect, isHTML bool, m *meter) template.FuncMap {
+	f := template.FuncMap{
+		"step":   m.step,
+		"printf": func(format string, args ...any) (string, error) { return printf(m, format, args) },
+		"cut":    func(n int, s string) (string, error) { return Cut(s, n), m.read(s) },
+	}
 	if !isHTML {
-		f["bold"], f["link"] = d.Bold, d.Link
+		f["bold"] = func(s string) (string, error) { return d.Bold(s), m.read(s) }
+		f["link"] = func(s, address string) (string, error) { return d.Link(s, address), m.read(s, address) }
 	}
 	return f
 }
+
+// unbound has no steps: each execution replaces it.
+var unbound = &meter{}
 
 func parseText(name, text string) (program, error) {
 	if len(text) > maxTemplate {
@@ -99,19 +130,10 @@ func parseHTML(name, text string) (program, error) {
 	return htmlProgram{t}, nil
 }
 
-// unbound stands for the function that each execution replaces.
-func unbound() (bool, error) { return false, errSteps }
-
 // run executes a template and returns at most limit bytes.
 func run(p program, view *View, d Dialect, isHTML bool, limit int) (string, error) {
-	steps := 0
 	w := &limited{left: limit}
-	err := p.run(w, view, funcs(d, isHTML, func() (bool, error) {
-		if steps++; steps > maxSteps {
-			return false, errSteps
-		}
-		return false, nil
-	}))
+	err := p.run(w, view, funcs(d, isHTML, &meter{maxSteps}))
 	return w.String(), err
 }
 
@@ -128,7 +150,11 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Builder.Write(p)
 }
 
-func printf(format string, args ...any) (string, error) {
+// tooWide finds a width or a precision that pads a value: the package fmt takes up to a
+// million.
+var tooWide = regexp.MustCompile(`%[-+# 0-9.\[\]]*([0-9]{3}|\*)`)
+
+func printf(m *meter, format string, args []any) (string, error) {
 	size := len(format)
 	widest := 0
 	for _, a := range args {
@@ -142,25 +168,32 @@ func printf(format string, args ...any) (string, error) {
 		}
 	}
 	verbs := strings.Count(format, "%")
-	for i := 0; i+1 < len(format); i++ {
-		// A width is padded up to a million bytes.
-		if strings.ContainsRune("%0123456789.+- #", rune(format[i])) && (format[i+1] == '*' || isDigit(format[i]) && isDigit(format[i+1]) && i+2 < len(format) && isDigit(format[i+2])) {
-			return "", errors.New("printf takes widths of at most two digits, and no *")
-		}
+	if tooWide.MatchString(format) {
+		return "", errors.New("printf takes widths of at most two digits, and no *")
 	}
-	if size += verbs * (6*widest + 128); size > maxPrinted { // %q makes up to six bytes of one
+	if strings.ContainsAny(format, "qxXU+#") { // %q makes up to six bytes of one
+		widest *= 6
+	}
+	if size += verbs * (widest + 128); size > maxPrinted {
 		return "", errSize
+	}
+	if _, err := m.step(size / stepBytes); err != nil {
+		return "", err
 	}
 	return fmt.Sprintf(format, args...), nil
 }
 
-func isDigit(b byte) bool { return '0' <= b && b <= '9' }
+// counter returns a node that counts steps: it prints nothing in any context of HTML.
+func counter(steps int) (parse.Node, error) {
+	t, err := template.New("").Funcs(template.FuncMap{"step": unbound.step}).Parse(fmt.Sprintf("{{if step %d}}{{end}}", steps))
+	if err != nil {
+		return nil, err
+	}
+	return t.Root.Nodes[0], nil
+}
 
-// counter is the node that counts a step: it prints nothing in any context of HTML.
-var counter = template.Must(template.New("").Funcs(template.FuncMap{"step": unbound}).Parse("{{if step}}{{end}}")).Root.Nodes[0]
-
-// count puts the counter in front of each list of nodes, and refuses functions that are
-// not in allowed.
+// count puts a counter in front of each list of nodes, with the steps of the list without
+// those in its branches, and refuses functions that are not in allowed.
 func count(t *parse.Tree, allowed []string) error {
 	if t == nil || t.Root == nil {
 		return nil
@@ -172,22 +205,31 @@ func countList(list *parse.ListNode, allowed []string) error {
 	if list == nil {
 		return nil
 	}
+	steps := 1
 	for _, n := range list.Nodes {
-		if err := countNode(n, allowed); err != nil {
+		own, err := countNode(n, allowed)
+		if err != nil {
 			return err
 		}
+		steps += own
 	}
-	list.Nodes = append([]parse.Node{counter.Copy()}, list.Nodes...)
+	node, err := counter(steps)
+	if err != nil {
+		return err
+	}
+	list.Nodes = append([]parse.Node{node}, list.Nodes...)
 	return nil
 }
 
-func countNode(n parse.Node, allowed []string) error {
-	branch := func(b *parse.BranchNode) error {
-		return errors.Join(checkPipe(b.Pipe, allowed), countList(b.List, allowed), countList(b.ElseList, allowed))
+// countNode returns the steps of a node, and counts in its branches.
+func countNode(n parse.Node, allowed []string) (int, error) {
+	branch := func(b *parse.BranchNode) (int, error) {
+		steps, err := pipeSteps(b.Pipe, allowed)
+		return steps, errors.Join(err, countList(b.List, allowed), countList(b.ElseList, allowed))
 	}
 	switch n := n.(type) {
 	case *parse.ActionNode:
-		return checkPipe(n.Pipe, allowed)
+		return pipeSteps(n.Pipe, allowed)
 	case *parse.IfNode:
 		return branch(&n.BranchNode)
 	case *parse.RangeNode:
@@ -195,35 +237,38 @@ func countNode(n parse.Node, allowed []string) error {
 	case *parse.WithNode:
 		return branch(&n.BranchNode)
 	case *parse.TemplateNode:
-		return checkPipe(n.Pipe, allowed)
+		return pipeSteps(n.Pipe, allowed)
 	}
-	return nil
+	return 1, nil
 }
 
-func checkPipe(p *parse.PipeNode, allowed []string) error {
+func pipeSteps(p *parse.PipeNode, allowed []string) (int, error) {
+	steps := 1
 	if p == nil {
-		return nil
+		return steps, nil
 	}
 	for _, c := range p.Cmds {
 		for _, arg := range c.Args {
-			if err := checkArg(arg, allowed); err != nil {
-				return err
+			own, err := argSteps(arg, allowed)
+			if err != nil {
+				return 0, err
 			}
+			steps += own
 		}
 	}
-	return nil
+	return steps, nil
 }
 
-func checkArg(n parse.Node, allowed []string) error {
+func argSteps(n parse.Node, allowed []string) (int, error) {
 	switch n := n.(type) {
 	case *parse.IdentifierNode:
 		if !slices.Contains(allowed, n.Ident) {
-			return fmt.Errorf("function %q is not offered: use one of %s", n.Ident, strings.Join(allowed, ", "))
+			return 0, fmt.Errorf("function %q is not offered: use one of %s", n.Ident, strings.Join(allowed, ", "))
 		}
 	case *parse.PipeNode:
-		return checkPipe(n, allowed)
+		return pipeSteps(n, allowed)
 	case *parse.ChainNode:
-		return checkArg(n.Node, allowed)
+		return argSteps(n.Node, allowed)
 	}
-	return nil
+	return 1, nil
 }

@@ -137,13 +137,13 @@ func TestDialectsAreSafe(t *testing.T) {
 func TestOwnTemplates(t *testing.T) {
 	r, err := notification.NewRenderer(map[notification.Language]notification.Templates{
 		"":                   {Markdown: "{{bold .Subject}} {{link .App .Link}}{{range .Incidents}}|{{.Error}}{{end}}"},
-		notification.Chinese: {Title: "{{.StateText}}\n{{printf \"%-20s!\" .Subject}}", HTML: "<p title={{.Subject}}>{{.Incidents}}</p>"},
+		notification.Chinese: {Title: "{{.StateText}}\n{{printf \"%-20s 2026!\" .Subject}}", HTML: "<p title={{.Subject}}>{{.Incidents}}</p>"},
 	}, time.FixedZone("CST", 8*3600))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := notification.Single(firing(notification.Chinese))
-	if got, err := r.Title(m); err != nil || got != "告警 nightly_report !" {
+	if got, err := r.Title(m); err != nil || got != "告警 nightly_report 2026!" {
 		t.Errorf("title %q, %v", got, err)
 	}
 	want := "*nightly_report* <https://wheelwork.example/alerts/a-1|shop>|exit status 1 &lt;!channel&gt; *see* [here](http://evil.example) &amp; `rm`|"
@@ -172,9 +172,12 @@ func TestTemplatesAreBounded(t *testing.T) {
 		"steps of ranges":        {notification.Templates{Text: strings.Repeat("{{range 1000}}", 20) + strings.Repeat("{{end}}", 20)}, "steps"},
 		"steps of a recursion":   {notification.Templates{Text: `{{define "x"}}{{template "x" .}}{{end}}{{template "x" .}}`}, "steps"},
 		"steps in html":          {notification.Templates{HTML: "<p>{{range 1000000000}}{{end}}</p>"}, "steps"},
+		"steps of long lists":    {notification.Templates{Text: "{{range 20000}}" + strings.Repeat(`{{if eq (printf "%s" $.Group) ""}}{{end}}`, 300) + "{{end}}"}, "steps"},
+		"steps of long texts":    {notification.Templates{Text: `{{$x := printf "%40s" "x"}}{{range 5}}{{$x = printf "%s%s" $x $x}}{{end}}{{range 40000}}{{if eq (cut 9 $x) "y"}}{{end}}{{end}}`}, "steps"},
 		"bytes":                  {notification.Templates{Text: "{{range 10000}}0123456789{{end}}"}, "too much"},
 		"bytes of a title":       {notification.Templates{Title: strings.Repeat("x", 300)}, "too much"},
 		"bytes of printf":        {notification.Templates{Text: `{{printf "%999999d" 1}}`}, "two digits"},
+		"bytes of an index":      {notification.Templates{Text: `{{printf "%[1]-999d" 1}}`}, "two digits"},
 		"bytes of a star":        {notification.Templates{Text: `{{printf "%*d" 999999 1}}`}, "two digits"},
 		"doubled text":           {notification.Templates{Text: `{{$x := "0123456789"}}{{range 40}}{{$x = printf "%s%s" $x $x}}{{end}}{{$x}}`}, "too much"},
 		"bytes of the template":  {notification.Templates{Text: strings.Repeat("x", 20_000)}, "limit"},
