@@ -160,7 +160,7 @@ func (d DingTalk) read(now time.Time, a answer) Result {
 }
 
 // Feishu is a custom bot of a Feishu group, and with International of a Lark group. Source:
-// Feishu open platform, 自定义机器人使用指南 / Custom bot usage guide, and Card JSON structure.
+// Feishu open platform, 自定义机器人使用指南 / Custom bot usage guide, and 富文本组件 / Rich text component (JSON 1.0).
 type Feishu struct {
 	URL           string // with the token of the bot
 	Secret        string // of the setting 签名校验; "": the bot checks keywords or addresses
@@ -188,11 +188,6 @@ type larkText struct {
 	Content string `json:"content"`
 }
 
-type larkElement struct {
-	Tag  string   `json:"tag"`
-	Text larkText `json:"text"`
-}
-
 type larkCard struct {
 	Config struct {
 		Wide bool `json:"wide_screen_mode"`
@@ -201,7 +196,7 @@ type larkCard struct {
 		Title    larkText `json:"title"`
 		Template string   `json:"template"`
 	} `json:"header"`
-	Elements []larkElement `json:"elements"`
+	Elements []larkText `json:"elements"`
 }
 
 func (f Feishu) request(now time.Time, t *texts) (*http.Request, error) {
@@ -222,7 +217,7 @@ func (f Feishu) request(now time.Time, t *texts) (*http.Request, error) {
 		notification.Critical: "red", notification.Error: "red", notification.Warning: "orange", notification.Info: "blue",
 	}, "green")
 	text := t.fit(t.markdown(notification.Lark), feishuBytes, jsonSize)
-	body.Card.Elements = []larkElement{{"div", larkText{"lark_md", text}}}
+	body.Card.Elements = []larkText{{"markdown", text}} // a text of lark_md has no lists
 	return post(f.URL, body)
 }
 

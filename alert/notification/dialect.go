@@ -19,7 +19,7 @@ const (
 	// Robot is the markdown of the robots of WeCom and DingTalk. They document no escapes.
 	// Characters that begin markup are replaced with full-width ones.
 	Robot Dialect = "robot"
-	// Lark is the markdown of the cards of Feishu and Lark, with HTML entities as escapes.
+	// Lark is the markdown of the cards of Feishu and Lark, with numeric entities as escapes.
 	Lark Dialect = "lark"
 	// Slack is Slack's mrkdwn.
 	Slack Dialect = "slack"
@@ -32,7 +32,7 @@ var escapes = map[Dialect]*strings.Replacer{
 	Markdown: strings.NewReplacer(`\`, `\\`, "`", "\\`", `*`, `\*`, `_`, `\_`, `~`, `\~`, `|`, `\|`,
 		`[`, `\[`, `]`, `\]`, `<`, `\<`, `>`, `\>`),
 	Robot: strings.NewReplacer("`", "｀", `*`, `＊`, `[`, `［`, `]`, `］`, `<`, `＜`, `>`, `＞`),
-	Lark: strings.NewReplacer(`&`, `&amp;`, `<`, `&#60;`, `>`, `&#62;`, `*`, `&#42;`, `_`, `&#95;`, `~`, `&#126;`,
+	Lark: strings.NewReplacer(`&`, `&#38;`, `<`, `&#60;`, `>`, `&#62;`, `*`, `&#42;`, `_`, `&#95;`, `~`, `&#126;`,
 		`[`, `&#91;`, `]`, `&#93;`, "`", `&#96;`, `#`, `&#35;`, `\`, `&#92;`),
 	Slack: strings.NewReplacer(`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`),
 	HTML:  strings.NewReplacer(`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`),
