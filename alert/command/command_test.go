@@ -81,7 +81,7 @@ func programs(t *testing.T) *command.Programs {
 	return p
 }
 
-// TestRun checks what a program gets and what is read of it.
+// TestRun checks the input of a program and the output that comes back.
 func TestRun(t *testing.T) {
 	t.Setenv("WHEELWORK_TOKEN", "secret")
 	p := programs(t)

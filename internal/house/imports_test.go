@@ -90,6 +90,7 @@ var rooms = []room{
 	{"sdk/plugin", []string{"api/plugin/v1"}, "programs of other people import it: it brings the contract of plugins and no internals"},
 	{"sdk/sdktest", []string{"api/v1", "job/schedule", "sdk/worker"}, "it stands in for a server and its workers before programs of other people: it brings the API, the rules of planned times, which are pure, and no other internals"},
 	{"alert/notification", nil, "the texts of a notification follow from its values alone, so that a retry and a preview have the same"},
+	{"alert/rule", []string{"alert/notification"}, "when an alert tells what follows from a rule, a group and the events, so that a replay makes the same notifications"},
 	{"alert/channel", []string{"alert/notification"}, "it makes one attempt for each call, and when to send follows from arguments alone: queues, clocks and programs are its callers'"},
 	{"alert/command", []string{"alert/channel", "runtime/process"}, "it runs what the operator has declared: channels know names alone"},
 	{"internal/methods", []string{"api/v1"}, "what a method needs is said in its definition alone, and read in one place"},

@@ -63,7 +63,7 @@ func TestExceptionsHaveReasons(t *testing.T) {
 // TestPureRooms checks the rooms that must be deterministic, now and when a journal is
 // replayed: their callers pass in the time.
 func TestPureRooms(t *testing.T) {
-	pure := []string{"alert/channel", "alert/notification", "job", "job/expr", "job/naming", "job/route", "job/schedule", "job/schedule/cron", "sched/wheel"}
+	pure := []string{"alert/channel", "alert/notification", "alert/rule", "job", "job/expr", "job/naming", "job/route", "job/schedule", "job/schedule/cron", "sched/wheel"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 	for _, s := range sources(t) {
 		if s.isTest() || !slices.Contains(pure, s.room()) {
