@@ -81,6 +81,9 @@ type console struct {
 	runs      apiv1.RunsClient
 	dates     apiv1.CalendarsClient
 	modules   apiv1.ModulesClient
+	grants    apiv1.ModuleAccessClient
+	values    apiv1.ValuesClient
+	secrets   apiv1.SecretsClient
 	cluster   apiv1.ClusterClient
 	queues    apiv1.QueuesClient
 	apps      apiv1.AppsClient
@@ -172,6 +175,9 @@ func newConsole(cfg Config) (*console, error) {
 		runs:      apiv1.NewRunsClient(cfg.Conn),
 		dates:     apiv1.NewCalendarsClient(cfg.Conn),
 		modules:   apiv1.NewModulesClient(cfg.Conn),
+		grants:    apiv1.NewModuleAccessClient(cfg.Conn),
+		values:    apiv1.NewValuesClient(cfg.Conn),
+		secrets:   apiv1.NewSecretsClient(cfg.Conn),
 		cluster:   apiv1.NewClusterClient(cfg.Conn),
 		queues:    apiv1.NewQueuesClient(cfg.Conn),
 		apps:      apiv1.NewAppsClient(cfg.Conn),
@@ -320,6 +326,16 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
 		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: func() int64 { return c.maxFile() + 2*maxField }},
+		{pattern: "GET /apps/{app}/modules/{name}", page: c.modulePage},
+		{pattern: "GET /apps/{app}/modules/{name}/jobs", page: c.moduleJobsPage},
+		{pattern: "POST /apps/{app}/modules/{name}/grants", page: c.setGrants},
+		{pattern: "POST /apps/{app}/modules/{name}/aliases", page: c.setAlias},
+		{pattern: "POST /apps/{app}/modules/{name}/aliases/{alias}", page: c.moveAlias},
+		{pattern: "GET /apps/{app}/modules/{name}/aliases/{alias}/delete", page: c.deleteAliasPage},
+		{pattern: "POST /apps/{app}/modules/{name}/aliases/{alias}/delete", page: c.deleteAlias},
+		{pattern: "GET /apps/{app}/modules/{name}/versions/{version}/bytes", page: c.downloadModule},
+		{pattern: "GET /apps/{app}/modules/{name}/versions/{version}/delete", page: c.deleteVersionPage},
+		{pattern: "POST /apps/{app}/modules/{name}/versions/{version}/delete", page: c.deleteVersion},
 		{pattern: "/", page: c.nothingHere},
 	}
 }

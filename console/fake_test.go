@@ -52,6 +52,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedAppsServer
 	apiv1.UnimplementedRevisionsServer
 	fakeAccess
+	fakeModules
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -170,6 +171,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	f.populateAccess(ts)
 	f.populateMachines(ts)
 	f.populateRevisions()
+	f.populateModules(ts)
 	return f
 }
 
@@ -221,6 +223,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterClusterServer(srv, f)
 	apiv1.RegisterQueuesServer(srv, f)
 	apiv1.RegisterMembershipServer(srv, f)
+	apiv1.RegisterModuleAccessServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)
@@ -381,7 +384,7 @@ func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.
 			out.Jobs = append(out.Jobs, j)
 		}
 	}
-	if r.PageToken == "" && len(out.Jobs) > 3 {
+	if (r.PageToken == "" || f.endless) && len(out.Jobs) > 3 {
 		out.NextPageToken = "token/2&x=y"
 	}
 	return out, nil
@@ -627,8 +630,19 @@ func (f *fakeAPI) ListModules(context.Context, *apiv1.ListModulesRequest) (*apiv
 	return &apiv1.ListModulesResponse{Modules: f.modules}, nil
 }
 
-func (f *fakeAPI) ListAliases(context.Context, *apiv1.ListAliasesRequest) (*apiv1.ListAliasesResponse, error) {
-	return &apiv1.ListAliasesResponse{Aliases: f.aliases}, nil
+func (f *fakeAPI) ListAliases(_ context.Context, r *apiv1.ListAliasesRequest) (*apiv1.ListAliasesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Module == "" {
+		return &apiv1.ListAliasesResponse{Aliases: f.aliases}, nil
+	}
+	out := &apiv1.ListAliasesResponse{}
+	for _, a := range f.aliases {
+		if a.Module == r.Module {
+			out.Aliases = append(out.Aliases, a)
+		}
+	}
+	return out, nil
 }
 
 func (f *fakeAPI) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {

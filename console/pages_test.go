@@ -84,6 +84,7 @@ func pages() map[string][]string {
 		"/dead-letters/drop?key=default/totals":                  {"Drop all dead letters with key=default/totals?"},
 	}
 	maps.Copy(all, accessPages())
+	maps.Copy(all, modulePages())
 	return all
 }
 
