@@ -245,6 +245,11 @@ func (c *console) routes() []route {
 		{pattern: "GET /modules", page: c.toApp("modules")},
 		{pattern: "GET /events", page: c.events},
 		{pattern: "GET /hosts", page: c.hostsPage},
+		{pattern: "GET /hosts/{id}", page: c.hostPage},
+		{pattern: "GET /hosts/{id}/cordon", page: c.cordonHostPage},
+		{pattern: "POST /hosts/{id}/cordon", page: c.cordonHost},
+		{pattern: "GET /hosts/{id}/uncordon", page: c.uncordonHostPage},
+		{pattern: "POST /hosts/{id}/uncordon", page: c.uncordonHost},
 		{pattern: "GET /cluster", page: c.clusterPage},
 
 		{pattern: "GET /dead-letters", page: c.deadPage},

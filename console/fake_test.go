@@ -523,7 +523,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	out := &apiv1.ListRunsResponse{UnreadableBlocks: f.unreadable}
 	for _, run := range f.runs {
 		bad := run.State != "succeeded" && run.FinishedAt != nil
-		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad) && (r.Host == "" || r.Host == run.Host) {
+		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil) && (r.Host == "" || r.Host == run.Host) {
 			out.Runs = append(out.Runs, proto.CloneOf(run))
 		}
 	}

@@ -85,6 +85,7 @@ func pages() map[string][]string {
 	}
 	maps.Copy(all, accessPages())
 	maps.Copy(all, modulePages())
+	maps.Copy(all, hostPages())
 	return all
 }
 
