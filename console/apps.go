@@ -18,7 +18,7 @@ const maxApps = 500
 // sections are the pages among which a switch of the app stays. The sections of global have
 // addresses without an app, because their contents belong to all apps.
 var (
-	sections = []string{"overview", "jobs", "runs", "calendars", "modules"}
+	sections = []string{"overview", "jobs", "runs", "calendars", "modules", "secrets", "values"}
 	global   = map[string]string{"hosts": "/hosts", "cluster": "/cluster", "deadletters": "/dead-letters", "access": "/access/users", "audit": "/audit"}
 )
 

@@ -341,6 +341,17 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/modules/{name}/versions/{version}/bytes", page: c.downloadModule},
 		{pattern: "GET /apps/{app}/modules/{name}/versions/{version}/delete", page: c.deleteVersionPage},
 		{pattern: "POST /apps/{app}/modules/{name}/versions/{version}/delete", page: c.deleteVersion},
+		{pattern: "GET /apps/{app}/secrets", page: c.secretsPage},
+		{pattern: "POST /apps/{app}/secrets", page: c.setSecret},
+		{pattern: "GET /apps/{app}/secrets/{name}/delete", page: c.deleteSecretPage},
+		{pattern: "POST /apps/{app}/secrets/{name}/delete", page: c.deleteSecret},
+		{pattern: "GET /apps/{app}/values", page: c.bucketsPage},
+		{pattern: "POST /apps/{app}/values", page: c.putValue},
+		{pattern: "GET /apps/{app}/values/{bucket}", page: c.bucketPage},
+		{pattern: "GET /apps/{app}/values/{bucket}/value", page: c.valuePage},
+		{pattern: "GET /apps/{app}/values/{bucket}/bytes", page: c.valueDownload},
+		{pattern: "GET /apps/{app}/values/{bucket}/delete", page: c.deleteValuePage},
+		{pattern: "POST /apps/{app}/values/{bucket}/delete", page: c.deleteValue},
 		{pattern: "/", page: c.nothingHere},
 	}
 }

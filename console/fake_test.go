@@ -53,6 +53,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedRevisionsServer
 	fakeAccess
 	fakeModules
+	fakeResources
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -172,6 +173,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	f.populateMachines(ts)
 	f.populateRevisions()
 	f.populateModules(ts)
+	f.populateResources(ts)
 	return f
 }
 
@@ -224,6 +226,8 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterQueuesServer(srv, f)
 	apiv1.RegisterMembershipServer(srv, f)
 	apiv1.RegisterModuleAccessServer(srv, f)
+	apiv1.RegisterSecretsServer(srv, f)
+	apiv1.RegisterValuesServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)

@@ -86,6 +86,7 @@ func pages() map[string][]string {
 	maps.Copy(all, accessPages())
 	maps.Copy(all, modulePages())
 	maps.Copy(all, hostPages())
+	maps.Copy(all, resourcePages())
 	return all
 }
 

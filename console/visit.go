@@ -86,10 +86,12 @@ func (c *console) keepForLogin(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/login", http.StatusSeeOther)
 		return
 	}
-	next, form := c.formPage(r), c.keepForm(r)
-	why := "login.expired"
-	if form == "" {
-		why = "login.lost"
+	next, form, why := c.formPage(r), "", "login.secret"
+	if !hasSecret(r) {
+		form, why = c.keepForm(r), "login.expired"
+		if form == "" {
+			why = "login.lost"
+		}
 	}
 	c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: why, Next: next, Form: form})
 }
@@ -148,7 +150,7 @@ type failureView struct {
 // /apps/default/jobs/totals. It is empty for a list itself and for other pages.
 func listOf(path string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "calendars", "modules"}, parts[2]) {
+	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "calendars", "modules", "secrets", "values"}, parts[2]) {
 		return parts[2]
 	}
 	return ""
