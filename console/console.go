@@ -252,6 +252,8 @@ func (c *console) routes() []route {
 		{pattern: "POST /hosts/{id}/uncordon", page: c.uncordonHost},
 		{pattern: "GET /cluster", page: c.clusterPage},
 
+		{pattern: "GET /queues", page: c.queuesPage},
+		{pattern: "GET /queues/messages", page: c.messagesPage},
 		{pattern: "GET /dead-letters", page: c.deadPage},
 		{pattern: "POST /dead-letters/replay", page: c.replayDead},
 		{pattern: "GET /dead-letters/drop", page: c.dropDeadPage},

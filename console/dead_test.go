@@ -57,12 +57,6 @@ func (f *fakeAPI) takeLetters(ids []string, filter *apiv1.DeadLetterFilter, all 
 	return int64(len(chosen)), nil
 }
 
-func (f *fakeAPI) GetQueues(context.Context, *apiv1.GetQueuesRequest) (*apiv1.GetQueuesResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &apiv1.GetQueuesResponse{DeadLetters: int64(len(f.letters))}, nil
-}
-
 func (f *fakeAPI) ListDeadLetters(_ context.Context, r *apiv1.ListDeadLettersRequest) (*apiv1.ListDeadLettersResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

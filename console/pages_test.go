@@ -87,6 +87,7 @@ func pages() map[string][]string {
 	maps.Copy(all, modulePages())
 	maps.Copy(all, hostPages())
 	maps.Copy(all, resourcePages())
+	maps.Copy(all, queuePages())
 	return all
 }
 
