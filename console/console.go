@@ -234,7 +234,8 @@ func (c *console) routes() []route {
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},
-		{pattern: "GET /apps", page: c.switchApp},
+		{pattern: "GET /apps", page: c.appsPage},
+		{pattern: "POST /apps", page: c.createApp},
 		{pattern: "GET /overview", page: c.toApp("")},
 		{pattern: "GET /jobs", page: c.toApp("jobs")},
 		{pattern: "GET /jobs/{name}", page: c.toApp("jobs", "name")},
@@ -297,6 +298,8 @@ func (c *console) routes() []route {
 		{pattern: "POST /audit/verify", page: c.verifyAudit},
 
 		{pattern: "GET /apps/{app}", page: c.overviewPage},
+		{pattern: "GET /apps/{app}/delete", page: c.deleteAppPage},
+		{pattern: "POST /apps/{app}/delete", page: c.deleteApp},
 		{pattern: "GET /apps/{app}/limits", page: c.limitsPage},
 		{pattern: "POST /apps/{app}/limits", page: c.setLimits},
 		{pattern: "GET /apps/{app}/jobs", page: c.jobsPage},

@@ -241,6 +241,9 @@ func (f *fakeAPI) GetApp(_ context.Context, r *apiv1.GetAppRequest) (*apiv1.App,
 	if l == nil {
 		l = &apiv1.AppLimits{Jobs: 2000000, QueuedRuns: 5000000, Bytes: 16 << 30, ModuleBytes: 4 << 30}
 	}
+	if r.Name == "billing" {
+		return &apiv1.App{Name: r.Name, UpdatedAt: timestamppb.Now(), Limits: l}, nil
+	}
 	return &apiv1.App{Name: r.Name, Jobs: 1900000, Live: 12, AtHosts: 3, Bytes: 5 << 20, ModuleBytes: 1 << 30, Limits: l}, nil
 }
 

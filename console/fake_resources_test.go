@@ -22,6 +22,7 @@ type fakeResources struct {
 	sent     []string // the values of secrets, in the order of the calls
 	entries  []*apiv1.Value
 	versions uint64
+	made     []*apiv1.App // besides billing and default
 }
 
 func (f *fakeAPI) populateResources(ts func(time.Duration) *timestamppb.Timestamp) {

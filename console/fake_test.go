@@ -707,7 +707,3 @@ func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv
 	}
 	return o, nil
 }
-
-func (f *fakeAPI) ListApps(context.Context, *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
-	return &apiv1.ListAppsResponse{Apps: []*apiv1.App{{Name: "billing"}, {Name: "default"}}}, nil
-}
