@@ -253,6 +253,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /hosts/{id}/uncordon", page: c.uncordonHost},
 		{pattern: "GET /cluster", page: c.clusterPage},
 
+		{pattern: "GET /health", page: c.healthPage},
 		{pattern: "GET /queues", page: c.queuesPage},
 		{pattern: "GET /queues/messages", page: c.messagesPage},
 		{pattern: "GET /dead-letters", page: c.deadPage},

@@ -89,6 +89,7 @@ func pages() map[string][]string {
 	maps.Copy(all, resourcePages())
 	maps.Copy(all, queuePages())
 	maps.Copy(all, appPages())
+	maps.Copy(all, healthPages())
 	return all
 }
 
