@@ -249,6 +249,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("values and secrets by keyboard", testValue)
 	b.sub("peek at messages by keyboard", testQueues)
 	b.sub("create and delete an app by keyboard", testApps)
+	b.sub("change the cluster by keyboard", testCluster)
 }
 
 // testRollBackByKeyboard goes from the page of a job to an earlier revision and back to the
@@ -569,7 +570,7 @@ func TestNarrow(t *testing.T) {
 	b.visit("/hosts")
 	b.do(chromedp.Click(`.menubutton`), chromedp.Click(`button[name=lang][value=zh]`))
 	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
-	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/jobs/totals/history", "/apps/default/jobs/totals/history/compare?from=3&to=23", "/apps/default/jobs/totals/history/3/rollback", "/apps/default/jobs/former/history", "/apps/default/jobs/new", "/apps/default/jobs/totals/edit", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/modules/totals", "/apps/default/modules/totals/jobs", "/apps/default/calendars", "/apps/default/calendars/weekend", "/apps/default/secrets", "/apps/default/values", "/apps/default/values/state", "/apps/default/values/state/value?key=lines", "/queues", "/queues/messages?topic=commands", "/apps", "/health", "/hosts", "/hosts/host-a", "/hosts/host-a/cordon", "/access/users", "/access/bindings", "/access/tokens", "/access/tokens/tok-1/rotate", "/access/sessions", "/access/roles", "/audit", "/apps/default/limits"} {
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/jobs/totals/history", "/apps/default/jobs/totals/history/compare?from=3&to=23", "/apps/default/jobs/totals/history/3/rollback", "/apps/default/jobs/former/history", "/apps/default/jobs/new", "/apps/default/jobs/totals/edit", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/modules/totals", "/apps/default/modules/totals/jobs", "/apps/default/calendars", "/apps/default/calendars/weekend", "/apps/default/secrets", "/apps/default/values", "/apps/default/values/state", "/apps/default/values/state/value?key=lines", "/queues", "/queues/messages?topic=commands", "/apps", "/health", "/cluster", "/cluster/split", "/cluster/units/main.2/move", "/hosts", "/hosts/host-a", "/hosts/host-a/cordon", "/access/users", "/access/bindings", "/access/tokens", "/access/tokens/tok-1/rotate", "/access/sessions", "/access/roles", "/audit", "/apps/default/limits"} {
 		b.visit(path)
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)

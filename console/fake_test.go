@@ -654,6 +654,8 @@ func (f *fakeAPI) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.Li
 }
 
 func (f *fakeAPI) GetCluster(context.Context, *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.members == nil {
 		return &apiv1.ClusterStatus{Server: "srv-a", Servers: []*apiv1.Member{{Id: "srv-a", Address: "127.0.0.1:7700", State: "up"}}}, nil
 	}

@@ -90,6 +90,7 @@ func pages() map[string][]string {
 	maps.Copy(all, queuePages())
 	maps.Copy(all, appPages())
 	maps.Copy(all, healthPages())
+	maps.Copy(all, clusterPages())
 	return all
 }
 
