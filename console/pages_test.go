@@ -73,7 +73,7 @@ func pages() map[string][]string {
 		"/apps/default/runs/" + liveRun + "/cancel":              {"Cancel this run of totals?"},
 		"/apps/default/modules":                                  {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
 		"/hosts":                                                 {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
-		"/cluster":                                               {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
+		"/cluster":                                               {"10.0.0.2:7700", "srv-b", "runs the balancer", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
 		"/dead-letters":                                          {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
 		"/dead-letters?reason=attempts":                          {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
 		"/dead-letters?key=nobody":                               {"No dead letter matches"},
