@@ -94,8 +94,9 @@ type AccessClient interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(ctx context.Context, in *SignInRequest, opts ...grpc.CallOption) (*SignInResponse, error)
-	// Federate starts a session after a sign-in at the OpenID provider, and creates the user at the first
-	// one. Servers call it after they have verified the answer of the provider.
+	// Federate starts a session after a sign-in at the OpenID provider or at an authenticating proxy, and
+	// creates the user at the first one. Servers call it after they have verified the answer of the
+	// provider, or the address of the proxy.
 	Federate(ctx context.Context, in *FederateRequest, opts ...grpc.CallOption) (*SignInResponse, error)
 	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
 	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,
@@ -391,8 +392,9 @@ type AccessServer interface {
 	// SignIn starts a session of a user. It needs no token. After five wrong passwords further
 	// sign-ins of the user are refused for a time, which grows.
 	SignIn(context.Context, *SignInRequest) (*SignInResponse, error)
-	// Federate starts a session after a sign-in at the OpenID provider, and creates the user at the first
-	// one. Servers call it after they have verified the answer of the provider.
+	// Federate starts a session after a sign-in at the OpenID provider or at an authenticating proxy, and
+	// creates the user at the first one. Servers call it after they have verified the answer of the
+	// provider, or the address of the proxy.
 	Federate(context.Context, *FederateRequest) (*SignInResponse, error)
 	// ApproveLogin lets a command line act for the caller, a user that has signed in. The code is a part
 	// of the digest of a secret that only this command line has. The approval is valid for ten minutes,
