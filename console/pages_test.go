@@ -194,6 +194,10 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 		"/hosts":                  "wheelwork host",
 		"/cluster":                "keeps its journal on its own disk",
 		"/dead-letters":           "wheelwork mq stats",
+		"/apps/default/secrets":   "wheelwork secret set",
+		"/apps/default/values":    "wheelwork kv put",
+		"/queues":                 "Queues and their consumers",
+		"/health":                 "No host takes tasks",
 	} {
 		resp, body := s.do(t, "GET", path, nil)
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -78,8 +80,15 @@ func (c *console) setSecret(v *visit) error {
 		return err
 	}
 	name := strings.TrimSpace(v.r.PostForm.Get("name"))
-	value := strings.ReplaceAll(v.r.PostForm.Get("value"), "\r\n", "\n") // browsers send CRLF
-	set, err := c.secrets.SetSecret(v.ctx, &apiv1.SetSecretRequest{App: v.app, Name: name, Value: value})
+	// Browsers send CRLF. A line break at the end is of the clipboard, and the command line removes it too.
+	value := strings.TrimSuffix(strings.ReplaceAll(v.r.PostForm.Get("value"), "\r\n", "\n"), "\n")
+	var set *apiv1.Secret
+	err := error(nil)
+	if value == "" {
+		err = status.Error(codes.InvalidArgument, "the value is empty: delete the secret to remove it")
+	} else {
+		set, err = c.secrets.SetSecret(v.ctx, &apiv1.SetSecretRequest{App: v.app, Name: name, Value: value})
+	}
 	if why, ok := mendable(err); ok {
 		return c.showSecrets(v, http.StatusUnprocessableEntity, secretsView{Name: name, Refused: why})
 	}

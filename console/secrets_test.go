@@ -32,7 +32,7 @@ func resourcePages() map[string][]string {
 func TestSecrets(t *testing.T) {
 	const here, value = "/apps/default/secrets", "first line\nsecond & last"
 	s := newSite(t, newFake().populate()).signIn(t)
-	form := url.Values{"name": {"gateway-key"}, "value": {strings.ReplaceAll(value, "\n", "\r\n")}}
+	form := url.Values{"name": {"gateway-key"}, "value": {strings.ReplaceAll(value, "\n", "\r\n") + "\r\n"}}
 	resp, _ := s.post(t, here, form.Encode())
 	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != here || len(s.fake.sent) != 1 || s.fake.sent[0] != value {
 		t.Fatalf("%s to %q, sent %q", resp.Status, resp.Header.Get("Location"), s.fake.sent)
@@ -47,6 +47,9 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("a refused form: %s\n%s", resp.Status, body)
 	}
 	checkPage(t, body)
+	if resp, body := s.post(t, here, "name=gateway-key&value=%0D%0A"); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "the value is empty") || len(s.fake.sent) != 1 {
+		t.Errorf("an empty value: %s, sent %q", resp.Status, s.fake.sent)
+	}
 	s.post(t, here+"/gateway-key/delete", "")
 	if len(s.fake.stored) != 1 {
 		t.Errorf("after a deletion there are %v", s.fake.stored)

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
 // TestConsolePagesOfAServer opens the pages for operators of a server with a host and a module, and makes
@@ -129,4 +130,20 @@ func TestConsolePagesOfAServer(t *testing.T) {
 	post("/apps/default/delete", nil, http.StatusConflict, "Refused:")
 	get("/cluster", "keeps its journal on its own disk")
 	post("/cluster/split", url.Values{"name": {"default"}, "how": {"all"}}, http.StatusConflict, "Refused:")
+}
+
+// TestHostHasTheIDOfItsCertificate: the page of a host finds its certificate by its id.
+func TestHostHasTheIDOfItsCertificate(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t, nil)
+	i.host(node.HostConfig{Data: t.TempDir(), Name: "press", JoinToken: i.token(sdk.NewJoinToken{})})
+	reaches(t, spread, "the host is up", func() bool { return len(up(t, i.c)) == 1 })
+	hosts, err := i.c.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined, err := hostsWithCertificates(t, i.c)
+	if err != nil || len(joined) != 1 || joined[0].GetId() != hosts[0].GetId() {
+		t.Errorf("the certificates are of %v, the hosts are %v, %v", joined, hosts, err)
+	}
 }
