@@ -68,11 +68,6 @@ func (c *console) showSecret(v *visit, view secretView) error {
 	return c.show(v, "secret", "access", view)
 }
 
-func (c *console) toUsers(v *visit) error {
-	v.redirect(inApp("/access/users", v.app))
-	return nil
-}
-
 type usersView struct {
 	Principals    []*apiv1.Principal
 	Done          accessDone

@@ -15,6 +15,7 @@ import (
 func accessPages() map[string][]string {
 	return map[string][]string{
 		"/access/users":                     {"ada", "Service account", "app shop", "apps shop-*", "Disabled", "/access/users/ada/reset", `name="name"`, "Built in", "https://id.example", "/access/users/eve/disable"},
+		"/access":                           {"ada", "Service account", `href="/access/users" aria-current="page"`},
 		"/access/users/ada/reset":           {"Reset the password of ada?"},
 		"/access/users/ci/disable":          {"Disable ci?"},
 		"/access/bindings":                  {"bnd-1/remove", "apps shop-*", `name="expires"`, `<option value="ci">`, "in 3 d"},

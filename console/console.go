@@ -276,7 +276,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /dead-letters/{id}/drop", page: c.dropDeadPage},
 		{pattern: "POST /dead-letters/{id}/drop", page: c.dropDead},
 
-		{pattern: "GET /access", page: c.toUsers},
+		{pattern: "GET /access", page: c.usersPage},
 		{pattern: "GET /access/users", page: c.usersPage},
 		{pattern: "POST /access/users", page: c.createUser},
 		{pattern: "GET /access/users/{name}/reset", page: c.resetPasswordPage},
