@@ -347,6 +347,8 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
 		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: func() int64 { return c.maxFile() + 2*maxField }},
+		{pattern: "GET /apps/{app}/collect", page: c.collectPage},
+		{pattern: "POST /apps/{app}/collect", page: c.collect},
 		{pattern: "GET /apps/{app}/modules/{name}", page: c.modulePage},
 		{pattern: "GET /apps/{app}/modules/{name}/jobs", page: c.moduleJobsPage},
 		{pattern: "POST /apps/{app}/modules/{name}/grants", page: c.setGrants},

@@ -191,3 +191,27 @@ func (f *fakeAPI) manyJobs(n int) {
 		f.jobs = append(f.jobs, &apiv1.Job{App: "default", Name: fmt.Sprintf("other-%04d", i), Handler: &apiv1.Handler{Module: "other@1"}})
 	}
 }
+
+// CollectModules deletes the version 1 of totals, if it is older than what the caller asks for.
+func (f *fakeAPI) CollectModules(_ context.Context, r *apiv1.CollectModulesRequest) (*apiv1.CollectModulesResponse, error) {
+	age, err := time.ParseDuration(r.OlderThan)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "older_than: %q is not a time, as 24h", r.OlderThan)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &apiv1.CollectModulesResponse{Kept: int32(len(f.modules))}
+	m := f.modules[0]
+	if m.CollectedAt != nil || time.Since(m.CreatedAt.AsTime()) < age {
+		return out, nil
+	}
+	out.Kept--
+	out.Collected, out.Bytes = []*apiv1.Module{m}, m.Size
+	if !r.DryRun {
+		gone := proto.CloneOf(m)
+		gone.CollectedAt = timestamppb.Now()
+		f.modules = slices.Clone(f.modules)
+		f.modules[0] = gone
+	}
+	return out, nil
+}

@@ -24,6 +24,9 @@ func testModule(t *testing.T, b *browser) {
 	press(`a[href$="/versions/3/delete"]`, "Delete the version totals@3?")
 	press(`main form button`, "Bytes collected")
 	press(`.actions a[href$="/jobs"]`, "Jobs that use the module totals")
+	b.visit("/apps/default/modules")
+	press(`.actions a[href="/apps/default/collect"]`, "Versions that go: 1")
+	press(`form[action="/apps/default/collect"] button.danger`, "Collected: 1")
 }
 
 // pressing returns a function that presses Enter on an element, waits for a text, and checks what

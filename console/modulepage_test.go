@@ -26,6 +26,8 @@ func modulePages() map[string][]string {
 		"/apps/default/modules/totals/jobs":                {"totals", "by-hand", "Jobs looked at:", "of these use the module:"},
 		"/apps/default/modules/totals/versions/3/delete":   {"Delete the version totals@3?"},
 		"/apps/default/modules/totals/aliases/prod/delete": {"Delete the alias totals@prod?"},
+		"/apps/default/collect":                            {"Versions that go: 1, with 2.0 MiB", "totals@1", "Versions that stay: 3"},
+		"/apps/default/collect?age=720h":                   {"Versions that go: 0"},
 		"/apps/default/modules/nothing/jobs":               {"None of these jobs uses the module."},
 	}
 }
@@ -213,4 +215,35 @@ func TestModulePageWithoutPermissions(t *testing.T) {
 		}
 	}
 	checkPage(t, body)
+}
+
+// TestModuleCollect: the page shows what a collection would delete and deletes nothing; its form does.
+func TestModuleCollect(t *testing.T) {
+	const here = "/apps/default/collect"
+	s := newSite(t, newFake().populate()).signIn(t)
+	if s.do(t, "GET", here, nil); s.fake.modules[0].CollectedAt != nil {
+		t.Fatal("to look at the page collects modules")
+	}
+	for method, resp := range map[string]func() (*http.Response, string){
+		"GET":  func() (*http.Response, string) { return s.do(t, "GET", here+"?age=soon", nil) },
+		"POST": func() (*http.Response, string) { return s.post(t, here, "age=soon") },
+	} {
+		resp, body := resp()
+		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "is not a time, as 24h") || !strings.Contains(body, `value="soon"`) {
+			t.Errorf("%s: %s", method, resp.Status)
+		}
+		checkPage(t, body)
+	}
+	if resp, _ := s.post(t, here, "age=24h"); resp.StatusCode != http.StatusSeeOther || s.fake.modules[0].CollectedAt == nil {
+		t.Fatalf("collect: %s", resp.Status)
+	}
+	if _, body := s.do(t, "GET", here, nil); !strings.Contains(body, "Collected: 1 · 2.0 MiB freed") || strings.Contains(body, `method="post" action="`+here) {
+		t.Error("the page after a collection")
+	}
+	s2 := newSite(t, newFake().populate())
+	s2.fake.may = []string{"modules.read"}
+	s2.signIn(t)
+	if resp, _ := s2.do(t, "GET", here, nil); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a viewer: %s", resp.Status)
+	}
 }

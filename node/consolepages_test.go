@@ -103,6 +103,9 @@ func TestConsolePagesOfAServer(t *testing.T) {
 	post(prod, url.Values{"do": {"promote"}}, http.StatusOK, "Promoted: prod → next")
 	post(prod, url.Values{"do": {"back"}}, http.StatusOK, "Rolled back: prod → "+m.Version)
 
+	get("/apps/default/collect?age=0s", m.Name+"@next")
+	post("/apps/default/collect", url.Values{"age": {"0s"}}, http.StatusOK, "Collected: 1")
+
 	hosts, err := apiv1.NewClusterClient(conn).ListHosts(api, &apiv1.ListHostsRequest{})
 	if err != nil || len(hosts.Hosts) != 1 {
 		t.Fatalf("hosts: %v, %v", hosts, err)
