@@ -83,8 +83,9 @@ func TestConsolePagesOfAServer(t *testing.T) {
 		t.Errorf("the download is %d bytes with status %d, want %d", len(bytes), code, m.Size)
 	}
 
-	// A second version with the same bytes goes on trial, is promoted, and rolled back.
-	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.URL+"/api/v1/apps/default/modules/"+m.Name+"/versions/next", strings.NewReader(bytes))
+	// A second version, which differs in a section without a meaning, goes on trial, is promoted, and rolled
+	// back. It can be collected when the alias is gone.
+	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.URL+"/api/v1/apps/default/modules/"+m.Name+"/versions/next", strings.NewReader(bytes+"\x00\x05\x04test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,9 @@ func TestConsolePagesOfAServer(t *testing.T) {
 	post(prod, url.Values{"do": {"promote"}}, http.StatusOK, "Promoted: prod → next")
 	post(prod, url.Values{"do": {"back"}}, http.StatusOK, "Rolled back: prod → "+m.Version)
 
-	get("/apps/default/collect?age=0s", m.Name+"@next")
+	get("/apps/default/collect?age=0s", "Versions that go: 0") // the alias may go back to it
+	post(prod+"/delete", nil, http.StatusOK, "Deleted: prod")
+	get("/apps/default/collect?age=0s", "Versions that go: 1", m.Name+"@next")
 	post("/apps/default/collect", url.Values{"age": {"0s"}}, http.StatusOK, "Collected: 1")
 
 	hosts, err := apiv1.NewClusterClient(conn).ListHosts(api, &apiv1.ListHostsRequest{})
