@@ -40,6 +40,10 @@ func TestHostCordon(t *testing.T) {
 		}
 	}
 	checkPage(t, body)
+	s.fake.auditAsked = nil
+	if s.do(t, "GET", "/hosts/host-a", nil, "HX-Request", "true"); s.fake.auditAsked != nil {
+		t.Error("a refresh reads the audit log")
+	}
 	s.post(t, "/hosts/host-a/uncordon", "")
 	if _, body := s.do(t, "GET", "/hosts/host-a", nil); s.fake.hosts[0].State != "up" || strings.Contains(body, "disk 换 %") {
 		t.Errorf("the host is %s", s.fake.hosts[0].State)
