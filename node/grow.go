@@ -21,7 +21,11 @@ type GrowConfig struct {
 	Data    string // of the stopped server
 	Cluster ClusterConfig
 	Etcd    EtcdConfig // an etcd outside the servers, if it has endpoints
-	Logger  *slog.Logger
+	// TLS and SecretKey are those of the server, see [CertificatesConfig] and [ServerConfig]. They
+	// decide whether the member of etcd has a certificate of the installation: its addresses cannot
+	// change between http and https later.
+	TLS, SecretKey string
+	Logger         *slog.Logger
 }
 
 // Grown describes the data directory after [Grow]. Programs rely on the JSON names.
@@ -59,7 +63,7 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	g.Data, g.Server, g.OldJournal, g.Waiting = o.Data.Path, o.ID, o.OldJournal(), o.Waiting()
-	g.SecretKey = o.Data.Join(datadir.SecretKeyFile)
+	g.SecretKey = cmp.Or(cfg.SecretKey, o.Data.Join(datadir.SecretKeyFile))
 	if _, err := os.Stat(o.Data.Join(datadir.ClusteredFile)); err == nil && o.Journal.Next() == 1 {
 		g.Applied, g.Again = o.Store.Applied(), true
 		return g, nil
@@ -89,8 +93,16 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 
 // seed lets the cluster's journals begin behind the stores, one for each partition.
 func seed(ctx context.Context, o *offline.Server, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
-	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster}
+	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster, Certificates: CertificatesConfig{TLS: cfg.TLS}, SecretKey: cfg.SecretKey}
+	if err := s.Certificates.check(); err != nil {
+		return err
+	}
 	if len(cfg.Etcd.Endpoints) == 0 {
+		if s.Cluster.On = s.certifiesMember(); s.Cluster.On {
+			if _, err := openCertificate(ctx, o.Data, &s, log); err != nil {
+				return err
+			}
+		}
 		m, err := memberConfig(&s, o.Data.Join(memberDir), log)
 		if err != nil {
 			return err

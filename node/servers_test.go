@@ -252,3 +252,47 @@ func TestServersJoin(t *testing.T) {
 		}
 	}
 }
+
+// TestGrowWithCertificates: a standalone server with TLS becomes the first of a cluster, whose etcd has certificates of the
+// same authority. A second server joins it with a token, and a host keeps its certificate.
+func TestGrowWithCertificates(t *testing.T) {
+	j := newJoined(t, 2)
+	if err := errors.Join(os.MkdirAll(j.data(0), 0o700), os.WriteFile(filepath.Join(j.data(0), "token"), []byte(adminToken+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	alone := launch(t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Server(ctx, node.ServerConfig{Data: j.data(0), Listen: j.at[0], Certificates: node.CertificatesConfig{TLS: "on"}, Ready: ready})
+	})
+	host := func(token string) *process {
+		return launch(t, func(ctx context.Context, ready func(node.Ready)) error {
+			return node.Host(ctx, node.HostConfig{Data: filepath.Join(j.dir, "host"), Nameserver: j.at[0], JoinToken: token, Ready: ready})
+		})
+	}
+	h := host(j.token(j.client(0), "host"))
+	root, err := os.ReadFile(filepath.Join(j.data(0), "ca.crt"))
+	if err := errors.Join(err, h.stop(), alone.stop()); err != nil {
+		t.Fatal(err)
+	}
+	first := j.config(0, "")
+	if _, err := node.Grow(t.Context(), node.GrowConfig{Data: j.data(0), Cluster: first.Cluster, TLS: "on"}); err != nil {
+		t.Fatal(err)
+	}
+	a := j.start(0, "", nil)
+	c := j.client(0)
+	b := j.start(1, j.token(c, "server"), nil)
+	reaches(t, spread, "two servers are in the cluster", func() bool {
+		all, err := c.Cluster(t.Context())
+		return err == nil && len(all.GetServers()) == 2
+	})
+	h = host("")
+	reaches(t, spread, "the host is up", func() bool { return len(up(t, c)) == 1 })
+	now, err := os.ReadFile(filepath.Join(j.data(1), "ca.crt"))
+	if err != nil || string(now) != string(root) {
+		t.Errorf("the cluster has another authority than the server had: %v", err)
+	}
+	for _, p := range []*process{h, b, a} {
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}

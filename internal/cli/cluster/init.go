@@ -40,6 +40,9 @@ from the first.`,
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that signed the certificate of etcd")
+	flags.StringVar(&conf.TLS, "tls", "auto", "when etcd uses certificates of the installation, if --etcd-cert names no other: auto (beyond this machine), on, off or both. Give the server the same")
+	command.Complete(cmd, "tls", "auto", "on", "off", "both")
+	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets, if the server has one elsewhere (default secret.key in --data)")
 	log := process.AddLog(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		for _, name := range process.MemberFlags {
