@@ -311,6 +311,9 @@ func (f *found) checkWrites() finding {
 func (f *found) checkDisk() finding {
 	d := f.overview.GetDisk()
 	used := percent(d.GetTotalBytes()-d.GetFreeBytes(), d.GetTotalBytes())
+	if f.queues.DiskUsed > 0 { // of the file system that the mark is about
+		used = percent(int64(1000*f.queues.DiskUsed+0.5), 1000)
+	}
 	switch share := d.GetTotalBytes() - d.GetFreeBytes(); {
 	case f.queues.DiskMark == "refuse", f.queues.DiskMark == "" && 100*share >= diskBad*d.GetTotalBytes() && share > 0:
 		return finding{Result: healthBad, Key: "health.disk.bad", Arg: used}

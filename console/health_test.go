@@ -17,7 +17,7 @@ import (
 // healthPages returns the page of the checks, with texts that it must contain.
 func healthPages() map[string][]string {
 	return map[string][]string{"/health": {
-		"etcd has not answered &lt;for&gt; 1s", "Partitions have no owner", "main.2", "Hosts are lost", "node-2", "no space left &lt;on&gt; device", "The disk has little room left",
+		"etcd has not answered &lt;for&gt; 1s", "Partitions have no owner", "main.2", "Hosts are lost", "node-2", "no space left &lt;on&gt; device", "The disk has little room left. Used: 81 %",
 		"Accepted commands that could not be carried out: 2", "Certificates are near their end", "All servers and hosts have the same version", "The server is ready.", "v0.1.0-test",
 	}}
 }
