@@ -245,6 +245,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /calendars/{name}", page: c.toApp("calendars", "name")},
 		{pattern: "GET /modules", page: c.toApp("modules")},
 		{pattern: "GET /events", page: c.events},
+		{pattern: "GET /palette", page: c.palettePage},
 		{pattern: "GET /hosts", page: c.hostsPage},
 		{pattern: "GET /hosts/{id}", page: c.hostPage},
 		{pattern: "GET /hosts/{id}/cordon", page: c.cordonHostPage},
