@@ -108,30 +108,50 @@ type paletteEntry struct {
 	allowed bool
 }
 
-// palettePages returns the pages of the navigation, in its order.
+// sectionLink is an entry of the navigation.
+type sectionLink struct {
+	Name, Key, Address string // Key is the letter that leads to it after g
+}
+
+// Text returns the key of the entry's text.
+func (s sectionLink) Text() string { return "nav." + s.Name }
+
+// Sections returns the entries of the navigation that the visitor sees, in its order.
+func (f frame) Sections() []sectionLink {
+	servers, queues := f.Visitor.May("cluster.read", ""), f.Visitor.May("queues.read", "")
+	var links []sectionLink
+	for _, s := range []struct {
+		name, key string
+		seen      bool
+	}{
+		{"overview", "o", true},
+		{"jobs", "j", true},
+		{"runs", "r", true},
+		{"calendars", "c", true},
+		{"modules", "m", true},
+		{"secrets", "k", f.May("secrets.read")},
+		{"values", "v", f.May("kv.read")},
+		{"apps", "a", true},
+		{"hosts", "h", true},
+		{"cluster", "n", servers},
+		{"health", "y", servers},
+		{"queues", "q", queues},
+		{"deadletters", "d", queues},
+		{"access", "u", f.Visitor.Somewhere("access.read")},
+		{"audit", "t", f.Visitor.Somewhere("audit.read")},
+	} {
+		if s.seen {
+			links = append(links, sectionLink{s.name, s.key, sectionAddress(f.App, s.name)})
+		}
+	}
+	return links
+}
+
+// palettePages returns the pages of the navigation, in its order, and some below them.
 func palettePages(f frame) []paletteEntry {
 	pages := []paletteEntry{}
-	for _, s := range []struct {
-		name    string
-		allowed bool
-	}{
-		{"overview", true},
-		{"jobs", true},
-		{"runs", true},
-		{"calendars", true},
-		{"modules", true},
-		{"secrets", f.May("secrets.read")},
-		{"values", f.May("kv.read")},
-		{"apps", true},
-		{"hosts", true},
-		{"cluster", f.Visitor.May("cluster.read", "")},
-		{"health", f.Visitor.May("cluster.read", "")},
-		{"queues", f.Visitor.May("queues.read", "")},
-		{"deadletters", f.Visitor.May("queues.read", "")},
-		{"access", f.Visitor.Somewhere("access.read")},
-		{"audit", f.Visitor.Somewhere("audit.read")},
-	} {
-		pages = append(pages, paletteEntry{"nav." + s.name, s.name, s.name, sectionAddress(f.App, s.name), s.allowed})
+	for _, s := range f.Sections() {
+		pages = append(pages, paletteEntry{s.Text(), s.Name, s.Name, s.Address, true})
 	}
 	return append(pages,
 		paletteEntry{"limits.title", "limits", "apps", href("apps", f.App, "limits"), true},

@@ -129,17 +129,6 @@ function toLine(e) {
   if (y < 80 || y > innerHeight - 80) scrollBy({ top: y - innerHeight / 3 });
 }
 
-// "/" goes to the search field.
-document.addEventListener("keydown", (e) => {
-  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
-  const field = document.querySelector("[data-search]");
-  if (!field) return;
-  e.preventDefault();
-  if (!field.checkVisibility()) field.closest("[popover]")?.showPopover();
-  field.focus();
-  field.select();
-});
-
 const log = document.getElementById("log");
 if (log) followRun(log);
 else if (document.getElementById("fresh")) setInterval(refresh, REFRESH_MS);
