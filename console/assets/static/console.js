@@ -7,7 +7,8 @@
 import { append } from "./marks.js";
 import { follow } from "./stream.js";
 
-const REFRESH_MS = 3000;    // of pages that have no event stream
+const INTERVALS = ["1", "3", "10", "30"]; // seconds between two refreshes
+const INTERVAL = "3";       // without a choice
 const SETTLE_MS = 250;      // at most four refreshes a second while a run changes
 const MAX_LINES = 5000;     // of a log in the page; the file has the rest
 const MAX_BACKLOG = 20000;  // lines that wait for a frame, as in a hidden tab
@@ -39,6 +40,10 @@ document.getElementById("zone")?.addEventListener("focus", (e) => {
   for (const name of Intl.supportedValuesOf?.("timeZone") ?? []) if (!known.has(name)) e.target.add(new Option(name, name));
 }, { once: true });
 
+const choice = document.getElementById("interval");
+const lostNote = document.getElementById("lost");
+let interval = INTERVALS.find((s) => s === preference("interval")) ?? INTERVAL;
+
 const paused = () => live?.getAttribute("aria-pressed") === "false";
 
 function showLive(lost) {
@@ -46,6 +51,9 @@ function showLive(lost) {
   live.classList.toggle("lost", lost && !paused());
   live.querySelector("span").textContent =
     paused() ? live.dataset.no : lost ? live.dataset.lost : live.dataset.yes;
+  choice.value = paused() ? "off" : interval;
+  const note = lost && !paused() ? lostNote.dataset.text : "";
+  if (lostNote.textContent !== note) lostNote.textContent = note; // a reader says it once
 }
 
 // busy tells whether a refresh would pull something from under the visitor.
@@ -62,6 +70,17 @@ function refresh() {
   if (!stale) htmx.trigger(document.body, "refresh");
 }
 setInterval(() => { if (stale) refresh(); }, 1000);
+
+// tick refreshes the page at the interval of the visitor.
+let ticking = 0;
+function tick() {
+  clearTimeout(ticking);
+  ticking = setTimeout(() => { refresh(); tick(); }, interval * 1000);
+}
+function endTicks() {
+  clearTimeout(ticking);
+  ticking = 0;
+}
 
 // A refresh morphs #fresh: elements stay, and with them the focus, the scroll positions
 // and typed text. These hold what the visitor or this script changed.
@@ -85,11 +104,21 @@ if (live) {
   live.hidden = false;
   live.setAttribute("aria-pressed", String(preference("live") !== "off"));
   showLive(false);
-  live.addEventListener("click", () => {
-    live.setAttribute("aria-pressed", String(paused()));
-    preference("live", paused() ? "off" : "on");
+  const setLive = (on) => {
+    live.setAttribute("aria-pressed", String(on));
+    preference("live", on ? "on" : "off");
     showLive(false);
     refresh();
+  };
+  live.addEventListener("click", () => setLive(paused()));
+  choice.closest("[hidden]").hidden = false;
+  choice.addEventListener("change", () => {
+    if (choice.value !== "off") {
+      interval = choice.value;
+      preference("interval", interval);
+    }
+    setLive(choice.value !== "off");
+    if (ticking) tick();
   });
   document.addEventListener("htmx:afterRequest", (e) => showLive(!e.detail.successful));
 }
@@ -131,7 +160,7 @@ function toLine(e) {
 
 const log = document.getElementById("log");
 if (log) followRun(log);
-else if (document.getElementById("fresh")) setInterval(refresh, REFRESH_MS);
+else if (document.getElementById("fresh")) tick();
 
 // followRun shows the log and the changes of the run as they come.
 function followRun(log) {
@@ -203,7 +232,7 @@ function followRun(log) {
     showFollow();
   }
 
-  const tick = setInterval(refresh, REFRESH_MS); // the timeline grows while the run lasts
+  tick(); // the timeline grows while the run lasts
   follow(log.dataset.run, {
     status(s) { showLive(s === "lost"); },
     shown() { refresh(); },
@@ -224,7 +253,7 @@ function followRun(log) {
       }, SETTLE_MS);
     },
     end({ error }) {
-      clearInterval(tick);
+      endTicks();
       button.hidden = following; // no further line comes
       if (error) log.append(note(error));
       else if (last < 0) log.append(note(log.dataset.empty));
