@@ -55,7 +55,7 @@ type paletteRow struct {
 // pages and commands that the visitor's permissions allow. One request makes at most five calls.
 func (c *console) palettePage(v *visit) error {
 	q := v.r.URL.Query().Get("q")
-	q = strings.TrimSpace(q[:min(len(q), maxPaletteText)])
+	q = strings.TrimSpace(strings.ToValidUTF8(q[:min(len(q), maxPaletteText)], "")) // the API refuses half a character
 	f := frame{App: v.app, Session: true, Visitor: c.visitor(v)}
 	var view paletteView
 	if q != "" {

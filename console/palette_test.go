@@ -36,6 +36,8 @@ func TestPaletteFinds(t *testing.T) {
 		"dead":                   {`href="/dead-letters"`},
 		"no such thing":          {"Nothing matches."},
 		`"><script>`:             {"Nothing matches."},
+		strings.Repeat("x", maxPaletteText-1) + "任务": {"Nothing matches."}, // the bound is inside a character
+		"tot\xff": {`href="/apps/default/jobs/totals"`},
 	} {
 		body := s.palette(t, q)
 		for _, want := range wants {

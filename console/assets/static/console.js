@@ -1,5 +1,5 @@
-// The one script of the console: keeps pages fresh, and shows the live log of a
-// run. Everything else works without it.
+// Keeps pages fresh, and shows the live log of a run. Everything else works without it; palette.js
+// and keys.js have the command palette and the keys.
 //
 // The event stream is in stream.js, because all tabs share it.
 // Text from the server reaches the page as text nodes only.

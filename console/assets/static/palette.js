@@ -92,6 +92,7 @@ function toggle() {
   later(0);
 }
 
+if (mac) for (const key of document.querySelectorAll("[data-mac]")) key.textContent = key.dataset.mac;
 opener.hidden = false;
 opener.addEventListener("click", toggle);
 dialog.querySelector("button").addEventListener("click", () => dialog.close());
