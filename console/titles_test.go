@@ -44,7 +44,7 @@ func TestTitlesNameTheObject(t *testing.T) {
 func TestBreadcrumbs(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	_, nav := s.do(t, "GET", "/hosts", nil)
-	tabs := []string{"/access/users", "/access/bindings", "/access/tokens", "/access/sessions", "/access/machines", "/access/roles"}
+	tabs := []string{"/access", "/access/users", "/access/bindings", "/access/tokens", "/access/sessions", "/access/machines", "/access/roles"}
 	for path := range pages() {
 		plain, _, _ := strings.Cut(path, "?")
 		if strings.Contains(nav, `href="`+plain+`"`) || slices.Contains(tabs, plain) {
