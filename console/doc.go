@@ -13,7 +13,8 @@
 //     visitor's browser.
 //   - Pages accept the session cookie that /login sets in exchange for a token.
 //
-// Pages are html/template, with htmx for refreshing and scripts of our own for live
-// logs, the command palette and the keys. All files are embedded. The Content-Security-Policy allows neither inline scripts
-// nor inline styles. Every page works without scripts, except for these.
+// Pages are html/template, with htmx for refreshing and scripts of our own for live logs,
+// the command palette and the keys. All files are embedded. The Content-Security-Policy
+// allows neither inline scripts nor inline styles. Every page works without scripts, except
+// for these.
 package console

@@ -51,7 +51,7 @@ type paletteRow struct {
 	Post    bool // the address takes a form without fields
 }
 
-// palettePage answers a text in the palette with a fragment: what has that name in the app, and the
+// palettePage answers a text in the palette with a fragment: the objects of the app with that name, and the
 // pages and commands that the visitor's permissions allow. One request makes at most five calls.
 func (c *console) palettePage(v *visit) error {
 	q := v.r.URL.Query().Get("q")

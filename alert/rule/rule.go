@@ -82,7 +82,7 @@ type Rule struct {
 // labels and owners.
 type Selection struct {
 	Jobs   []string          // patterns as those of path.Match, "*" for all; empty: all
-	Labels map[string]string // that the job has; the value "*" stands for any
+	Labels map[string]string // that the job has; the value "*" matches each value
 	Owners []string          // one of which the job has; empty: any
 }
 
@@ -186,8 +186,8 @@ type Event struct {
 	Run   string
 	Error string
 	AtMs  int64 // of the event, Unix
-	// About is what is in trouble: the job, the run, the host or the disk. An event with Ends says that it no longer is. ""
-	// stands for an event that has no end, such as a dead letter.
+	// About names the subject in trouble: a job, a run, a host or a disk. An event with Ends says that the trouble is over.
+	// Without a name the event has no end, such as that of a dead letter.
 	About string
 	Ends  bool
 }
