@@ -79,7 +79,7 @@ func (c *console) hostPage(v *visit) error {
 	}
 	view := hostView{Host: h, Asked: v.r.URL.Query().Get("modules") != ""}
 	view.Done, _ = noticeOf[accessDone](v)
-	x := c.visitor(v)
+	x, cordoned := c.visitor(v), view.Cordoned() // a method of the view reads all of it, so none is called below
 	g, ctx := errgroup.WithContext(v.ctx)
 	if x.May("runs.read", v.app) {
 		g.Go(func() error {
@@ -97,7 +97,7 @@ func (c *console) hostPage(v *visit) error {
 			return err
 		})
 	}
-	if view.Cordoned() && byPerson(v.r) && x.May("audit.read", "") { // the log may be long: not at each refresh
+	if cordoned && byPerson(v.r) && x.May("audit.read", "") { // the log may be long: not at each refresh
 		g.Go(func() (err error) {
 			view.Cordon, err = c.cordonOf(ctx, h.Name)
 			return err
