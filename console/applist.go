@@ -36,8 +36,7 @@ func (appsView) Full(a *apiv1.App) bool {
 	return false
 }
 
-// appsPage shows the apps. With the form of the navigation, which names a section, it changes the
-// app.
+// appsPage shows the apps. With a section it changes the app.
 func (c *console) appsPage(v *visit) error {
 	if v.r.URL.Query().Has("section") {
 		return c.switchApp(v)

@@ -32,7 +32,8 @@ func (f *fakeAPI) ListApps(context.Context, *apiv1.ListAppsRequest) (*apiv1.List
 		{Name: "billing", Description: "bills " + evil, Jobs: 1234, Live: 12, AtHosts: 7, ModuleBytes: 3 << 20, Weight: 3, Limits: &apiv1.AppLimits{Jobs: 1234, LiveRuns: 9}, UpdatedAt: timestamppb.Now()},
 		{Name: "default"},
 	}
-	return &apiv1.ListAppsResponse{Apps: append(all, f.made...)}, nil
+	all = slices.DeleteFunc(append(all, f.made...), func(a *apiv1.App) bool { return f.scope != "" && !scopeHas(f.scope, scopeOf(a.Name)) })
+	return &apiv1.ListAppsResponse{Apps: all}, nil
 }
 
 func (f *fakeAPI) PutApp(_ context.Context, r *apiv1.PutAppRequest) (*apiv1.App, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
-// maxApps bounds the apps in the list of the navigation.
+// maxApps bounds the apps that a page lists from which the visitor chooses one.
 const maxApps = 500
 
 // sections are the pages among which a switch of the app stays. The sections of global have
@@ -42,7 +42,7 @@ func inApp(address, app string, pairs ...string) string {
 	return withQuery(address, append([]string{"app", app}, pairs...)...)
 }
 
-// switchApp handles the form of the navigation that changes the app.
+// switchApp redirects /apps?app=APP&section=SECTION, an address that changes the app.
 func (c *console) switchApp(v *visit) error {
 	v.redirect(sectionAddress(v.app, v.r.URL.Query().Get("section")))
 	return nil

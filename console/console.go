@@ -246,6 +246,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /modules", page: c.toApp("modules")},
 		{pattern: "GET /events", page: c.events},
 		{pattern: "GET /palette", page: c.palettePage},
+		{pattern: "GET /switch", page: c.switchPage},
 		{pattern: "GET /hosts", page: c.hostsPage},
 		{pattern: "GET /hosts/{id}", page: c.hostPage},
 		{pattern: "GET /hosts/{id}/cordon", page: c.cordonHostPage},

@@ -639,7 +639,7 @@ func TestAppStays(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", path, resp.Status)
 		}
-		for _, want := range []string{`href="/apps/billing/runs"`, `href="/hosts?app=billing"`, `href="/cluster?app=billing"`, `href="/dead-letters?app=billing"`, `<option value="billing" selected>`} {
+		for _, want := range []string{`href="/apps/billing/runs"`, `href="/hosts?app=billing"`, `href="/cluster?app=billing"`, `href="/dead-letters?app=billing"`, `href="/switch?app=billing&amp;section=`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("%s does not hold %s", path, want)
 			}

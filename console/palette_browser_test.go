@@ -97,3 +97,18 @@ func TestPaletteWaitsForAPause(t *testing.T) {
 		t.Errorf("typing asked %v", asked)
 	}
 }
+
+// TestPaletteOpensAgainAtOnce closes the palette, opens it and types before the browser tells that it
+// was closed.
+func TestPaletteOpensAgainAtOnce(t *testing.T) {
+	b := signedIn(t, "/hosts")
+	b.ctrlK()
+	b.until(`document.querySelectorAll("#palette [role=option]").length > 15`)
+	evaluate[bool](b, `(f => {
+		document.getElementById("palette").close();
+		document.getElementById("find").click();
+		f.value = "totals";
+		return f.dispatchEvent(new Event("input"));
+	})(document.getElementById("palette-text"))`)
+	b.until(`document.querySelector("#palette [aria-selected=true]")?.getAttribute("href") === "/apps/default/jobs/totals"`)
+}

@@ -187,7 +187,7 @@ func (v *views) knows(lang string) bool { return v.texts[lang] != nil }
 // frame is the layout's data around the data of a page.
 type frame struct {
 	App     string
-	Apps    []string                 // the choices of the navigation
+	Apps    []string                 // that the visitor sees, at most maxApps
 	unknown bool                     // there is no such app
 	hosts   func() map[string]string // names of hosts by id
 	Section string                   // the current entry of the navigation

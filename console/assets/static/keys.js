@@ -37,6 +37,7 @@ let going = -Infinity; // time of the last g
 const acts = {
   "/": search,
   "?": () => { dialog.showModal(); return true; },
+  a: () => { document.getElementById("switch").click(); return true; },
   p: () => { document.getElementById("live").click(); return true; },
   g: (e) => { going = e.timeStamp; return true; },
 };

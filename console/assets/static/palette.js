@@ -1,109 +1,15 @@
-// The command palette: a dialog with a combobox, whose results the server finds.
+// The command palette and the list of apps: dialogs of the page and what opens them.
 
-const DEBOUNCE_MS = 120; // a request for a pause in typing, not for each key
-
-const dialog = document.getElementById("palette");
-const opener = document.getElementById("find");
-const field = document.getElementById("palette-text");
-const list = document.getElementById("palette-list");
-const note = document.getElementById("palette-note");
+import { combobox } from "./combobox.js";
 
 const mac = /Mac|iP/.test(navigator.platform); // there Ctrl+K deletes to the end of the line
-let timer = 0;
-let asked = null;   // aborts the request under way
-let pending = false; // the list does not have the results of the text yet
-let opening = false; // Enter came before the results
-
-const options = () => [...list.querySelectorAll("[role=option]")];
-const chosen = () => list.querySelector("[aria-selected=true]");
-
-function choose(option) {
-  chosen()?.setAttribute("aria-selected", "false");
-  if (!option) { field.removeAttribute("aria-activedescendant"); return; }
-  option.setAttribute("aria-selected", "true");
-  option.scrollIntoView({ block: "nearest" });
-  field.setAttribute("aria-activedescendant", option.id);
-}
-
-function show(fragment) {
-  list.replaceChildren(...(fragment ? fragment.childNodes : []));
-  const found = options().length > 0;
-  list.hidden = !found;
-  field.setAttribute("aria-expanded", String(found));
-  choose(options()[0]);
-}
-
-async function ask() {
-  asked?.abort();
-  const own = asked = new AbortController();
-  const query = new URLSearchParams({ app: dialog.dataset.app, q: field.value });
-  try {
-    const answer = await fetch(`/palette?${query}`, { headers: { "HX-Request": "true" }, signal: own.signal });
-    if (answer.status === 401) { location.reload(); return; } // the login page leads back to this one
-    if (!answer.ok) throw new Error(answer.statusText);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (own !== asked) return;
-    const fragment = page.querySelector("[data-found]");
-    show(fragment);
-    note.textContent = fragment.dataset.found;
-    pending = false;
-    if (opening) open(chosen());
-  } catch {
-    if (own !== asked) return; // a later text replaced this one
-    pending = false;
-    show(null);
-    note.textContent = dialog.dataset.failed;
-  }
-  opening = false;
-}
-
-function later(ms) {
-  clearTimeout(timer);
-  pending = true;
-  opening = false;
-  timer = setTimeout(ask, ms);
-}
-
-// open leaves the palette open until the next page is there, so that the focus does not return for
-// a moment to a field, which would take the key.
-function open(option, tab) {
-  if (!option) return;
-  if (option.dataset.post) {
-    const form = document.createElement("form");
-    form.method = "post";
-    form.action = option.href;
-    document.body.append(form);
-    form.requestSubmit();
-    form.remove();
-    return;
-  }
-  if (tab) window.open(option.href, "_blank", "noopener");
-  else location.assign(option.href);
-  if (tab || option.pathname + option.search === location.pathname + location.search) dialog.close();
-}
-addEventListener("pagehide", () => dialog.close());
-
-function toggle() {
-  if (dialog.open) { dialog.close(); return; }
-  if (document.querySelector("dialog[open]")) return;
-  dialog.showModal(); // the browser gives the focus back when it closes
-  field.value = "";
-  field.focus();
-  later(0);
-}
-
 if (mac) for (const key of document.querySelectorAll("[data-mac]")) key.textContent = key.dataset.mac;
+
+const palette = document.getElementById("palette");
+const toggle = combobox(palette, (q) => `/palette?${new URLSearchParams({ app: palette.dataset.app, q })}`);
+const opener = document.getElementById("find");
 opener.hidden = false;
 opener.addEventListener("click", toggle);
-dialog.querySelector("button").addEventListener("click", () => dialog.close());
-dialog.addEventListener("click", (e) => { if (e.target === dialog) dialog.close(); }); // beside the box
-dialog.addEventListener("close", () => {
-  clearTimeout(timer);
-  asked?.abort();
-  asked = null;
-  opening = false;
-  show(null);
-});
 document.addEventListener("keydown", (e) => {
   const modifier = mac ? e.metaKey && !e.ctrlKey : e.ctrlKey && !e.metaKey;
   if (e.key.toLowerCase() !== "k" || !modifier || e.altKey || e.shiftKey) return;
@@ -111,24 +17,16 @@ document.addEventListener("keydown", (e) => {
   toggle();
 });
 
-field.addEventListener("input", () => later(DEBOUNCE_MS));
-field.addEventListener("keydown", (e) => {
-  if (e.isComposing) return; // Enter ends the input of a character
-  const all = options();
-  const at = all.indexOf(chosen());
-  const to = { ArrowDown: (at + 1) % all.length, ArrowUp: (at - 1 + all.length) % all.length }[e.key];
-  if (to !== undefined) {
-    e.preventDefault();
-    if (all.length > 0) choose(all[to]);
-  } else if (e.key === "Enter") {
-    e.preventDefault();
-    if (pending) opening = true;
-    else open(chosen(), e.ctrlKey || e.metaKey);
-  }
+// Without this script the link to the apps opens a page, and with it in a new tab too.
+const switcher = document.getElementById("switch");
+const apps = document.getElementById("apps");
+const toggleApps = combobox(apps, (q) => `${switcher.getAttribute("href")}&${new URLSearchParams({ q })}`);
+apps.addEventListener("close", () => {
+  if (!switcher.checkVisibility()) document.querySelector(".menubutton").focus(); // the dialog has closed the menu
 });
-list.addEventListener("click", (e) => {
-  const option = e.target.closest("[role=option]");
-  if (!option || !option.dataset.post && (e.ctrlKey || e.metaKey || e.shiftKey)) return; // the browser opens a tab or a window
+switcher.setAttribute("aria-haspopup", "dialog");
+switcher.addEventListener("click", (e) => {
+  if (e.ctrlKey || e.metaKey || e.shiftKey) return;
   e.preventDefault();
-  open(option);
+  toggleApps();
 });
