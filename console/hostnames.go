@@ -29,6 +29,9 @@ func (c *console) hostNames(v *visit) map[string]string {
 	}
 	h.names, h.until = map[string]string{}, time.Now().Add(hostNamesLife)
 	answer, err := c.cluster.ListHosts(v.ctx, &apiv1.ListHostsRequest{})
+	if v.ctx.Err() != nil { // the browser has given up, as the palette does at the next key
+		h.until = time.Time{}
+	}
 	if err != nil {
 		return h.names
 	}
