@@ -33,16 +33,32 @@ function search() {
   return true;
 }
 
+// step moves the focus to the first link of the next row of a list, or of the previous one. The focus
+// stays at the first and at the last row.
+function step(by) {
+  const rows = [...document.querySelectorAll("main :is(tbody tr, .revisions > li, .names > li)")]
+    .map((row) => [row, [...row.querySelectorAll("a, button, summary")].find((e) => e.checkVisibility())])
+    .filter(([, link]) => link);
+  if (rows.length === 0) return false;
+  const at = rows.findIndex(([row]) => row.contains(document.activeElement));
+  const to = at < 0 && by < 0 ? rows.length - 1 : at + by;
+  rows[Math.max(0, Math.min(to, rows.length - 1))][1].focus();
+  return true;
+}
+
 let going = -Infinity; // time of the last g
 const acts = {
   "/": search,
   "?": () => { dialog.showModal(); return true; },
   a: () => { document.getElementById("switch").click(); return true; },
+  j: () => step(1),
+  k: () => step(-1),
   p: () => { document.getElementById("live").click(); return true; },
   g: (e) => { going = e.timeStamp; return true; },
 };
 document.addEventListener("keydown", (e) => {
-  if (!single.checked || e.ctrlKey || e.metaKey || e.altKey || e.isComposing || e.repeat || e.defaultPrevented) return;
+  if (!single.checked || e.ctrlKey || e.metaKey || e.altKey || e.isComposing || e.defaultPrevented) return;
+  if (e.repeat && e.key !== "j" && e.key !== "k") return;
   if (e.target.closest("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]")) return;
   if (e.key === "Shift") return; // comes before ?
   const second = e.timeStamp - going < GO_MS;
