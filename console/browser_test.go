@@ -384,7 +384,7 @@ func testRefresh(t *testing.T, b *browser) {
 // testRefreshKeepsPlace inserts a row above the one with the focus, on a narrow screen
 // whose table is scrolled sideways.
 func testRefreshKeepsPlace(t *testing.T, b *browser) {
-	b.do(chromedp.EmulateViewport(390, 844))
+	b.do(chromedp.EmulateViewport(720, 844))
 	defer b.do(chromedp.EmulateViewport(1440, 1000))
 	b.visit("/apps/default/jobs")
 	evaluate[bool](b, `document.querySelector('#fresh a[href$="/jobs/totals"]').focus(), document.querySelector("#fresh .scroll").scrollTo(120, 0), true`)

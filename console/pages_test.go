@@ -49,8 +49,8 @@ func pages() map[string][]string {
 			"/jobs/policed/skip", "/jobs/policed/backfill",
 		},
 		"/apps/default/jobs/totals/backfill":                     {"Show what it would do", "datetime-local", "From (UTC)"},
-		"/apps/default/runs/" + parentRun():                      {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
-		"/apps/default/runs/" + parentRun() + "?part=50":         {`<td class="n">50</td>`, `<td class="n">59</td>`},
+		"/apps/default/runs/" + parentRun():                      {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `>49</td>`},
+		"/apps/default/runs/" + parentRun() + "?part=50":         {`>50</td>`, `>59</td>`},
 		"/apps/default/runs/" + partRun(3):                       {"3 of 60", parentRun(), "Fan-out"},
 		"/apps/default/runs/" + queuedRun:                        {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
 		"/apps/default/jobs/totals/delete":                       {"Delete the job totals?"},
@@ -693,7 +693,7 @@ func TestSmallThings(t *testing.T) {
 		t.Error("a run that goes on has no duration")
 	}
 	for path, want := range map[string]string{
-		"/apps/default/jobs":                            `<td class="mono">builtin:http</td>`,
+		"/apps/default/jobs":                            `>builtin:http</td>`,
 		"/apps/default/jobs/fetch":                      `<dd class="mono">builtin:http</dd>`,
 		"/apps/default/runs/01FETCH000000000000000000A": `<dd class="mono">builtin:http</dd>`,
 		"/apps/default/jobs/totals":                     `<dd class="mono">totals@1 · main</dd>`,
