@@ -79,7 +79,7 @@ func TestPaletteByKeyboard(t *testing.T) {
 	// Without a result there is no list.
 	b.ctrlK()
 	b.until(`document.activeElement.id === "palette-text"`)
-	b.do(chromedp.SendKeys("#palette-text", "<b>nothing</b>"))
+	b.do(chromedp.KeyEvent("<b>nothing</b>"))
 	b.until(`document.getElementById("palette-note").textContent === "Nothing matches." && document.getElementById("palette-list").hidden`)
 	b.accessible()
 }
