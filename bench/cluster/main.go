@@ -41,11 +41,14 @@ type sizes struct {
 	runs    int // of each throughput row
 	warmUp  int // before each load
 	pair    int // runs of each load of the clusters with TLS and without
+	// rest is the time before each of them, in which servers finish the work that the load before leaves:
+	// flushes of stores and of the standbys.
+	rest time.Duration
 }
 
 var (
-	full  = sizes{singles: 1000, runs: 200_000, warmUp: 10_000, pair: 600_000}
-	short = sizes{singles: 200, runs: 30_000, warmUp: 3_000, pair: 30_000}
+	full  = sizes{singles: 1000, runs: 200_000, warmUp: 10_000, pair: 600_000, rest: 5 * time.Second}
+	short = sizes{singles: 200, runs: 30_000, warmUp: 3_000, pair: 30_000, rest: 2 * time.Second}
 )
 
 func run(ctx context.Context, args []string, out, notes io.Writer) error {

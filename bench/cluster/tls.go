@@ -85,15 +85,12 @@ func (b *bench) loadOf(ctx context.Context, x *contender) (float64, error) {
 	if err := x.in.place(ctx, x.c, x.owner); err != nil {
 		return 0, err
 	}
-	if !wait(ctx, rest) {
+	if !wait(ctx, b.size.rest) {
 		return 0, ctx.Err()
 	}
 	x.loads++
 	return b.throughput(ctx, x.c, batches, fmt.Sprint("load-", x.loads), b.size.pair)
 }
-
-// rest is the time in which servers finish the work that a load leaves: flushes of stores and of the standbys.
-const rest = 5 * time.Second
 
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
