@@ -68,6 +68,10 @@ var allowed = map[string][]string{
 	"Modules/PushModule": definers, "Modules/SignModule": definers, "Modules/DeleteModule": definers, "Modules/CollectModules": definers,
 	"Values/PutValue": coders, "Values/DeleteValue": coders,
 
+	"Alerts/ListAlerts": watchers, "Alerts/ListSilences": watchers, "Alerts/ListAlertRules": watchers, "Alerts/ListAlertDeliveries": watchers,
+	"Alerts/ListAlertChannels": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,
+	"Alerts/TestAlertChannel": operators, "Alerts/RetryAlertDelivery": operators,
+
 	"Modules/SetAlias": keepers, "Modules/DeleteAlias": keepers, "ModuleAccess/PutGrants": keepers, "Secrets/SetSecret": keepers,
 	"Secrets/DeleteSecret": keepers, "Apps/PutApp": keepers, "Apps/DeleteApp": keepers,
 	"Access/CreateToken": keepers, "Access/RotateToken": keepers, "Access/RevokeToken": keepers, "Access/AddBinding": keepers, "Access/RemoveBinding": keepers,

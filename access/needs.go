@@ -50,6 +50,14 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 			return nil
 		}
 		return lacks(p, m.Permission, "")
+	case *apiv1.ListRevisionsRequest:
+		if err := mayReadKind(p, q.Kind, q.App); err != nil {
+			return err
+		}
+	case *apiv1.GetRevisionRequest:
+		if err := mayReadKind(p, q.Kind, q.App); err != nil {
+			return err
+		}
 	case *apiv1.WatchRequest:
 		if p.Machine != nil && q.HostId != "" && q.HostId != p.Machine.ID {
 			return exceeds(p, "the host is %.100q", q.HostId)
@@ -123,6 +131,10 @@ func mayChange(p *Principal, q *apiv1.ApplyChangeSetRequest) error {
 			kind = "grants"
 		case *apiv1.Change_Settings:
 			kind = "app"
+		case *apiv1.Change_AlertRule:
+			kind = "alertrule"
+		case *apiv1.Change_AlertChannel:
+			kind = "alertchannel"
 		case *apiv1.Change_Delete:
 			kind = k.Delete.GetKind()
 		}
@@ -133,6 +145,15 @@ func mayChange(p *Principal, q *apiv1.ApplyChangeSetRequest) error {
 		if err := require(p, changePermission(kind), q.App); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// mayReadKind returns an error if a principal lacks the permission that it needs beside revisions.read to see the
+// revisions of a kind.
+func mayReadKind(p *Principal, kind, app string) error {
+	if kind == "alertchannel" { // its address may have a key
+		return require(p, "channels.read", app)
 	}
 	return nil
 }
@@ -149,6 +170,10 @@ func changePermission(kind string) string {
 		return "grants.write"
 	case "app":
 		return "apps.write"
+	case "alertrule":
+		return "alerts.write"
+	case "alertchannel": // it sends secrets of the app to an address of its author's choice
+		return "channels.write"
 	}
 	return "definitions.write"
 }

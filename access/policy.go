@@ -31,10 +31,10 @@ const (
 )
 
 func rolesOf() map[string][]string {
-	viewer := []string{"jobs.read", "runs.read", "modules.read", "revisions.read", "cluster.read", "queues.read", "secrets.read"}
-	operator := append(slices.Clone(viewer), "payload.read", "logs.read", "kv.read", "jobs.trigger", "jobs.operate", "queues.operate")
-	developer := append(slices.Clone(operator), "jobs.write", "definitions.write", "modules.write", "kv.write")
-	maintainer := append(slices.Clone(developer), "aliases.write", "grants.write", "secrets.write", "apps.write", "access.read", "access.write", "audit.read")
+	viewer := []string{"jobs.read", "runs.read", "modules.read", "revisions.read", "cluster.read", "queues.read", "secrets.read", "alerts.read"}
+	operator := append(slices.Clone(viewer), "payload.read", "logs.read", "kv.read", "jobs.trigger", "jobs.operate", "queues.operate", "alerts.operate")
+	developer := append(slices.Clone(operator), "jobs.write", "definitions.write", "modules.write", "kv.write", "alerts.write", "channels.read")
+	maintainer := append(slices.Clone(developer), "aliases.write", "grants.write", "secrets.write", "channels.write", "apps.write", "access.read", "access.write", "audit.read")
 	return map[string][]string{
 		RoleViewer:     viewer,
 		RoleOperator:   operator,
@@ -42,7 +42,7 @@ func rolesOf() map[string][]string {
 		RoleMaintainer: maintainer,
 		RoleAdmin:      append(slices.Clone(maintainer), "cluster.operate", "cluster.backup", "metrics.read"),
 		RoleAuditor:    append(slices.Clone(viewer), "access.read", "audit.read"),
-		RoleDeployer:   append(slices.Clone(viewer), "jobs.write", "definitions.write", "modules.write"),
+		RoleDeployer:   append(slices.Clone(viewer), "jobs.write", "definitions.write", "modules.write", "alerts.write", "channels.read"),
 		RoleProducer:   {"jobs.read", "runs.read", "jobs.write", "jobs.trigger"},
 		RoleScraper:    {"metrics.read"},
 	}

@@ -58,6 +58,10 @@ func definitionIn(r *apiv1.Revision) protoreflect.Message {
 		return r.GetGrants().ProtoReflect()
 	case r.GetSettings() != nil:
 		return r.GetSettings().ProtoReflect()
+	case r.GetAlertRule() != nil:
+		return r.GetAlertRule().ProtoReflect()
+	case r.GetAlertChannel() != nil:
+		return r.GetAlertChannel().ProtoReflect()
 	}
 	return nil
 }

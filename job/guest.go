@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // This file has the state that a slot holds for handlers, values, secrets, grants and
-// checkpoints, and the change set of the app. Each is a small row of its own in the store, so
+// checkpoints, the change set of the app, its other definitions and its alerts. Each is a small row of its own in the store, so
 // that a new checkpoint does not rewrite the row of its run.
 
 // guests is the state that a slot holds for handlers. A map is nil until it has an entry,
@@ -30,6 +31,9 @@ type guests struct {
 	secrets     map[string]*apiv1.SecretRow    // by name; only in ModuleSlot. Immutable rows
 	grants      map[string]*apiv1.ModuleGrants // by module; only in ModuleSlot. Immutable rows
 	checkpoints map[RunID]*apiv1.CheckpointRow // of live runs. Immutable rows
+
+	definitions map[definitionKey]AppDefinition // only in ModuleSlot
+	alerts      map[string]*apiv1.AlertRow      // by key; only in ModuleSlot. Immutable rows
 }
 
 // Row is a small row of the store after a record has changed it.
@@ -39,12 +43,14 @@ type Row struct {
 }
 
 // Grants reports whether the row has the grants of a module.
-func (r *Row) Grants() bool { return strings.HasPrefix(r.Key, rowGrants+"/") }
+func (r *Row) Grants() bool { return isKind(r.Key, rowGrants) }
+
+func isKind(key, kind string) bool { return strings.HasPrefix(key, kind+"/") }
 
 // Lasting reports whether the row belongs to a run and must exist at least as long as the
 // row of the run.
 func (r *Row) Lasting() bool {
-	return strings.HasPrefix(r.Key, rowMapInputs+"/") || strings.HasPrefix(r.Key, rowMapOutputs+"/")
+	return isKind(r.Key, rowMapInputs) || isKind(r.Key, rowMapOutputs)
 }
 
 // The kinds of rows. The key of a row begins with its kind.
@@ -60,6 +66,8 @@ const (
 	rowHome       = "home"
 	rowChangeSet  = "changeset" // see changeset.go
 	rowLimits     = "limits"
+	rowDefinition = "definition" // see AppDefinition
+	rowAlert      = "alert"
 )
 
 // ValueRows returns the prefix of the row keys of the values in a bucket.
@@ -70,6 +78,26 @@ func (s *Slot) rowKey(kind, rest string) string { return kind + "/" + s.App + "/
 func (s *Slot) changed(fx []Effect, kind, rest string, value proto.Message) []Effect {
 	return append(fx, Effect{Change: RowChanged, Row: &Row{Key: s.rowKey(kind, rest), Value: value}})
 }
+
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+// App returns the app of a row that belongs to one.
+func (r *Row) App() string {
+	_, rest, _ := strings.Cut(r.Key, "/")
+	app, _, _ := strings.Cut(rest, "/")
+	return app
+}
+
+// Defines reports whether the row has a definition.
+func (r *Row) Defines() bool { return isKind(r.Key, rowDefinition) }
+
+// definitionKey names a definition in its app.
+type definitionKey struct{ kind, name string }
 
 func (s *Slot) changedSet(rows []setRow, fx []Effect) []Effect {
 	for _, r := range rows {
@@ -127,6 +155,12 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		if m := k.GrantsPut.GetGrants(); m != nil {
 			fx = s.putGrants(m, fx)
 		}
+	case *apiv1.Record_DefinitionPut:
+		fx = s.putDefinition(k.DefinitionPut.GetDefinition(), fx)
+	case *apiv1.Record_DefinitionDelete:
+		fx = s.deleteDefinition(definitionKey{k.DefinitionDelete.GetKind(), k.DefinitionDelete.GetName()}, fx)
+	case *apiv1.Record_Alerted:
+		fx = s.putAlerts(k.Alerted.GetRows(), fx)
 	case *apiv1.Record_Checkpointed:
 		c := k.Checkpointed
 		if r := s.Runs.Get(runID(c.Run)); r != nil && r.State == Running && r.Attempt == c.Attempt {
@@ -191,6 +225,7 @@ func (s *Slot) deleteApp(atMs int64, fx []Effect) []Effect {
 		fx = append(fx, Effect{Change: ModuleDeleted, Module: s.Modules[ref]})
 	}
 	clear(s.Modules)
+	fx = s.dropDefinitions(fx)
 	s.revisions = s.revisions[:0] // an app that is gone has no history
 	s.Settings = &apiv1.App{Name: s.App, DeletedAt: timestamppb.New(time.UnixMilli(atMs))}
 	return append(fx, Effect{Change: AppChanged, App: s.Settings})
@@ -205,14 +240,7 @@ func Deleted(settings *apiv1.App) bool {
 // HasResources reports whether the slot has anything except jobs and runs.
 func (s *Slot) HasResources() bool {
 	g := &s.guests
-	return len(g.values)+len(g.secrets)+len(g.grants)+len(s.Aliases)+len(s.Calendars)+len(s.Modules) > 0
-}
-
-func set[K comparable, V any](m *map[K]V, k K, v V) {
-	if *m == nil {
-		*m = map[K]V{}
-	}
-	(*m)[k] = v
+	return len(g.values)+len(g.secrets)+len(g.grants)+len(g.definitions)+len(s.Aliases)+len(s.Calendars)+len(s.Modules) > 0
 }
 
 // Checkpoint returns the last checkpoint of a live run.
@@ -294,6 +322,18 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 			return false, err
 		}
 		s.Home = m.Unit
+	case rowDefinition:
+		m := &apiv1.DefinitionRow{}
+		if err := proto.Unmarshal(value, m); err != nil {
+			return false, err
+		}
+		if kind, d := unwrap(m); d != nil {
+			set(&s.guests.definitions, definitionKey{kind, d.GetName()}, d)
+		}
+	case rowAlert:
+		m := &apiv1.AlertRow{}
+		set(&s.guests.alerts, rest, m)
+		return false, proto.Unmarshal(value, m)
 	case rowLimits:
 		s.Limits = &apiv1.AppLimits{}
 		return false, proto.Unmarshal(value, s.Limits)
@@ -325,7 +365,7 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return slot, true, nil
-	case rowSecret, rowGrants, rowHome, rowChangeSet, rowLimits:
+	case rowSecret, rowGrants, rowHome, rowChangeSet, rowLimits, rowDefinition, rowAlert:
 		return ModuleSlot, true, nil
 	case rowCheckpoint, rowMapInputs, rowMapOutputs:
 		const length = 26 // of the text of a run's id
@@ -336,4 +376,100 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 		return id.Slot(), true, err
 	}
 	return 0, false, nil
+}
+
+// Definition returns a definition; nil: there is none.
+func (s *Slot) Definition(kind, name string) AppDefinition {
+	return s.guests.definitions[definitionKey{kind, name}]
+}
+
+// DefinitionsOf returns the definitions of a kind by name.
+func (s *Slot) DefinitionsOf(kind string) (all []AppDefinition) {
+	for key, d := range s.guests.definitions {
+		if key.kind == kind {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b AppDefinition) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+func (s *Slot) putDefinition(row *apiv1.DefinitionRow, fx []Effect) []Effect {
+	kind, d := unwrap(row)
+	if d == nil {
+		return fx
+	}
+	key := definitionKey{kind, d.GetName()}
+	revise(s, kind, key.name, s.guests.definitions[key], d)
+	set(&s.guests.definitions, key, d)
+	return s.changed(fx, rowDefinition, kind+"/"+key.name, row)
+}
+
+func (s *Slot) deleteDefinition(key definitionKey, fx []Effect) []Effect {
+	old := s.guests.definitions[key]
+	if old == nil {
+		return fx
+	}
+	revise(s, key.kind, key.name, old, nil)
+	delete(s.guests.definitions, key)
+	return s.changed(fx, rowDefinition, key.kind+"/"+key.name, nil)
+}
+
+// numberDefinition sets the number of the revision of a definition that is put.
+func (s *Slot) numberDefinition(row *apiv1.DefinitionRow) {
+	kind, d := unwrap(row)
+	if d == nil {
+		return
+	}
+	m := d.ProtoReflect()
+	number := next(s.guests.definitions[definitionKey{kind, d.GetName()}], d)
+	m.Set(m.Descriptor().Fields().ByName("revision"), protoreflect.ValueOfInt64(number))
+}
+
+// putAlerts sets parts of the state of alerts.
+func (s *Slot) putAlerts(rows []*apiv1.AlertRow, fx []Effect) []Effect {
+	for _, row := range rows {
+		if len(row.Value) == 0 {
+			if s.guests.alerts[row.Key] == nil {
+				continue
+			}
+			delete(s.guests.alerts, row.Key)
+			fx = s.changed(fx, rowAlert, row.Key, nil)
+			continue
+		}
+		set(&s.guests.alerts, row.Key, row)
+		fx = s.changed(fx, rowAlert, row.Key, row)
+	}
+	return fx
+}
+
+// HasAlerts reports whether the slot has a part of the state of alerts.
+func (s *Slot) HasAlerts() bool { return len(s.guests.alerts) > 0 }
+
+// Alerts calls fn for each part of the state of the alerts of the app, in no order. fn must not
+// modify the value.
+func (s *Slot) Alerts(fn func(key string, value []byte)) {
+	for key, row := range s.guests.alerts {
+		fn(key, row.Value)
+	}
+}
+
+// dropDefinitions empties the definitions and the state of alerts.
+func (s *Slot) dropDefinitions(fx []Effect) []Effect {
+	var keys []definitionKey
+	for key := range s.guests.definitions {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b definitionKey) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	for _, key := range keys {
+		fx = s.deleteDefinition(key, fx)
+	}
+	var rows []*apiv1.AlertRow
+	for key := range s.guests.alerts {
+		rows = append(rows, &apiv1.AlertRow{Key: key})
+	}
+	slices.SortFunc(rows, func(a, b *apiv1.AlertRow) int { return cmp.Compare(a.Key, b.Key) })
+	return s.putAlerts(rows, fx)
 }

@@ -61,6 +61,8 @@ type extra struct {
 	// scheduled counts the live runs of the schedule, skipped the runs that ended as
 	// skipped.
 	scheduled, skipped int64
+	// successMs is the end of the last run that succeeded, if the last run did not; 0: none has.
+	successMs int64
 }
 
 // extras returns the extra of the job, and creates it if needed.
@@ -73,7 +75,7 @@ func (j *Job) extras() *extra {
 
 // tidy removes the extra of the job if it is empty.
 func (j *Job) tidy() {
-	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && x.skipped == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
+	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && x.skipped == 0 && x.successMs == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
 		j.extra = nil
 	}
 }
@@ -297,10 +299,27 @@ func (j *Job) count(r *Run, atMs int64) {
 	default:
 		j.failed++
 	}
+	switch {
+	case r.State != Succeeded && j.lastState() == Succeeded:
+		j.extras().successMs = j.lastEndMs
+	case r.State == Succeeded && j.extra != nil:
+		j.extra.successMs = 0
+	}
 	j.last, j.lastRun, j.lastEndMs = uint8(r.State.Ordinal()), r.ID, atMs
 	if j.Current() {
 		r.Nth = j.Ended()
 	}
+}
+
+// SuccessMs returns the end of the last run that succeeded, in Unix ms; 0: none has.
+func (j *Job) SuccessMs() int64 {
+	switch {
+	case j.lastState() == Succeeded:
+		return j.lastEndMs
+	case j.extra != nil:
+		return j.extra.successMs
+	}
+	return 0
 }
 
 // Content returns the definition of the job. It shares memory with the job.

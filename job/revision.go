@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -15,6 +16,9 @@ const (
 	KindAlias    = "alias"  // its name is module@name
 	KindGrants   = "grants" // its name is the module
 	KindApp      = "app"    // its name is the app
+
+	KindAlertRule    = "alertrule"
+	KindAlertChannel = "alertchannel"
 )
 
 // Content is a definition in the form in which revisions are stored: bytes of its message.
@@ -56,6 +60,8 @@ func ContentOf(m proto.Message) Content {
 		m = &apiv1.Alias{App: d.App, Module: d.Module, Name: d.Name, Version: d.Version, Canary: d.Canary, Labels: d.Labels}
 	case *apiv1.ModuleGrants:
 		m = &apiv1.ModuleGrants{App: d.App, Module: d.Module, Grants: d.Grants, Labels: d.Labels}
+	case AppDefinition:
+		m = withoutServerFields(d)
 	case *apiv1.App:
 		c := proto.CloneOf(d)
 		c.UpdatedAt, c.DeletedAt, c.Jobs, c.Live, c.Revision = nil, nil, 0, 0, 0
@@ -85,4 +91,46 @@ func next[D definition](old, now D) int64 {
 		return old.GetRevision()
 	}
 	return old.GetRevision() + 1
+}
+
+// AppDefinition is a definition of a kind that no rule of jobs and runs reads: an alert rule or an alert channel. The
+// module slot holds them in one map, and one record changes each of them, so that a further kind is one more row of
+// unwrap and [Wrap]. A definition is immutable once it is in a slot.
+type AppDefinition interface {
+	proto.Message
+	GetApp() string
+	GetName() string
+	GetRevision() int64
+}
+
+// unwrap returns the definition in a row and its kind; nil: a newer version has written it.
+func unwrap(row *apiv1.DefinitionRow) (kind string, d AppDefinition) {
+	switch k := row.GetKind().(type) {
+	case *apiv1.DefinitionRow_AlertRule:
+		return KindAlertRule, k.AlertRule
+	case *apiv1.DefinitionRow_AlertChannel:
+		return KindAlertChannel, k.AlertChannel
+	}
+	return "", nil
+}
+
+// Wrap returns the row of a definition.
+func Wrap(d AppDefinition) *apiv1.DefinitionRow {
+	switch m := d.(type) {
+	case *apiv1.AlertRule:
+		return &apiv1.DefinitionRow{Kind: &apiv1.DefinitionRow_AlertRule{AlertRule: m}}
+	case *apiv1.AlertChannel:
+		return &apiv1.DefinitionRow{Kind: &apiv1.DefinitionRow_AlertChannel{AlertChannel: m}}
+	}
+	return nil
+}
+
+// withoutServerFields returns a copy of a definition without the fields that the server sets.
+func withoutServerFields(d AppDefinition) proto.Message {
+	m := proto.Clone(d)
+	r := m.ProtoReflect()
+	for _, name := range []protoreflect.Name{"revision", "updated_at"} {
+		r.Clear(r.Descriptor().Fields().ByName(name))
+	}
+	return m
 }

@@ -33,7 +33,7 @@ func (j *Job) StatsRow() *apiv1.JobStatsRow {
 		LastState: string(j.lastState()), LastEndMs: j.lastEndMs,
 	}
 	if x := j.extra; x != nil {
-		r.Met, r.GivenMs = slices.Clone(x.met), slices.Clone(x.given)
+		r.Met, r.GivenMs, r.LastSuccessMs = slices.Clone(x.met), slices.Clone(x.given), x.successMs
 		if x.route != nil {
 			r.Route = routeRow(x.route)
 		}
@@ -64,9 +64,9 @@ func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 	j.succeeded, j.failed = row.Succeeded, row.Failed
 	j.last, j.lastEndMs = uint8(State(row.LastState).Ordinal()), row.LastEndMs
 	copy(j.lastRun[:], row.LastRun)
-	if row.Route != nil || row.Skipped > 0 || len(row.Met)+len(row.GivenMs) > 0 {
+	if row.Route != nil || row.Skipped > 0 || row.LastSuccessMs > 0 || len(row.Met)+len(row.GivenMs) > 0 {
 		x := j.extras()
-		x.met, x.given, x.skipped = row.Met, row.GivenMs, row.Skipped
+		x.met, x.given, x.skipped, x.successMs = row.Met, row.GivenMs, row.Skipped, row.LastSuccessMs
 		if row.Route != nil {
 			x.route = routeState(row.Route)
 		}

@@ -870,6 +870,8 @@ func (s *Slot) NumberRevision(rec *apiv1.Record) {
 	case *apiv1.Record_GrantsPut:
 		m := k.GrantsPut.GetGrants()
 		m.Revision = next(s.guests.grants[m.GetModule()], m)
+	case *apiv1.Record_DefinitionPut:
+		s.numberDefinition(k.DefinitionPut.GetDefinition())
 	case *apiv1.Record_AppPut:
 		m := k.AppPut.GetApp()
 		m.Revision = next(s.Settings, m)

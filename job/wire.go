@@ -181,7 +181,8 @@ func (j *Job) AppendStats(b []byte) ([]byte, error) {
 		})
 	}
 	b = wire.Texts(b, fields.JobStatsRowMet, x.met)
-	return wire.Longs(b, fields.JobStatsRowGivenMs, x.given), err
+	b = wire.Longs(b, fields.JobStatsRowGivenMs, x.given)
+	return wire.Int(b, fields.JobStatsRowLastSuccessMs, x.successMs), err
 }
 
 // AppendLive appends the run as an entry of an apiv1.LiveRow.

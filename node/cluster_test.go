@@ -101,8 +101,8 @@ func (w *several) start(name string) *process {
 	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.RecordsRefusals(node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
-			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
-			Zone: "zone-" + name, Capacity: 3, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret, Limits: limits, People: people,
+			Etcd:      node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
+			Placement: node.Placement{Zone: "zone-" + name, Capacity: 3}, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret, Limits: limits, People: people,
 		}, w.audit))
 	})
 	return w.all[name]

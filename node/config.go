@@ -38,12 +38,7 @@ type ServerConfig struct {
 	BackupRecipients []string
 	Etcd             EtcdConfig
 	Cluster          ClusterConfig
-	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
-	// which is their label "zone".
-	Zone string
-	// Capacity is relative to the cluster's other servers. Default: the number of its
-	// processors.
-	Capacity float64
+	Placement
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -65,6 +60,17 @@ type ServerConfig struct {
 	auditEvery time.Duration // how often refused calls become audit events, and ends of audit logs are anchored; 0: every minute, and every 10 s
 
 	People PeopleConfig // how people sign in
+	Alerts AlertsConfig // what messages of alerts may reach
+}
+
+// Placement says where a server is, and how much it takes.
+type Placement struct {
+	// Zone is where the server is. A partition prefers servers in the zone of its hosts,
+	// which is their label "zone".
+	Zone string
+	// Capacity is relative to the cluster's other servers. Default: the number of its
+	// processors.
+	Capacity float64
 }
 
 // CertificatesConfig says which certificates a server shows and signs.

@@ -6,12 +6,16 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/wheelworkhq/wheelwork/alert/command"
+	"github.com/wheelworkhq/wheelwork/alert/definition"
+	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/builtin"
@@ -162,3 +166,51 @@ func GuardCommand() []string {
 
 // GuardWord is the only argument of the program when it works as a guard of processes.
 const GuardWord = "guard-processes"
+
+// AlertsConfig says what messages of alerts may reach.
+type AlertsConfig struct {
+	// Commands are programs, each as NAME=PATH, which channels may name. They get the walls of [Executors], with the
+	// network.
+	Commands []string
+	Sandbox  Sandbox  // whether these walls are required; default: auto
+	Guard    []string // see Executors
+	// Egress are networks beyond the public addresses, in which receivers may be.
+	Egress []netip.Prefix
+}
+
+// openAlerts opens what messages of alerts reach the world with. id is that of the process, and
+// data its data directory.
+func openAlerts(cfg AlertsConfig, id, data string, meter metric.Meter, log *slog.Logger) (_ *definition.Edges, open closers, err error) {
+	guard := outbound.Guard{Allow: cfg.Egress}
+	edges := &definition.Edges{Client: guard.Client(), Dial: guard.Dial}
+	open.add(closeFunc(func() error { edges.Client.CloseIdleConnections(); return nil }))
+	if len(cfg.Commands) == 0 {
+		return edges, open, nil
+	}
+	defer func() {
+		if err != nil {
+			_ = open.Close() // err is the error that matters
+		}
+	}()
+	var programs []command.Program
+	for _, text := range cfg.Commands {
+		p, err := command.Parse(text)
+		if err != nil {
+			return nil, open, fmt.Errorf("--alert-command: %w", err)
+		}
+		p.Network = true
+		programs = append(programs, p)
+	}
+	policy, err := policyOf(cfg.Sandbox, id, data, meter, log)
+	if err != nil {
+		return nil, open, err
+	}
+	keeper := process.NewKeeper(policy, cfg.Guard...)
+	open.add(keeper)
+	runner, err := command.New(programs, keeper)
+	if err != nil {
+		return nil, open, fmt.Errorf("--alert-command: %w", err)
+	}
+	edges.Commands = runner
+	return edges, open, nil
+}

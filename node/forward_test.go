@@ -66,7 +66,7 @@ func TestServersOfAClusterWithTokensOfTheirOwn(t *testing.T) {
 	b := launch(t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at["b"], TokenFile: w.token, Ready: ready,
-			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: 2, Settle: time.Second}, Capacity: 3,
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: 2, Settle: time.Second}, Placement: node.Placement{Capacity: 3},
 		})
 	})
 	w.until(w.client("a"), "both servers own a partition", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })

@@ -39,6 +39,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
 // closers are closed in reverse order, all of them, whatever fails.
@@ -198,9 +199,14 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 		}
 		log.Warn("the upload verifier works without a wall: --sandbox require refuses that", "reason", err)
 	}
+	edges, open, err := openAlerts(cfg.Alerts, p.id, cfg.Data, tel.meter, log)
+	if err != nil {
+		return nil, err
+	}
+	p.add(&open)
 	conf := sched.Config{
-		Publish: guard.Issue,
-		ID:      p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		Publish: guard.Issue, Alerts: edges, Conditions: func() core.Conditions { return conditionsOf(q) },
+		ID: p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		MaxApps: cfg.MaxApps, PublicURL: cfg.People.PublicURL, Keys: p.keys, Meter: tel.meter, Logger: log,
 	}
 	if cfg.secure() && len(cfg.Etcd.Endpoints) == 0 {

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/sched/core"
 )
 
 // deadLetters returns the function that is called for messages that could not be
@@ -54,4 +55,16 @@ func watchQueue(meter metric.Meter, q *queue.Queue) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
+}
+
+// conditionsOf returns how the disk and the queue of this process are, for alert rules.
+func conditionsOf(q *queue.Queue) core.Conditions {
+	st := q.Stats()
+	c := core.Conditions{DiskUsed: st.DiskUsed, DeadLetters: st.Dead}
+	for _, t := range st.Topics {
+		for _, g := range t.Groups {
+			c.QueueAge = max(c.QueueAge, g.Oldest)
+		}
+	}
+	return c
 }

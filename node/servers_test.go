@@ -34,7 +34,7 @@ func (j *joined) data(i int) string { return filepath.Join(j.dir, "server-"+stri
 
 func (j *joined) config(i int, token string) node.ServerConfig {
 	return node.ServerConfig{
-		Data: j.data(i), Listen: j.at[3*i], Etcd: node.EtcdConfig{Units: 2, Settle: time.Second}, Capacity: 3,
+		Data: j.data(i), Listen: j.at[3*i], Etcd: node.EtcdConfig{Units: 2, Settle: time.Second}, Placement: node.Placement{Capacity: 3},
 		Cluster:      node.ClusterConfig{On: true, Listen: j.at[3*i+1], Peer: j.at[3*i+2]},
 		Certificates: node.CertificatesConfig{TLS: "on", JoinToken: token, JoinServer: j.at[0]},
 	}

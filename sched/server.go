@@ -17,6 +17,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	"github.com/wheelworkhq/wheelwork/access/authority"
+	"github.com/wheelworkhq/wheelwork/alert/definition"
+	"github.com/wheelworkhq/wheelwork/alert/sender"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/keyring"
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -88,14 +90,24 @@ type Config struct {
 	Random          *rand.ChaCha8 // makes the ids of triggered runs; default: seeded by the system
 	BundleRuns      int           // with more changed live runs a batch packs their rows; default 512
 	StatsBatch      int           // jobs per CheckpointEvery whose deferred statistics are written; default 20 000
-	SnapshotEvery   time.Duration // time between snapshots; default 10 min
-	SnapshotBytes   int64         // growth of the journal that causes a snapshot earlier; default 256 MiB
-	// SnapshotTimes is a second condition for an earlier snapshot: the journal must also have
-	// grown by this multiple of the rows' bytes, because a snapshot reads every row. Default 0.
-	SnapshotTimes int64
+	Snapshots
+
+	// Alerts is what messages of alerts reach the world with; nil: none is sent.
+	Alerts *definition.Edges
+	// Conditions returns how the process is, for alert rules. It is called every 10 s. nil: such rules see nothing.
+	Conditions func() core.Conditions
 
 	Meter  metric.Meter // default: none
 	Logger *slog.Logger // default: discard
+}
+
+// Snapshots says when a server writes a snapshot.
+type Snapshots struct {
+	SnapshotEvery time.Duration // time between snapshots; default 10 min
+	SnapshotBytes int64         // growth of the journal that causes a snapshot earlier; default 256 MiB
+	// SnapshotTimes is a second condition for an earlier snapshot: the journal must also have
+	// grown by this multiple of the rows' bytes, because a snapshot reads every row. Default 0.
+	SnapshotTimes int64
 }
 
 func (c *Config) defaults() error {
@@ -145,8 +157,9 @@ func (c *Config) projection() projection.Config {
 type Server struct {
 	*api.Services
 	*slotmove.Slots
-	cfg  Config
-	loop *core.Loop
+	cfg    Config
+	loop   *core.Loop
+	sender *sender.Sender // of the messages of alerts; nil: none is sent
 }
 
 // New loads the state from the store, replays the journal from there and returns a server
@@ -173,6 +186,13 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 		Authority: cfg.Authority, Grant: cfg.Grant, PublicURL: cfg.PublicURL, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}
+	if cfg.Alerts != nil {
+		var err error
+		if s.sender, err = sender.New(alertSource{l, services, *cfg.Alerts}, cfg.PublicURL, cfg.Meter, cfg.Logger); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+		l.Alerts.Notify(s.sender.Notify)
+	}
 	if err := s.observe(cfg.Meter); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
@@ -187,6 +207,12 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.loop.Run(ctx) })
 	g.Go(func() error { return s.loop.WriteCheckpoints() })
 	g.Go(func() error { return s.snapshots(ctx) })
+	if s.cfg.Conditions != nil {
+		g.Go(func() error { return s.watch(ctx) })
+	}
+	if s.sender != nil {
+		g.Go(func() error { s.sender.Run(ctx); return nil })
+	}
 	return g.Wait()
 }
 
@@ -224,4 +250,24 @@ func (s *Server) Note(ctx context.Context, events []audit.Event) error {
 // AuditEnd returns the end of the audit log of the partition, which is durable.
 func (s *Server) AuditEnd(ctx context.Context) (audit.Anchor, error) {
 	return core.Ask(ctx, s.loop, func(l *core.Loop) (audit.Anchor, error) { return l.Audit.End(), nil })
+}
+
+// watchEvery is how often alert rules see the conditions of the process.
+const watchEvery = 10 * time.Second
+
+// watch lets the alert rules see the conditions of the process until ctx ends.
+func (s *Server) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		now := s.cfg.Conditions()
+		if _, err := core.Ask(ctx, s.loop, func(l *core.Loop) (struct{}, error) { l.Alerts.Check(now); return struct{}{}, nil }); err != nil {
+			return nil //nolint:nilerr // the loop has ended, and tells why
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
 }

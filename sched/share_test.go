@@ -482,6 +482,13 @@ func TestHandlersAcrossUnits(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "merge") {
 			t.Errorf("a job refers to one in another partition: %v", err)
 		}
+		rules := []*apiv1.Change{
+			{Kind: &apiv1.Change_AlertChannel{AlertChannel: &apiv1.AlertChannel{Name: "ops", Slack: &apiv1.AlertRobot{Url: "https://example.com"}}}},
+			{Kind: &apiv1.Change_AlertRule{AlertRule: &apiv1.AlertRule{Name: "r", Events: []string{"failed"}, Channels: []string{"ops"}}}},
+		}
+		if _, err := c.applySet(rules...); !strings.Contains(fmt.Sprint(problemsOf(err)), "merge") {
+			t.Errorf("an alert rule sees a part of the app: %v", err)
+		}
 		if _, err := c.modules.CollectModules(ctx, &apiv1.CollectModulesRequest{}); err == nil {
 			t.Error("modules were collected that jobs in other partitions may name")
 		}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
 	"github.com/wheelworkhq/wheelwork/host/services"
@@ -32,6 +33,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/sched/api"
+	"github.com/wheelworkhq/wheelwork/sched/core"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -71,6 +73,9 @@ type world struct {
 	badScript error         // why each script is refused; nil: it is accepted
 
 	maxLive, maxApps int // of sched.Config
+
+	alerts     *definition.Edges      // sched.Config.Alerts
+	conditions func() core.Conditions // sched.Config.Conditions
 
 	auditBytes int64 // of store.Config; 0: the default
 
@@ -235,7 +240,7 @@ func (w *world) start() {
 	}
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
-		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, Keys: ringOf(w.t, w.secretKey), Remote: w.remote, Gathered: w.gathered, MaxLive: w.maxLive, MaxApps: w.maxApps,
+		ID: "srv", Journal: j, Store: st, Modules: mods, Snapshots: sched.Snapshots{SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes}, Keys: ringOf(w.t, w.secretKey), Remote: w.remote, Gathered: w.gathered, MaxLive: w.maxLive, MaxApps: w.maxApps, Alerts: w.alerts, Conditions: w.conditions,
 		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (api.ModuleInfo, error) {
 			code, err := upload.Bytes()
 			if err != nil {

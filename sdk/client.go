@@ -84,6 +84,7 @@ type Client struct {
 	calendars  apiv1.CalendarsClient
 	apps       apiv1.AppsClient
 	revisions  apiv1.RevisionsClient
+	alerts     apiv1.AlertsClient
 	changeSets apiv1.ChangeSetsClient
 	modules    apiv1.ModulesClient
 	values     apiv1.ValuesClient
@@ -126,7 +127,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		secrets:   apiv1.NewSecretsClient(servers),
 		access:    apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers), machines: apiv1.NewMachinesClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
-		revisions: apiv1.NewRevisionsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
+		revisions: apiv1.NewRevisionsClient(servers), alerts: apiv1.NewAlertsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
 		modules: apiv1.NewModulesClient(servers),
 		cluster: apiv1.NewClusterClient(servers),
 		members: apiv1.NewMembershipClient(servers),

@@ -23,6 +23,9 @@ const (
 	KindAlias    = "alias"  // its name is module@name
 	KindGrants   = "grants" // its name is the module
 	KindApp      = "app"    // its name is the app
+
+	KindAlertRule    = "alertrule"
+	KindAlertChannel = "alertchannel"
 )
 
 // The headers of the attribution of a change. Values are escaped as in the path of a URL.
@@ -113,6 +116,10 @@ func (c *Client) RollBack(ctx context.Context, app, kind, name string, to int64)
 		_, err = c.PutGrants(ctx, r.GetGrants())
 	case r.GetSettings() != nil:
 		_, err = c.PutApp(ctx, r.GetSettings())
+	case r.GetAlertRule() != nil:
+		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetAlertRule()}})
+	case r.GetAlertChannel() != nil:
+		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetAlertChannel()}})
 	}
 	return r, err
 }

@@ -55,6 +55,11 @@ type (
 	BucketGrant     = apiv1.BucketGrant
 	FileGrant       = apiv1.FileGrant
 	ModuleGrants    = apiv1.ModuleGrants
+	AlertRule       = apiv1.AlertRule
+	AlertChannel    = apiv1.AlertChannel
+	Alert           = apiv1.Alert
+	AlertSilence    = apiv1.AlertSilence
+	AlertDelivery   = apiv1.AlertDelivery
 	GrantedVersion  = apiv1.GrantedVersion
 
 	Principal = apiv1.Principal

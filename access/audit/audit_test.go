@@ -414,7 +414,7 @@ func TestCodesDocument(t *testing.T) {
 		seen[c.Code] = true
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Code, c.Text, c.Object)
 	}
-	for _, kind := range []string{"job", "calendar", "alias", "grants", "app"} {
+	for _, kind := range []string{"job", "calendar", "alias", "grants", "app", "alertrule", "alertchannel"} {
 		for n, deleted := range []bool{false, false, true} {
 			if e := OfRevision("a", kind, "x", int64(n+1), deleted); !seen[e.Code] {
 				t.Errorf("the code %s is not in the table", e.Code)

@@ -31,6 +31,17 @@ var Codes = []Code{
 	{"grants.created", "a module got its first grants", "module"},
 	{"grants.changed", "the grants of a module were replaced", "module"},
 	{"grants.deleted", "a module lost its grants", "module"},
+	{"alertrule.created", "an alert rule was created", "alert rule"},
+	{"alertrule.changed", "an alert rule was replaced", "alert rule"},
+	{"alertrule.deleted", "an alert rule was deleted", "alert rule"},
+	{"alertchannel.created", "an alert channel was created", "alert channel"},
+	{"alertchannel.changed", "an alert channel was replaced", "alert channel"},
+	{"alertchannel.deleted", "an alert channel was deleted", "alert channel"},
+	{"alert.acknowledged", "an alert was acknowledged", "alert"},
+	{"silence.created", "a silence of alerts began", "silence"},
+	{"silence.ended", "a silence of alerts was ended", "silence"},
+	{"channel.tested", "an example was sent to an alert channel", "alert channel"},
+	{"delivery.retried", "a notification that was refused or given up was queued again", "delivery"},
 	{"app.created", "an app got its first settings", "app"},
 	{"app.changed", "the settings of an app were replaced", "app"},
 	{"app.deleted", "an app was deleted with everything in it", "app"},
@@ -86,7 +97,7 @@ type verbs struct{ created, changed, deleted string }
 
 var definitions = func() map[string]verbs {
 	all := map[string]verbs{}
-	for _, kind := range []string{"job", "calendar", "alias", "grants", "app"} {
+	for _, kind := range []string{"job", "calendar", "alias", "grants", "app", "alertrule", "alertchannel"} {
 		all[kind] = verbs{kind + ".created", kind + ".changed", kind + deleted}
 	}
 	return all

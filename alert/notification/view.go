@@ -133,7 +133,9 @@ func (n *Notification) Subject() string {
 	}
 	if len(n.Labels) == 1 {
 		for name, value := range n.Labels {
-			return name + "=" + value
+			if name != "event" { // the title has it beside the subject
+				return name + "=" + value
+			}
 		}
 	}
 	return n.Rule

@@ -143,6 +143,18 @@ func (g *Group) end(r *Rule, e *Event, quiet Quiet) []Output {
 	return out
 }
 
+// Close ends the alert because its rule is gone, and returns the resolve message if the alert was told and the rule
+// lists recovered.
+func (g *Group) Close(r *Rule, nowMs int64) []Output {
+	var out []Output
+	if g.SinceMs != 0 && g.Told > 0 && r.Lists(Recovered) {
+		out = append(out, g.tell(r, nowMs, notification.Resolved))
+	}
+	g.Subjects, g.Seen, g.InRow = nil, nil, nil
+	g.over()
+	return out
+}
+
 // over ends the alert. What the group has counted begins again.
 func (g *Group) over() {
 	g.First, g.SinceMs, g.Event, g.Count, g.Recent, g.Told, g.ToldMs, g.Escalated, g.AckedBy, g.AckedMs = "", 0, "", 0, nil, 0, 0, false, "", 0

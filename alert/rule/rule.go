@@ -156,7 +156,7 @@ func (r *Rule) Check() error {
 	}
 	for _, by := range r.GroupBy {
 		if label, ok := strings.CutPrefix(by, "label:"); (!ok || label == "") && !slices.Contains([]string{"job", "host", "app", "event"}, by) {
-			return fmt.Errorf("groupBy has %q, want job, host, app, event or label:NAME", by)
+			return fmt.Errorf("group_by has %q, want job, host, app, event or label:NAME", by)
 		}
 	}
 	for name, d := range map[string]time.Duration{"window": r.Window, "wait": r.Wait, "repeat": r.Repeat, "silence": r.Silence, "escalate": r.Escalate} {
@@ -168,7 +168,7 @@ func (r *Rule) Check() error {
 		return fmt.Errorf("repeat is %s, want at least 1m, or 0s for never", r.Repeat)
 	}
 	for name, list := range map[string]int{
-		"events": len(r.Events), "channels": len(r.Channels), "groupBy": len(r.GroupBy), "select.jobs": len(r.Select.Jobs),
+		"events": len(r.Events), "channels": len(r.Channels), "group_by": len(r.GroupBy), "select.jobs": len(r.Select.Jobs),
 		"select.labels": len(r.Select.Labels), "select.owners": len(r.Select.Owners), "escalate.channels": len(r.EscalateTo),
 	} {
 		if list > maxList {

@@ -187,7 +187,7 @@ func TestKey(t *testing.T) {
 		t.Error("two jobs have one key")
 	}
 	if key, labels := (&Rule{}).Key(e); key != "" || len(labels) != 0 {
-		t.Errorf("without groupBy: %q, %v", key, labels)
+		t.Errorf("without group_by: %q, %v", key, labels)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestCheck(t *testing.T) {
 		"channels is empty":                     func(r *Rule) { r.Channels = nil },
 		"escalate needs both":                   func(r *Rule) { r.Escalate = time.Minute },
 		"the pattern is malformed":              func(r *Rule) { r.Select.Jobs = []string{"[a"} },
-		`groupBy has "label:"`:                  func(r *Rule) { r.GroupBy = []string{"label:"} },
+		`group_by has "label:"`:                 func(r *Rule) { r.GroupBy = []string{"label:"} },
 		"wait is -1s":                           func(r *Rule) { r.Wait = -time.Second },
 		"repeat is 1s":                          func(r *Rule) { r.Repeat = time.Second },
 		"channels has 101 entries":              func(r *Rule) { r.Channels = make([]string, 101) },

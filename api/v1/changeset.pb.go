@@ -104,6 +104,8 @@ type Change struct {
 	//	*Change_Grants
 	//	*Change_Settings
 	//	*Change_Delete
+	//	*Change_AlertRule
+	//	*Change_AlertChannel
 	Kind          isChange_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -200,6 +202,24 @@ func (x *Change) GetDelete() *Deletion {
 	return nil
 }
 
+func (x *Change) GetAlertRule() *AlertRule {
+	if x != nil {
+		if x, ok := x.Kind.(*Change_AlertRule); ok {
+			return x.AlertRule
+		}
+	}
+	return nil
+}
+
+func (x *Change) GetAlertChannel() *AlertChannel {
+	if x != nil {
+		if x, ok := x.Kind.(*Change_AlertChannel); ok {
+			return x.AlertChannel
+		}
+	}
+	return nil
+}
+
 type isChange_Kind interface {
 	isChange_Kind()
 }
@@ -228,6 +248,14 @@ type Change_Delete struct {
 	Delete *Deletion `protobuf:"bytes,6,opt,name=delete,proto3,oneof"`
 }
 
+type Change_AlertRule struct {
+	AlertRule *AlertRule `protobuf:"bytes,7,opt,name=alert_rule,json=alertRule,proto3,oneof"`
+}
+
+type Change_AlertChannel struct {
+	AlertChannel *AlertChannel `protobuf:"bytes,8,opt,name=alert_channel,json=alertChannel,proto3,oneof"`
+}
+
 func (*Change_Job) isChange_Kind() {}
 
 func (*Change_Calendar) isChange_Kind() {}
@@ -240,11 +268,15 @@ func (*Change_Settings) isChange_Kind() {}
 
 func (*Change_Delete) isChange_Kind() {}
 
-// Deletion deletes a job, calendar, alias or the grants of a module. An object that does not
+func (*Change_AlertRule) isChange_Kind() {}
+
+func (*Change_AlertChannel) isChange_Kind() {}
+
+// Deletion deletes a job, calendar, alias, alert rule, alert channel or the grants of a module. An object that does not
 // exist is no error.
 type Deletion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // job, calendar, alias or grants
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // job, calendar, alias, grants, alertrule or alertchannel
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of an alias: module@name; of grants: the module
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -386,20 +418,23 @@ var File_v1_changeset_proto protoreflect.FileDescriptor
 
 const file_v1_changeset_proto_rawDesc = "" +
 	"\n" +
-	"\x12v1/changeset.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\x91\x01\n" +
+	"\x12v1/changeset.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\x91\x01\n" +
 	"\x15ApplyChangeSetRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12.\n" +
 	"\achanges\x18\x02 \x03(\v2\x14.wheelwork.v1.ChangeR\achanges\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"create_app\x18\x04 \x01(\bR\tcreateApp\"\xb3\x02\n" +
+	"create_app\x18\x04 \x01(\bR\tcreateApp\"\xb0\x03\n" +
 	"\x06Change\x12%\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x03job\x124\n" +
 	"\bcalendar\x18\x02 \x01(\v2\x16.wheelwork.v1.CalendarH\x00R\bcalendar\x12+\n" +
 	"\x05alias\x18\x03 \x01(\v2\x13.wheelwork.v1.AliasH\x00R\x05alias\x124\n" +
 	"\x06grants\x18\x04 \x01(\v2\x1a.wheelwork.v1.ModuleGrantsH\x00R\x06grants\x12/\n" +
 	"\bsettings\x18\x05 \x01(\v2\x11.wheelwork.v1.AppH\x00R\bsettings\x120\n" +
-	"\x06delete\x18\x06 \x01(\v2\x16.wheelwork.v1.DeletionH\x00R\x06deleteB\x06\n" +
+	"\x06delete\x18\x06 \x01(\v2\x16.wheelwork.v1.DeletionH\x00R\x06delete\x128\n" +
+	"\n" +
+	"alert_rule\x18\a \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
+	"\ralert_channel\x18\b \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
 	"\x04kind\"2\n" +
 	"\bDeletion\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -436,23 +471,27 @@ var file_v1_changeset_proto_goTypes = []any{
 	(*Alias)(nil),                  // 7: wheelwork.v1.Alias
 	(*ModuleGrants)(nil),           // 8: wheelwork.v1.ModuleGrants
 	(*App)(nil),                    // 9: wheelwork.v1.App
+	(*AlertRule)(nil),              // 10: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),           // 11: wheelwork.v1.AlertChannel
 }
 var file_v1_changeset_proto_depIdxs = []int32{
-	1, // 0: wheelwork.v1.ApplyChangeSetRequest.changes:type_name -> wheelwork.v1.Change
-	5, // 1: wheelwork.v1.Change.job:type_name -> wheelwork.v1.Job
-	6, // 2: wheelwork.v1.Change.calendar:type_name -> wheelwork.v1.Calendar
-	7, // 3: wheelwork.v1.Change.alias:type_name -> wheelwork.v1.Alias
-	8, // 4: wheelwork.v1.Change.grants:type_name -> wheelwork.v1.ModuleGrants
-	9, // 5: wheelwork.v1.Change.settings:type_name -> wheelwork.v1.App
-	2, // 6: wheelwork.v1.Change.delete:type_name -> wheelwork.v1.Deletion
-	4, // 7: wheelwork.v1.ApplyChangeSetResponse.results:type_name -> wheelwork.v1.ChangeResult
-	0, // 8: wheelwork.v1.ChangeSets.ApplyChangeSet:input_type -> wheelwork.v1.ApplyChangeSetRequest
-	3, // 9: wheelwork.v1.ChangeSets.ApplyChangeSet:output_type -> wheelwork.v1.ApplyChangeSetResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: wheelwork.v1.ApplyChangeSetRequest.changes:type_name -> wheelwork.v1.Change
+	5,  // 1: wheelwork.v1.Change.job:type_name -> wheelwork.v1.Job
+	6,  // 2: wheelwork.v1.Change.calendar:type_name -> wheelwork.v1.Calendar
+	7,  // 3: wheelwork.v1.Change.alias:type_name -> wheelwork.v1.Alias
+	8,  // 4: wheelwork.v1.Change.grants:type_name -> wheelwork.v1.ModuleGrants
+	9,  // 5: wheelwork.v1.Change.settings:type_name -> wheelwork.v1.App
+	2,  // 6: wheelwork.v1.Change.delete:type_name -> wheelwork.v1.Deletion
+	10, // 7: wheelwork.v1.Change.alert_rule:type_name -> wheelwork.v1.AlertRule
+	11, // 8: wheelwork.v1.Change.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	4,  // 9: wheelwork.v1.ApplyChangeSetResponse.results:type_name -> wheelwork.v1.ChangeResult
+	0,  // 10: wheelwork.v1.ChangeSets.ApplyChangeSet:input_type -> wheelwork.v1.ApplyChangeSetRequest
+	3,  // 11: wheelwork.v1.ChangeSets.ApplyChangeSet:output_type -> wheelwork.v1.ApplyChangeSetResponse
+	11, // [11:12] is the sub-list for method output_type
+	10, // [10:11] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_v1_changeset_proto_init() }
@@ -460,6 +499,7 @@ func file_v1_changeset_proto_init() {
 	if File_v1_changeset_proto != nil {
 		return
 	}
+	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
@@ -472,6 +512,8 @@ func file_v1_changeset_proto_init() {
 		(*Change_Grants)(nil),
 		(*Change_Settings)(nil),
 		(*Change_Delete)(nil),
+		(*Change_AlertRule)(nil),
+		(*Change_AlertChannel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{77, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{82, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -131,6 +131,9 @@ type Record struct {
 	//	*Record_AccessDelete
 	//	*Record_Audited
 	//	*Record_AppLimits
+	//	*Record_DefinitionPut
+	//	*Record_DefinitionDelete
+	//	*Record_Alerted
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -533,6 +536,33 @@ func (x *Record) GetAppLimits() *AppLimits {
 	return nil
 }
 
+func (x *Record) GetDefinitionPut() *DefinitionPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_DefinitionPut); ok {
+			return x.DefinitionPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetDefinitionDelete() *DefinitionDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_DefinitionDelete); ok {
+			return x.DefinitionDelete
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAlerted() *Alerted {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Alerted); ok {
+			return x.Alerted
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -707,6 +737,18 @@ type Record_AppLimits struct {
 	AppLimits *AppLimits `protobuf:"bytes,81,opt,name=app_limits,json=appLimits,proto3,oneof"` // of the slot's app, after a change
 }
 
+type Record_DefinitionPut struct {
+	DefinitionPut *DefinitionPut `protobuf:"bytes,82,opt,name=definition_put,json=definitionPut,proto3,oneof"`
+}
+
+type Record_DefinitionDelete struct {
+	DefinitionDelete *DefinitionDelete `protobuf:"bytes,83,opt,name=definition_delete,json=definitionDelete,proto3,oneof"`
+}
+
+type Record_Alerted struct {
+	Alerted *Alerted `protobuf:"bytes,84,opt,name=alerted,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -784,6 +826,12 @@ func (*Record_AccessDelete) isRecord_Kind() {}
 func (*Record_Audited) isRecord_Kind() {}
 
 func (*Record_AppLimits) isRecord_Kind() {}
+
+func (*Record_DefinitionPut) isRecord_Kind() {}
+
+func (*Record_DefinitionDelete) isRecord_Kind() {}
+
+func (*Record_Alerted) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -2879,6 +2927,285 @@ func (x *AliasDelete) GetName() string {
 	return ""
 }
 
+// DefinitionPut is the whole definition after a change, of a kind without a record of its own. It is in
+// the module slot.
+type DefinitionPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    *DefinitionRow         `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionPut) Reset() {
+	*x = DefinitionPut{}
+	mi := &file_v1_journal_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionPut) ProtoMessage() {}
+
+func (x *DefinitionPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionPut.ProtoReflect.Descriptor instead.
+func (*DefinitionPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DefinitionPut) GetDefinition() *DefinitionRow {
+	if x != nil {
+		return x.Definition
+	}
+	return nil
+}
+
+type DefinitionDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionDelete) Reset() {
+	*x = DefinitionDelete{}
+	mi := &file_v1_journal_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionDelete) ProtoMessage() {}
+
+func (x *DefinitionDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionDelete.ProtoReflect.Descriptor instead.
+func (*DefinitionDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *DefinitionDelete) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *DefinitionDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DefinitionRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*DefinitionRow_AlertRule
+	//	*DefinitionRow_AlertChannel
+	Kind          isDefinitionRow_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionRow) Reset() {
+	*x = DefinitionRow{}
+	mi := &file_v1_journal_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionRow) ProtoMessage() {}
+
+func (x *DefinitionRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionRow.ProtoReflect.Descriptor instead.
+func (*DefinitionRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DefinitionRow) GetKind() isDefinitionRow_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *DefinitionRow) GetAlertRule() *AlertRule {
+	if x != nil {
+		if x, ok := x.Kind.(*DefinitionRow_AlertRule); ok {
+			return x.AlertRule
+		}
+	}
+	return nil
+}
+
+func (x *DefinitionRow) GetAlertChannel() *AlertChannel {
+	if x != nil {
+		if x, ok := x.Kind.(*DefinitionRow_AlertChannel); ok {
+			return x.AlertChannel
+		}
+	}
+	return nil
+}
+
+type isDefinitionRow_Kind interface {
+	isDefinitionRow_Kind()
+}
+
+type DefinitionRow_AlertRule struct {
+	AlertRule *AlertRule `protobuf:"bytes,1,opt,name=alert_rule,json=alertRule,proto3,oneof"`
+}
+
+type DefinitionRow_AlertChannel struct {
+	AlertChannel *AlertChannel `protobuf:"bytes,2,opt,name=alert_channel,json=alertChannel,proto3,oneof"`
+}
+
+func (*DefinitionRow_AlertRule) isDefinitionRow_Kind() {}
+
+func (*DefinitionRow_AlertChannel) isDefinitionRow_Kind() {}
+
+// Alerted has the state of alerts after a change, in the module slot of their app. It is in one batch
+// with the change that caused it.
+type Alerted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*AlertRow            `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alerted) Reset() {
+	*x = Alerted{}
+	mi := &file_v1_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alerted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alerted) ProtoMessage() {}
+
+func (x *Alerted) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alerted.ProtoReflect.Descriptor instead.
+func (*Alerted) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Alerted) GetRows() []*AlertRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// AlertRow is one part of that state: the group of a rule, a silence, a delivery or the use of a channel.
+type AlertRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`     // its kind, "/" and the rest
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // JSON; empty: it is gone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlertRow) Reset() {
+	*x = AlertRow{}
+	mi := &file_v1_journal_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlertRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlertRow) ProtoMessage() {}
+
+func (x *AlertRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlertRow.ProtoReflect.Descriptor instead.
+func (*AlertRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AlertRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AlertRow) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // Pin is the version that an alias pointed at when a run was accepted.
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2893,7 +3220,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3232,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3245,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Pin) GetAlias() string {
@@ -2967,7 +3294,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3306,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3319,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -3019,7 +3346,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3358,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3371,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -3072,7 +3399,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3411,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3424,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Passed) GetJob() string {
@@ -3167,7 +3494,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3506,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3519,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -3216,7 +3543,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3555,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3568,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -3298,7 +3625,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3637,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3650,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -3404,7 +3731,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3743,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3756,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NodeRow) GetName() string {
@@ -3534,7 +3861,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +3873,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +3886,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Met) GetJob() string {
@@ -3585,7 +3912,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3924,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3937,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -3629,7 +3956,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3968,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3981,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -3673,7 +4000,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +4012,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +4025,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -3719,7 +4046,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +4058,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +4071,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 // ValuePut is a value after a change.
@@ -3759,7 +4086,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3771,7 +4098,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3784,7 +4111,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -3818,7 +4145,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4157,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4170,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -3871,7 +4198,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +4210,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +4223,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -3922,7 +4249,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4261,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4274,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -3966,7 +4293,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4305,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4318,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -4013,7 +4340,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4025,7 +4352,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4038,7 +4365,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -4075,7 +4402,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4414,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4427,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -4147,7 +4474,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4486,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4499,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -4222,7 +4549,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4234,7 +4561,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4574,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -4287,7 +4614,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4626,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4639,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -4367,7 +4694,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4706,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4719,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -4415,7 +4742,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4754,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4767,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -4481,7 +4808,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4493,7 +4820,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4506,7 +4833,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -4530,7 +4857,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4869,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4882,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SecretRow) GetName() string {
@@ -4603,7 +4930,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4615,7 +4942,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4628,7 +4955,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -4665,7 +4992,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +5004,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +5017,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -4818,7 +5145,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +5157,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +5170,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Started) GetHost() string {
@@ -4877,7 +5204,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +5216,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +5229,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -4923,7 +5250,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4935,7 +5262,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4948,7 +5275,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -4985,7 +5312,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4997,7 +5324,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5010,7 +5337,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Adopted) GetHost() string {
@@ -5098,7 +5425,7 @@ type RunRow struct {
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5437,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5450,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -5516,7 +5843,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5528,7 +5855,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5541,7 +5868,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -5616,7 +5943,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5628,7 +5955,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5641,7 +5968,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -5717,7 +6044,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5729,7 +6056,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5742,7 +6069,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -5809,13 +6136,14 @@ type JobStatsRow struct {
 	Route         *RouteRow              `protobuf:"bytes,9,opt,name=route,proto3" json:"route,omitempty"`
 	Met           []string               `protobuf:"bytes,10,rep,name=met,proto3" json:"met,omitempty"`
 	GivenMs       []int64                `protobuf:"varint,11,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"`
+	LastSuccessMs int64                  `protobuf:"varint,12,opt,name=last_success_ms,json=lastSuccessMs,proto3" json:"last_success_ms,omitempty"` // only if the last run did not succeed; 0: none has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5827,7 +6155,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5840,7 +6168,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -5920,6 +6248,13 @@ func (x *JobStatsRow) GetGivenMs() []int64 {
 	return nil
 }
 
+func (x *JobStatsRow) GetLastSuccessMs() int64 {
+	if x != nil {
+		return x.LastSuccessMs
+	}
+	return 0
+}
+
 // Ingress is a command in the ingress until it is applied.
 type Ingress struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -5935,7 +6270,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5947,7 +6282,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5960,7 +6295,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -6003,7 +6338,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6015,7 +6350,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6028,7 +6363,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -6063,7 +6398,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6075,7 +6410,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6088,7 +6423,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -6108,7 +6443,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6120,7 +6455,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6133,7 +6468,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -6155,7 +6490,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6167,7 +6502,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6180,7 +6515,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -6216,7 +6551,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6228,7 +6563,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6241,7 +6576,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -6275,7 +6610,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6622,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6635,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73}
+	return file_v1_journal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -6323,7 +6658,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6335,7 +6670,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6348,7 +6683,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{74}
+	return file_v1_journal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -6375,7 +6710,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6387,7 +6722,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6400,7 +6735,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75}
+	return file_v1_journal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -6424,7 +6759,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6436,7 +6771,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6449,7 +6784,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{76}
+	return file_v1_journal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -6492,7 +6827,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6504,7 +6839,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6517,7 +6852,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{77}
+	return file_v1_journal_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -6553,7 +6888,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6565,7 +6900,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6578,7 +6913,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{78}
+	return file_v1_journal_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -6601,7 +6936,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6613,7 +6948,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6626,7 +6961,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{79}
+	return file_v1_journal_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -6667,7 +7002,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6679,7 +7014,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6692,7 +7027,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{80}
+	return file_v1_journal_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -6713,7 +7048,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6725,7 +7060,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6738,7 +7073,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -6776,7 +7111,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6788,7 +7123,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6801,7 +7136,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -6859,7 +7194,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6871,7 +7206,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6884,7 +7219,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -6932,7 +7267,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[86]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6944,7 +7279,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[86]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6957,7 +7292,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -6984,7 +7319,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[87]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6996,7 +7331,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[87]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7009,7 +7344,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -7047,7 +7382,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7059,7 +7394,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7072,7 +7407,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -7177,7 +7512,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7189,7 +7524,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7202,7 +7537,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -7240,7 +7575,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7252,7 +7587,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7265,7 +7600,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -7300,7 +7635,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xdc\x12\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa4\x14\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7350,7 +7685,10 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\raccess_delete\x18O \x01(\v2\x1a.wheelwork.v1.AccessDeleteH\x00R\faccessDelete\x121\n" +
 	"\aaudited\x18P \x01(\v2\x15.wheelwork.v1.AuditedH\x00R\aaudited\x128\n" +
 	"\n" +
-	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12;\n" +
+	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12D\n" +
+	"\x0edefinition_put\x18R \x01(\v2\x1b.wheelwork.v1.DefinitionPutH\x00R\rdefinitionPut\x12M\n" +
+	"\x11definition_delete\x18S \x01(\v2\x1e.wheelwork.v1.DefinitionDeleteH\x00R\x10definitionDelete\x121\n" +
+	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -7534,7 +7872,24 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05alias\x18\x01 \x01(\v2\x13.wheelwork.v1.AliasR\x05alias\"9\n" +
 	"\vAliasDelete\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"y\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"L\n" +
+	"\rDefinitionPut\x12;\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\v2\x1b.wheelwork.v1.DefinitionRowR\n" +
+	"definition\":\n" +
+	"\x10DefinitionDelete\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x94\x01\n" +
+	"\rDefinitionRow\x128\n" +
+	"\n" +
+	"alert_rule\x18\x01 \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
+	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
+	"\x04kind\"5\n" +
+	"\aAlerted\x12*\n" +
+	"\x04rows\x18\x01 \x03(\v2\x16.wheelwork.v1.AlertRowR\x04rows\"2\n" +
+	"\bAlertRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"y\n" +
 	"\x03Pin\x12\x14\n" +
 	"\x05alias\x18\x01 \x01(\tR\x05alias\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x16\n" +
@@ -7834,7 +8189,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05shape\x18\x0e \x01(\fR\x05shape\x12\x10\n" +
 	"\x03own\x18\x0f \x01(\fR\x03own\x12\x1a\n" +
 	"\brevision\x18\x10 \x01(\x03R\brevision\x12\x12\n" +
-	"\x04etag\x18\x11 \x01(\fR\x04etag\"\xc5\x02\n" +
+	"\x04etag\x18\x11 \x01(\fR\x04etag\"\xed\x02\n" +
 	"\vJobStatsRow\x12\x17\n" +
 	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\x12\x18\n" +
 	"\aplanned\x18\x02 \x01(\x03R\aplanned\x12\x1c\n" +
@@ -7848,7 +8203,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05route\x18\t \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
 	"\x03met\x18\n" +
 	" \x03(\tR\x03met\x12\x19\n" +
-	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\"\x84\x01\n" +
+	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\x12&\n" +
+	"\x0flast_success_ms\x18\f \x01(\x03R\rlastSuccessMs\"\x84\x01\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x10\n" +
@@ -7928,7 +8284,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -7960,187 +8316,201 @@ var file_v1_journal_proto_goTypes = []any{
 	(*ModulePut)(nil),         // 27: wheelwork.v1.ModulePut
 	(*AliasPut)(nil),          // 28: wheelwork.v1.AliasPut
 	(*AliasDelete)(nil),       // 29: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 30: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 31: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 32: wheelwork.v1.Armed
-	(*Passed)(nil),            // 33: wheelwork.v1.Passed
-	(*Ended)(nil),             // 34: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 35: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 36: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 37: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 38: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 39: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 40: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 41: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 42: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 43: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 44: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 45: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 46: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 47: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 48: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 49: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 50: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 51: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 52: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 53: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 54: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 55: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 56: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 57: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 58: wheelwork.v1.Accepted
-	(*Started)(nil),           // 59: wheelwork.v1.Started
-	(*Finished)(nil),          // 60: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 61: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 62: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 63: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 64: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 65: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 66: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 67: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 68: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 69: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 70: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 71: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 72: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 73: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 74: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 75: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 76: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 77: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 78: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 79: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 80: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 81: wheelwork.v1.HomeRow
-	nil,                       // 82: wheelwork.v1.JoinTokenRow.LabelsEntry
-	nil,                       // 83: wheelwork.v1.MachineRow.LabelsEntry
-	(*TallyRow_Minute)(nil),   // 84: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 85: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 86: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 87: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 88: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 89: wheelwork.v1.Finished.End
-	nil,                       // 90: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 91: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 92: wheelwork.v1.KeyRow.Key
-	(*AppLimits)(nil),         // 93: wheelwork.v1.AppLimits
-	(*Attribution)(nil),       // 94: wheelwork.v1.Attribution
-	(*Job)(nil),               // 95: wheelwork.v1.Job
-	(*Module)(nil),            // 96: wheelwork.v1.Module
-	(*Alias)(nil),             // 97: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 98: wheelwork.v1.Calendar
-	(*App)(nil),               // 99: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 100: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 101: wheelwork.v1.Outcome
-	(*Command)(nil),           // 102: wheelwork.v1.Command
-	(*LogLine)(nil),           // 103: wheelwork.v1.LogLine
+	(*DefinitionPut)(nil),     // 30: wheelwork.v1.DefinitionPut
+	(*DefinitionDelete)(nil),  // 31: wheelwork.v1.DefinitionDelete
+	(*DefinitionRow)(nil),     // 32: wheelwork.v1.DefinitionRow
+	(*Alerted)(nil),           // 33: wheelwork.v1.Alerted
+	(*AlertRow)(nil),          // 34: wheelwork.v1.AlertRow
+	(*Pin)(nil),               // 35: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 36: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 37: wheelwork.v1.Armed
+	(*Passed)(nil),            // 38: wheelwork.v1.Passed
+	(*Ended)(nil),             // 39: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 40: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 41: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 42: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 43: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 44: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 45: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 46: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 47: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 48: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 49: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 50: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 51: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 52: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 53: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 54: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 55: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 56: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 57: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 58: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 59: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 60: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 61: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 62: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 63: wheelwork.v1.Accepted
+	(*Started)(nil),           // 64: wheelwork.v1.Started
+	(*Finished)(nil),          // 65: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 66: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 67: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 68: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 69: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 70: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 71: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 72: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 73: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 74: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 75: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 76: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 77: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 78: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 79: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 80: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 81: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 82: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 83: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 84: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 85: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 86: wheelwork.v1.HomeRow
+	nil,                       // 87: wheelwork.v1.JoinTokenRow.LabelsEntry
+	nil,                       // 88: wheelwork.v1.MachineRow.LabelsEntry
+	(*TallyRow_Minute)(nil),   // 89: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 90: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 91: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 92: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 93: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 94: wheelwork.v1.Finished.End
+	nil,                       // 95: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 96: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 97: wheelwork.v1.KeyRow.Key
+	(*AppLimits)(nil),         // 98: wheelwork.v1.AppLimits
+	(*Attribution)(nil),       // 99: wheelwork.v1.Attribution
+	(*Job)(nil),               // 100: wheelwork.v1.Job
+	(*Module)(nil),            // 101: wheelwork.v1.Module
+	(*Alias)(nil),             // 102: wheelwork.v1.Alias
+	(*AlertRule)(nil),         // 103: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),      // 104: wheelwork.v1.AlertChannel
+	(*Calendar)(nil),          // 105: wheelwork.v1.Calendar
+	(*App)(nil),               // 106: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 107: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 108: wheelwork.v1.Outcome
+	(*Command)(nil),           // 109: wheelwork.v1.Command
+	(*LogLine)(nil),           // 110: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,   // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	27,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	32,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	58,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	59,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	60,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	61,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	62,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	33,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	34,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	35,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	38,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	39,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	41,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	36,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	40,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	43,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	44,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	45,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	46,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	47,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	48,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	49,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	52,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	37,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	63,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	64,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	65,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	66,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	67,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	38,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	39,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	40,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	43,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	44,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	46,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	41,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	45,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	48,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	49,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	50,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	51,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	52,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	53,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	54,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	57,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
 	28,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
 	29,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	75,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	76,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	77,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	79,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	42,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	80,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	81,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	82,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	84,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	47,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,   // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,   // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,   // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,   // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	18,  // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10,  // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	93,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
-	94,  // 39: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	58,  // 40: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	95,  // 41: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	30,  // 42: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,   // 43: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	94,  // 44: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	19,  // 45: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	25,  // 46: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	23,  // 47: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	26,  // 48: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
-	21,  // 49: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
-	15,  // 50: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
-	16,  // 51: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
-	17,  // 52: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
-	12,  // 53: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13,  // 54: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	82,  // 55: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
-	83,  // 56: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
-	24,  // 57: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	22,  // 58: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	20,  // 59: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
-	24,  // 60: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	96,  // 61: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	97,  // 62: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	84,  // 63: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	85,  // 64: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	86,  // 65: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	37,  // 66: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	37,  // 67: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	98,  // 68: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	99,  // 69: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	54,  // 70: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	56,  // 71: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	100, // 72: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	50,  // 73: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	51,  // 74: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	50,  // 75: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	53,  // 76: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	87,  // 77: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	30,  // 78: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	37,  // 79: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	88,  // 80: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	89,  // 81: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	88,  // 82: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	65,  // 83: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	37,  // 84: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	64,  // 85: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	30,  // 86: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	90,  // 87: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	101, // 88: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	69,  // 89: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	102, // 90: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	91,  // 91: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	63,  // 92: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	92,  // 93: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	103, // 94: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	78,  // 95: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 96: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 97: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	30,  // 98: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	101, // 99: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	100, // [100:100] is the sub-list for method output_type
-	100, // [100:100] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	98,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	30,  // 39: wheelwork.v1.Record.definition_put:type_name -> wheelwork.v1.DefinitionPut
+	31,  // 40: wheelwork.v1.Record.definition_delete:type_name -> wheelwork.v1.DefinitionDelete
+	33,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
+	99,  // 42: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	63,  // 43: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	100, // 44: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	35,  // 45: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,   // 46: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	99,  // 47: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	19,  // 48: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	25,  // 49: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	23,  // 50: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	26,  // 51: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	21,  // 52: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
+	15,  // 53: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
+	16,  // 54: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
+	17,  // 55: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
+	12,  // 56: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13,  // 57: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	87,  // 58: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
+	88,  // 59: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
+	24,  // 60: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	22,  // 61: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	20,  // 62: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
+	24,  // 63: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	101, // 64: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	102, // 65: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	32,  // 66: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
+	103, // 67: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
+	104, // 68: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	34,  // 69: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	89,  // 70: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	90,  // 71: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	91,  // 72: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	42,  // 73: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	42,  // 74: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	105, // 75: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	106, // 76: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	59,  // 77: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	61,  // 78: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	107, // 79: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	55,  // 80: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	56,  // 81: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	55,  // 82: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	58,  // 83: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	92,  // 84: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	35,  // 85: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	42,  // 86: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	93,  // 87: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	94,  // 88: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	93,  // 89: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	70,  // 90: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	42,  // 91: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	69,  // 92: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	35,  // 93: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	95,  // 94: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	108, // 95: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	74,  // 96: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	109, // 97: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	96,  // 98: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	68,  // 99: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	97,  // 100: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	110, // 101: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	83,  // 102: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 103: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 104: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	35,  // 105: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	108, // 106: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8148,6 +8518,7 @@ func file_v1_journal_proto_init() {
 	if File_v1_journal_proto != nil {
 		return
 	}
+	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
@@ -8195,6 +8566,9 @@ func file_v1_journal_proto_init() {
 		(*Record_AccessDelete)(nil),
 		(*Record_Audited)(nil),
 		(*Record_AppLimits)(nil),
+		(*Record_DefinitionPut)(nil),
+		(*Record_DefinitionDelete)(nil),
+		(*Record_Alerted)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),
@@ -8206,13 +8580,17 @@ func file_v1_journal_proto_init() {
 		(*AccessPut_Join)(nil),
 		(*AccessPut_Machine)(nil),
 	}
+	file_v1_journal_proto_msgTypes[31].OneofWrappers = []any{
+		(*DefinitionRow_AlertRule)(nil),
+		(*DefinitionRow_AlertChannel)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   92,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

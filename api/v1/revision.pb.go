@@ -121,7 +121,7 @@ func (x *Attribution) GetAddress() string {
 type Revision struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	App      string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`      // job, calendar, alias, grants or app
+	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`      // job, calendar, alias, grants, app, alertrule or alertchannel
 	Name     string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`      // of an alias: module@name; of grants: the module
 	Number   int64                  `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // 1 for the first; it starts again when a deleted definition is created again
 	At       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
@@ -136,6 +136,8 @@ type Revision struct {
 	Alias         *Alias        `protobuf:"bytes,13,opt,name=alias,proto3" json:"alias,omitempty"`
 	Grants        *ModuleGrants `protobuf:"bytes,14,opt,name=grants,proto3" json:"grants,omitempty"`
 	Settings      *App          `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
+	AlertRule     *AlertRule    `protobuf:"bytes,16,opt,name=alert_rule,json=alertRule,proto3" json:"alert_rule,omitempty"`
+	AlertChannel  *AlertChannel `protobuf:"bytes,17,opt,name=alert_channel,json=alertChannel,proto3" json:"alert_channel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +273,20 @@ func (x *Revision) GetGrants() *ModuleGrants {
 func (x *Revision) GetSettings() *App {
 	if x != nil {
 		return x.Settings
+	}
+	return nil
+}
+
+func (x *Revision) GetAlertRule() *AlertRule {
+	if x != nil {
+		return x.AlertRule
+	}
+	return nil
+}
+
+func (x *Revision) GetAlertChannel() *AlertChannel {
+	if x != nil {
+		return x.AlertChannel
 	}
 	return nil
 }
@@ -475,7 +491,7 @@ var File_v1_revision_proto protoreflect.FileDescriptor
 
 const file_v1_revision_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xaf\x01\n" +
+	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xaf\x01\n" +
 	"\vAttribution\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x12\n" +
@@ -483,7 +499,7 @@ const file_v1_revision_proto_rawDesc = "" +
 	"\brollback\x18\x04 \x01(\x03R\brollback\x12\x12\n" +
 	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\xe7\x03\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\xe0\x04\n" +
 	"\bRevision\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -500,7 +516,10 @@ const file_v1_revision_proto_rawDesc = "" +
 	"\bcalendar\x18\f \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\x12)\n" +
 	"\x05alias\x18\r \x01(\v2\x13.wheelwork.v1.AliasR\x05alias\x122\n" +
 	"\x06grants\x18\x0e \x01(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants\x12-\n" +
-	"\bsettings\x18\x0f \x01(\v2\x11.wheelwork.v1.AppR\bsettings\"\x8c\x01\n" +
+	"\bsettings\x18\x0f \x01(\v2\x11.wheelwork.v1.AppR\bsettings\x126\n" +
+	"\n" +
+	"alert_rule\x18\x10 \x01(\v2\x17.wheelwork.v1.AlertRuleR\talertRule\x12?\n" +
+	"\ralert_channel\x18\x11 \x01(\v2\x1a.wheelwork.v1.AlertChannelR\falertChannel\"\x8c\x01\n" +
 	"\x14ListRevisionsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -545,6 +564,8 @@ var file_v1_revision_proto_goTypes = []any{
 	(*Alias)(nil),                 // 8: wheelwork.v1.Alias
 	(*ModuleGrants)(nil),          // 9: wheelwork.v1.ModuleGrants
 	(*App)(nil),                   // 10: wheelwork.v1.App
+	(*AlertRule)(nil),             // 11: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),          // 12: wheelwork.v1.AlertChannel
 }
 var file_v1_revision_proto_depIdxs = []int32{
 	5,  // 0: wheelwork.v1.Revision.at:type_name -> google.protobuf.Timestamp
@@ -553,16 +574,18 @@ var file_v1_revision_proto_depIdxs = []int32{
 	8,  // 3: wheelwork.v1.Revision.alias:type_name -> wheelwork.v1.Alias
 	9,  // 4: wheelwork.v1.Revision.grants:type_name -> wheelwork.v1.ModuleGrants
 	10, // 5: wheelwork.v1.Revision.settings:type_name -> wheelwork.v1.App
-	1,  // 6: wheelwork.v1.ListRevisionsResponse.revisions:type_name -> wheelwork.v1.Revision
-	2,  // 7: wheelwork.v1.Revisions.ListRevisions:input_type -> wheelwork.v1.ListRevisionsRequest
-	4,  // 8: wheelwork.v1.Revisions.GetRevision:input_type -> wheelwork.v1.GetRevisionRequest
-	3,  // 9: wheelwork.v1.Revisions.ListRevisions:output_type -> wheelwork.v1.ListRevisionsResponse
-	1,  // 10: wheelwork.v1.Revisions.GetRevision:output_type -> wheelwork.v1.Revision
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 6: wheelwork.v1.Revision.alert_rule:type_name -> wheelwork.v1.AlertRule
+	12, // 7: wheelwork.v1.Revision.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	1,  // 8: wheelwork.v1.ListRevisionsResponse.revisions:type_name -> wheelwork.v1.Revision
+	2,  // 9: wheelwork.v1.Revisions.ListRevisions:input_type -> wheelwork.v1.ListRevisionsRequest
+	4,  // 10: wheelwork.v1.Revisions.GetRevision:input_type -> wheelwork.v1.GetRevisionRequest
+	3,  // 11: wheelwork.v1.Revisions.ListRevisions:output_type -> wheelwork.v1.ListRevisionsResponse
+	1,  // 12: wheelwork.v1.Revisions.GetRevision:output_type -> wheelwork.v1.Revision
+	11, // [11:13] is the sub-list for method output_type
+	9,  // [9:11] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_v1_revision_proto_init() }
@@ -570,6 +593,7 @@ func file_v1_revision_proto_init() {
 	if File_v1_revision_proto != nil {
 		return
 	}
+	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()

@@ -27,8 +27,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Revisions shows the history of definitions. Each change of a job, calendar, alias, grants of
-// a module or settings of an app is one revision. To bring an earlier definition back, a client
+// Revisions shows the history of definitions. Each change of a job, calendar, alias, alert rule, alert
+// channel, grants of a module or settings of an app is one revision. To bring an earlier definition back, a client
 // gets its revision and puts the definition with the method of its kind, whose permission it
 // needs; the header wheelwork-rollback names the number.
 type RevisionsClient interface {
@@ -71,8 +71,8 @@ func (c *revisionsClient) GetRevision(ctx context.Context, in *GetRevisionReques
 // All implementations must embed UnimplementedRevisionsServer
 // for forward compatibility.
 //
-// Revisions shows the history of definitions. Each change of a job, calendar, alias, grants of
-// a module or settings of an app is one revision. To bring an earlier definition back, a client
+// Revisions shows the history of definitions. Each change of a job, calendar, alias, alert rule, alert
+// channel, grants of a module or settings of an app is one revision. To bring an earlier definition back, a client
 // gets its revision and puts the definition with the method of its kind, whose permission it
 // needs; the header wheelwork-rollback names the number.
 type RevisionsServer interface {

@@ -199,7 +199,7 @@ func (a *guestAPI) GetSecret(ctx context.Context, req *apiv1.GuestGetSecretReque
 	if err != nil {
 		return nil, err
 	}
-	value, err := a.s.openSecret(req.Caller.App, row)
+	value, err := a.s.OpenSecret(req.Caller.App, row)
 	if err != nil {
 		return nil, err
 	}

@@ -143,9 +143,9 @@ func objectOf(req interface {
 ) (object, error) {
 	o := object{core.AppOf(req.GetApp()), req.GetKind(), req.GetName()}
 	switch o.kind {
-	case job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindApp:
+	case job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindApp, job.KindAlertRule, job.KindAlertChannel:
 	default:
-		return o, status.Errorf(codes.InvalidArgument, "kind: %.40q is none of job, calendar, alias, grants and app", o.kind)
+		return o, status.Errorf(codes.InvalidArgument, "kind: %.40q is none of job, calendar, alias, grants, app, alertrule and alertchannel", o.kind)
 	}
 	if o.name == "" {
 		return o, status.Error(codes.InvalidArgument, "name: it is missing")
@@ -198,6 +198,12 @@ func (p *page) whole(row int, c job.Content) (*apiv1.Revision, error) {
 	case job.KindApp:
 		m.Settings = &apiv1.App{}
 		to = m.Settings
+	case job.KindAlertRule:
+		m.AlertRule = &apiv1.AlertRule{}
+		to = m.AlertRule
+	case job.KindAlertChannel:
+		m.AlertChannel = &apiv1.AlertChannel{}
+		to = m.AlertChannel
 	}
 	if to != nil {
 		err = proto.Unmarshal([]byte(c.Own), to)

@@ -123,9 +123,9 @@ func (a *secretsAPI) ResealSecrets(ctx context.Context, req *apiv1.ResealSecrets
 	return resp, nil
 }
 
-// openSecret returns the value of a secret for a handler. The caller has checked that the
+// OpenSecret returns the value of a secret for a handler. The caller has checked that the
 // handler may use it.
-func (s *Services) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
+func (s *Services) OpenSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
 	value, err := s.cfg.Keys.Open(app, row.Name, row.Sealed)
 	if err != nil {
 		s.cfg.Logger.Error("a secret cannot be opened", "app", app, "secret", row.Name, "error", err)

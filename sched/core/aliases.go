@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/wheelworkhq/wheelwork/alert/rule"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -374,6 +375,7 @@ func (ca *Catalog) judge() {
 		next.Canary = nil
 		job.NoteAlias(next, &apiv1.AliasEvent{At: timestamppb.New(ca.l.clock.now), What: job.AliasRolledBack, From: x.Canary.Version, To: x.Version, Why: why})
 		ca.putAlias(next)
+		ca.l.Alerts.report(a, rule.CanaryRolledBack, rule.Event{Error: "the canary " + x.Canary.Version + " of " + k.name + " was rolled back: " + why})
 		ca.l.cfg.Logger.Warn("a canary was rolled back", "app", k.app, "alias", k.name, "canary", x.Canary.Version, "version", x.Version, "reason", why)
 	}
 }

@@ -20,7 +20,8 @@ var byServer = &apiv1.Attribution{Author: "server"}
 func revises(rec *apiv1.Record) bool {
 	switch rec.Kind.(type) {
 	case *apiv1.Record_JobPut, *apiv1.Record_JobDelete, *apiv1.Record_AliasPut, *apiv1.Record_AliasDelete,
-		*apiv1.Record_CalendarPut, *apiv1.Record_CalendarDelete, *apiv1.Record_GrantsPut, *apiv1.Record_AppPut:
+		*apiv1.Record_CalendarPut, *apiv1.Record_CalendarDelete, *apiv1.Record_GrantsPut, *apiv1.Record_AppPut,
+		*apiv1.Record_DefinitionPut, *apiv1.Record_DefinitionDelete:
 		return true
 	}
 	return false

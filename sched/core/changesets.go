@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
@@ -231,11 +232,31 @@ func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
 			def, err = AppDefinition(k.Settings)
 		}
 		it.change.Kind = &apiv1.Change_Settings{Settings: def}
+	case *apiv1.Change_AlertRule:
+		if k.AlertRule != nil {
+			err = in(&k.AlertRule.App)
+		}
+		var def *apiv1.AlertRule
+		if err == nil {
+			def, _, err = definition.ReadRule(k.AlertRule)
+			err = invalidIf(err)
+		}
+		it.change.Kind = &apiv1.Change_AlertRule{AlertRule: def}
+	case *apiv1.Change_AlertChannel:
+		if k.AlertChannel != nil {
+			err = in(&k.AlertChannel.App)
+		}
+		var def *apiv1.AlertChannel
+		if err == nil {
+			def, err = definition.ReadChannel(k.AlertChannel)
+			err = invalidIf(err)
+		}
+		it.change.Kind = &apiv1.Change_AlertChannel{AlertChannel: def}
 	case *apiv1.Change_Delete:
 		d := k.Delete
 		switch {
-		case !slices.Contains([]string{job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants}, d.GetKind()):
-			err = status.Errorf(codes.InvalidArgument, "delete.kind is %q, want job, calendar, alias or grants", d.GetKind())
+		case !slices.Contains(deletable, d.GetKind()):
+			err = status.Errorf(codes.InvalidArgument, "delete.kind is %q, want one of %s", d.GetKind(), strings.Join(deletable, ", "))
 		case d.GetName() == "" || d.Kind == job.KindAlias && strings.Count(d.Name, "@") != 1:
 			err = status.Errorf(codes.InvalidArgument, "delete.name is %q, want the name of the %s", d.GetName(), d.GetKind())
 		}
@@ -244,6 +265,16 @@ func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
 		err = status.Error(codes.InvalidArgument, "the change is empty, or of a newer version than this server")
 	}
 	return err
+}
+
+// deletable are the kinds of objects that a change deletes.
+var deletable = []string{job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindAlertRule, job.KindAlertChannel}
+
+func invalidIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Invalid(err)
 }
 
 // rank is the position of a change in the order in which a set is applied: an object comes
@@ -260,12 +291,16 @@ func rank(c *apiv1.Change) int {
 		return 3
 	case *apiv1.Change_Job:
 		return 4
+	case *apiv1.Change_AlertChannel:
+		return 5
+	case *apiv1.Change_AlertRule:
+		return 6
 	case *apiv1.Change_Delete:
-		if k.Delete.Kind == job.KindJob {
-			return 5 // jobs refer to the others
+		if k.Delete.Kind == job.KindJob || k.Delete.Kind == job.KindAlertRule {
+			return 7 // they refer to the others
 		}
 	}
-	return 6
+	return 8
 }
 
 // kindOf returns the kind of the object that a change changes.
@@ -279,6 +314,10 @@ func kindOf(c *apiv1.Change) string {
 		return job.KindAlias
 	case *apiv1.Change_Grants:
 		return job.KindGrants
+	case *apiv1.Change_AlertRule:
+		return job.KindAlertRule
+	case *apiv1.Change_AlertChannel:
+		return job.KindAlertChannel
 	case *apiv1.Change_Delete:
 		return k.Delete.Kind
 	}
@@ -296,6 +335,10 @@ func nameOf(c *apiv1.Change) string {
 		return job.AliasRef(k.Alias)
 	case *apiv1.Change_Grants:
 		return k.Grants.Module
+	case *apiv1.Change_AlertRule:
+		return k.AlertRule.Name
+	case *apiv1.Change_AlertChannel:
+		return k.AlertChannel.Name
 	case *apiv1.Change_Delete:
 		return k.Delete.Name
 	}
@@ -312,6 +355,10 @@ func (it *changeItem) join(t *Together) {
 		set(&t.calendars, name, it.calendar)
 	case job.KindAlias:
 		set(&t.aliases, name, it.change.GetAlias())
+	case job.KindAlertChannel:
+		set(&t.channels, name, !deleted)
+	case job.KindAlertRule:
+		set(&t.rules, name, it.change.GetAlertRule())
 	case job.KindJob:
 		if deleted {
 			t.addJob(name, nil)
@@ -457,6 +504,10 @@ func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, 
 			return deletion(old != nil), nil
 		}
 		return changeOf(old, k.Grants), nil
+	case *apiv1.Change_AlertRule:
+		return cs.checkDefinition(set, s, job.KindAlertRule, k.AlertRule, maxAlertRules, cmp.Or(a.errIfSplitForAlerts(), missingChannels(s, set.with, k.AlertRule)))
+	case *apiv1.Change_AlertChannel:
+		return cs.checkDefinition(set, s, job.KindAlertChannel, k.AlertChannel, maxAlertChannels, nil)
 	case *apiv1.Change_Delete:
 		return cs.checkDeletion(set, a, k.Delete)
 	}
@@ -500,6 +551,9 @@ func (cs *ChangeSets) checkDeletion(set *ChangeSet, a *app, d *apiv1.Deletion) (
 		}
 	case job.KindGrants:
 		exists = s.Grants(d.Name) != nil
+	case job.KindAlertRule, job.KindAlertChannel:
+		exists = s.Definition(d.Kind, d.Name) != nil
+		names = rulesTelling(s, set.with, d)
 	}
 	return deletion(exists), referenced(d.Kind+" "+d.Name, names)
 }
@@ -645,6 +699,10 @@ func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
 		}
 	case *apiv1.Change_Grants:
 		l.Guests.setGrants(k.Grants)
+	case *apiv1.Change_AlertRule:
+		l.Alerts.put(a, k.AlertRule)
+	case *apiv1.Change_AlertChannel:
+		l.Alerts.put(a, k.AlertChannel)
 	case *apiv1.Change_Delete:
 		cs.delete(a, k.Delete)
 	}
@@ -671,6 +729,10 @@ func (cs *ChangeSets) delete(a *app, d *apiv1.Deletion) {
 	case job.KindGrants:
 		if s.Grants(d.Name) != nil {
 			cs.l.Guests.setGrants(&apiv1.ModuleGrants{App: a.name, Module: d.Name})
+		}
+	case job.KindAlertRule, job.KindAlertChannel:
+		if s.Definition(d.Kind, d.Name) != nil {
+			cs.l.Alerts.drop(a, d.Kind, d.Name)
 		}
 	}
 }
@@ -721,4 +783,59 @@ func (cs *ChangeSets) resume() {
 		cs.l.cfg.Logger.Info("a change set continues after a restart", "app", name, "changes", len(set.items), "applied", set.applied)
 		cs.later(func() { cs.step(set) })
 	}
+}
+
+// Bounds of the definitions of an app.
+const (
+	maxAlertRules    = 2_000
+	maxAlertChannels = 200
+)
+
+// checkDefinition returns what a change of a rule or a channel would do. wrong refuses it.
+func (cs *ChangeSets) checkDefinition(set *ChangeSet, s *job.Slot, kind string, d job.AppDefinition, most int, wrong error) (string, error) {
+	if wrong != nil {
+		return "", wrong
+	}
+	old := s.Definition(kind, d.GetName())
+	return changeOf(old, d), set.count(old == nil, kind, len(s.DefinitionsOf(kind)), most)
+}
+
+// missingChannels returns the refusal of a rule that names a channel which does not exist.
+func missingChannels(s *job.Slot, with *Together, r *apiv1.AlertRule) error {
+	for _, name := range slices.Concat(r.Channels, r.GetEscalate().GetChannels()) {
+		exists, changes := with.channels[name]
+		if !changes {
+			exists = s.Definition(job.KindAlertChannel, name) != nil
+		}
+		if !exists {
+			return status.Errorf(codes.FailedPrecondition, "alert rule %s names the channel %q, which does not exist: apply a document of kind AlertChannel with it, or before", r.Name, name)
+		}
+	}
+	return nil
+}
+
+// rulesTelling returns the rules that name a channel which is deleted, as texts "alert rule NAME".
+func rulesTelling(s *job.Slot, with *Together, d *apiv1.Deletion) (names []string) {
+	if d.Kind != job.KindAlertChannel {
+		return nil
+	}
+	for _, x := range s.DefinitionsOf(job.KindAlertRule) {
+		r := x.(*apiv1.AlertRule)
+		if _, changes := with.rules[r.Name]; changes {
+			continue // its change was checked
+		}
+		if slices.Contains(slices.Concat(r.Channels, r.GetEscalate().GetChannels()), d.Name) {
+			names = append(names, "alert rule "+r.Name)
+		}
+	}
+	return names
+}
+
+// errIfSplitForAlerts returns an error for an app that is split: the rules of its first partition would not see the runs of
+// the others.
+func (a *app) errIfSplitForAlerts() error {
+	if !a.split() {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "app %s is split over several partitions of the cluster, and an alert rule sees the jobs of one: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
 }

@@ -216,6 +216,7 @@ func (co *committer) onDurable(fn func(error)) {
 // of a batch without records wait for the last batch in flight.
 func (co *committer) submit() {
 	co.l.workflows.follow()
+	co.l.Alerts.follow()
 	co.l.Audit.close()
 	s := co.stage
 	if len(s.recs) == 0 {

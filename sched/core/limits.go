@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 
 	"google.golang.org/grpc/codes"
@@ -51,6 +52,9 @@ func (a *app) part(limit int64) int64 {
 // beyond returns the refusal of what would exceed a limit of an app. what says what the app has,
 // and flag is the flag of "app limits" that raises the limit.
 func (a *app) beyond(what string, limit int64, flag string) error {
+	if a.alerts != nil {
+		a.alerts.atLimit(flag, fmt.Sprintf("the app has as many %s as it may have (%d)", what, limit))
+	}
 	return status.Errorf(codes.ResourceExhausted, "app %s has as many %s as it may have (%d): delete what it does not need, or let an administrator of the cluster raise the limit: wheelwork app limits %s --%s N", a.name, what, limit, a.name, flag)
 }
 

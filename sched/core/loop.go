@@ -6,7 +6,10 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/alert/rule"
+	alerts "github.com/wheelworkhq/wheelwork/alert/state"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/timeheap"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -49,6 +52,7 @@ type Loop struct {
 
 	ChangeSets ChangeSets // sets of changes that are applied as a whole
 	Holds      Holds      // of apps to which a change set is applied
+	Alerts     Alerts     // alerts of the apps
 	Access     Access     // principals and tokens
 	Audit      Audit      // the events of changes
 }
@@ -330,4 +334,79 @@ type timers struct {
 type Session struct {
 	h          *hosts.Host
 	generation uint64
+}
+
+// Alerts has the alerts of the apps that have rules or channels.
+type Alerts struct {
+	l       *Loop
+	serves  bool   // the loop owns the partition; a replay sees records whose alerts are records too
+	touched []*app // with something to fold; follow empties it
+	// deadLetters is their number at the last check, if there was one: further ones are an event.
+	deadLetters int
+	checked     bool
+	notify      func() // see Notify
+}
+
+// limitPause is the time, in ms, in which further refusals by the same limit are no events.
+const limitPause = 60_000
+
+// appAlerts is the alerts of one app.
+type appAlerts struct {
+	al    *Alerts
+	a     *app
+	state *alerts.State
+	stale bool // a definition or a calendar has changed
+	// seen are the events of this turn, touched means that the app is in Alerts.touched.
+	seen    []seen
+	touched bool
+	timerMs int64 // the time of the timer that counts; 0: there is none
+	// byJob caches the rules that select a job. Jobs that have run since the last change of rules are in it.
+	byJob map[*job.Job][]*alerts.Rule
+	// limited has, by the flag of a limit, when a refusal was an event last, in Unix ms.
+	limited map[string]int64
+	// Some rule lists the event.
+	late, long, paused bool
+	watch              watches
+}
+
+// seen is an event that waits to be folded.
+type seen struct {
+	change job.Change
+	run    *job.Run
+	job    *job.Job
+	event  *rule.Event // of no run; nil: change says what it is
+}
+
+// watches are what an app waits for.
+type watches struct {
+	of    *appAlerts
+	queue timeheap.Heap[watch]
+	// jobs has the pairs of rule and job that are in the queue for no_success_since.
+	jobs map[watchedJob]bool
+	scan *watchScan // of the jobs of the app; nil: none is under way
+}
+
+type watchedJob struct {
+	rule string
+	job  *job.Job
+}
+
+// watch is one thing that is due at a time unless it happens before. It may be stale.
+type watch struct {
+	rule string
+	run  *job.Run // late_start and running_longer_than
+	job  *job.Job // no_success_since
+	what string   // the event
+}
+
+// watchScan goes through all jobs of the app, a slice in each turn.
+type watchScan struct {
+	rules []watchRule
+	jobs  []*job.Job // that are left
+}
+
+// watchRule is what a scan asks of each job for one rule.
+type watchRule struct {
+	rule string
+	day  time.Time // of not_finished_by: the deadline; zero: for no_success_since
 }

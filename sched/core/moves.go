@@ -89,6 +89,9 @@ func (mo *Moves) LeaveTo(app string, slot uint8, partition string) (uint64, erro
 // pinReason returns the reference that ties a slot to the other slots of its app; "": none.
 // A reference to a job that does not exist counts too, because the job may be created.
 func (mo *Moves) pinReason(a *app, slot uint8) string {
+	if rules := a.slots[job.ModuleSlot].DefinitionsOf(job.KindAlertRule); len(rules) > 0 {
+		return fmt.Sprintf("alert rule %s sees the jobs of one partition: an app with alert rules stays together", rules[0].GetName())
+	}
 	for _, s := range a.slots {
 		if !here(s) || !s.Refers() {
 			continue

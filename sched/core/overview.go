@@ -321,6 +321,10 @@ func (l *Loop) DefinitionNow(app, kind, name string) (d Current) {
 		if x := m.Grants(name); x != nil {
 			d.Content, d.Number = job.ContentOf(x), x.Revision
 		}
+	case job.KindAlertRule, job.KindAlertChannel:
+		if x := m.Definition(kind, name); x != nil {
+			d.Content, d.Number = job.ContentOf(x), x.GetRevision()
+		}
 	case job.KindApp:
 		if m.Settings != nil && !job.Deleted(m.Settings) {
 			d.Content, d.Number = job.ContentOf(m.Settings), m.Settings.Revision

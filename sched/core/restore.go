@@ -66,6 +66,9 @@ func (l *Loop) BecomeOwner() error {
 	if err := l.replay(); err != nil {
 		return err
 	}
+	if err := l.Alerts.resume(); err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
 	l.resume()
 	l.Access.publish()
 	return nil
@@ -246,6 +249,12 @@ func (tm *timing) rebuildTimers() {
 	}
 	for _, x := range readmits {
 		tm.wheel.add(x.due, x.v)
+	}
+	for _, a := range tm.l.State.apps {
+		if a.alerts != nil {
+			a.alerts.timerMs = 0
+			tm.l.Alerts.touch(a)
+		}
 	}
 	if tm.l.Dispatcher.placementAt != 0 {
 		tm.l.Dispatcher.retryPlacementAt(tm.l.clock.nowMs + parkTime)

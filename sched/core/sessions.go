@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/access/audit"
+	"github.com/wheelworkhq/wheelwork/alert/rule"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -67,6 +68,7 @@ func (se *Sessions) Attach(hello *apiv1.Hello, out *hosts.Outbox) (Session, erro
 	}
 	h.Leaving, h.Cordoned = false, hello.Cordoned
 	h.Abilities = job.NewAbilities(hello.Abi)
+	se.l.Alerts.Report(rule.HostLost, rule.Event{About: aboutHost(h), Ends: true})
 	h.Modules = nil // the host reports its modules again
 	se.prefetchAliases(h)
 	h.Generation++
@@ -134,6 +136,9 @@ func (se *Sessions) Detach(x Session) {
 	se.awaitReturn(h)
 }
 
+// aboutHost is the subject of alerts about a host.
+func aboutHost(h *hosts.Host) string { return "host/" + h.Hello.Host }
+
 func (se *Sessions) awaitReturn(h *hosts.Host) {
 	h.LostAt = se.l.clock.now.Add(se.l.cfg.HostLease)
 	se.l.timing.wheel.add(h.LostAt.UnixMilli(), &hostLease{h, h.Generation})
@@ -160,11 +165,17 @@ func (x *hostLease) fire(l *Loop) {
 	}
 	if l.clock.now.Sub(h.LostAt) >= forgetHost {
 		delete(l.Sessions.hosts, h.Hello.Host)
+		l.Alerts.Report(rule.HostLost, rule.Event{About: aboutHost(h), Ends: true}) // the server no longer waits for it
 		return
 	}
 	if l.commits.cramped() {
 		l.timing.after(armWindow, x) // the disk is full: try again in a window
 		return
+	}
+	for _, a := range l.State.apps {
+		if h.Serves(a.name) {
+			l.Alerts.report(a, rule.HostLost, rule.Event{Host: h.Hello.Host, About: aboutHost(h), Error: "host " + h.Hello.Name + " went away and did not come back within " + l.cfg.HostLease.String()})
+		}
 	}
 	l.Sessions.lose(slices.Clone(h.Held.Runs), "the host went away and did not come back within "+l.cfg.HostLease.String())
 	l.timing.wheel.add(h.LostAt.Add(forgetHost).UnixMilli(), x)

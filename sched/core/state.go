@@ -36,6 +36,7 @@ type app struct {
 	labels labels
 	// tails has, by slot, the open record of accepted runs.
 	tails    [job.Slots]tail
+	alerts   *appAlerts            // nil: the app has no rules and no channels
 	canaries map[string]*job.Tally // of canaries, by name@alias
 	trust    trust
 	rates    *[job.Slots]slotRate // by slot; nil: nothing was counted

@@ -17,7 +17,9 @@ type Together struct {
 	dependents map[string][]string // by job: those of jobs that depend on it
 	aliases    map[string]*apiv1.Alias
 	calendars  map[string]*schedule.Calendar
-	settings   *apiv1.App // nil: unchanged
+	channels   map[string]bool             // alert channels; false: it is deleted
+	rules      map[string]*apiv1.AlertRule // nil: it is deleted
+	settings   *apiv1.App                  // nil: unchanged
 }
 
 // TogetherWith returns a Together with jobs of which only the names are known.

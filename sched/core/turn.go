@@ -41,6 +41,7 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.Moves.l = l
 	l.ChangeSets.l = l
 	l.Holds = Holds{l: l, of: map[string]*hold{}}
+	l.Alerts.l = l
 	l.Access = Access{l: l, State: access.NewState()}
 	l.Audit.l = l
 	l.Waiters = Waiters{l: l, awaited: map[job.RunID][]chan *apiv1.Run{}}
@@ -245,6 +246,9 @@ func (l *Loop) account(fx []job.Effect) {
 		switch e.Change {
 		case job.JobChanged, job.JobDeleted:
 			l.View.JobChanged(e.Job)
+			if a := ownerOf(e.Job.Slot()); a.alerts != nil {
+				l.Alerts.see(a, e)
+			}
 		case job.JobMoved:
 			l.View.JobMoved(e.Job)
 		case job.JobPlanned:
@@ -269,13 +273,19 @@ func (l *Loop) account(fx []job.Effect) {
 		case job.CalendarChanged:
 			l.View.CalendarChanged(e.Calendar)
 			l.Planner.forgetCalendar(e.Calendar)
+			if a := l.State.apps[e.Calendar.App]; a != nil && a.alerts != nil {
+				l.Alerts.redefine(a)
+			}
 		case job.CalendarDeleted:
 			l.View.CalendarDeleted(e.Calendar)
 			l.Planner.forgetCalendar(e.Calendar)
 		case job.RowChanged:
 			l.View.RowChanged(e.Row)
-			if e.Row.Grants() {
+			switch {
+			case e.Row.Grants():
 				clear(l.Guests.granted)
+			case e.Row.Defines():
+				l.Alerts.redefine(l.State.app(e.Row.App()))
 			}
 		case job.JobDepends:
 			l.relations.depends(e.Job)
@@ -293,6 +303,9 @@ func (l *Loop) accountRun(e *job.Effect) {
 	a := ownerOf(e.Run.Slot())
 	m := a.minute(e.AtMs)
 	l.Catalog.tally(a, e)
+	if a.alerts != nil {
+		l.Alerts.see(a, e)
+	}
 	switch e.Change {
 	case job.RunArmed, job.RunAccepted:
 		m.Accepted++

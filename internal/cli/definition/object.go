@@ -15,8 +15,8 @@ import (
 )
 
 // kinds explains the arguments of the commands.
-const kinds = `KIND is job, calendar, alias (NAME is MODULE@ALIAS), grant (NAME is the module) or app
-(NAME is the app).`
+const kinds = `KIND is job, calendar, alias (NAME is MODULE@ALIAS), grant (NAME is the module),
+alertrule, alertchannel or app (NAME is the app).`
 
 // object is the definition that a command is about.
 type object struct {
@@ -93,6 +93,17 @@ func read(ctx context.Context, client *sdk.Client, k *document.Kind, app, name s
 			return nil, err
 		}
 		return document.Of(k, alias), nil
+	case sdk.KindAlertRule, sdk.KindAlertChannel:
+		all, err := readAll(ctx, client, k, app)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range all {
+			if d.Name == name {
+				return d, nil
+			}
+		}
+		return nil, fmt.Errorf("get %s %s: %w", nameOf(k), name, sdk.ErrNotFound)
 	case sdk.KindApp:
 		settings, err := client.App(ctx, name)
 		if err != nil {
@@ -130,6 +141,12 @@ func readAll(ctx context.Context, client *sdk.Client, k *document.Kind, app stri
 	case sdk.KindAlias:
 		list, err := client.Aliases(ctx, app, "")
 		return documents(list, func(x *sdk.Alias) *document.Document { return document.Of(k, x) }), err
+	case sdk.KindAlertRule:
+		list, err := client.AlertRules(ctx, app)
+		return documents(list, func(x *sdk.AlertRule) *document.Document { return document.Of(k, x) }), err
+	case sdk.KindAlertChannel:
+		list, err := client.AlertChannels(ctx, app)
+		return documents(list, func(x *sdk.AlertChannel) *document.Document { return document.Of(k, x) }), err
 	case sdk.KindApp:
 		settings, err := client.App(ctx, app)
 		switch {

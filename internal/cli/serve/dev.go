@@ -42,6 +42,7 @@ directory.`,
 	limits := addLimits(cmd, &conf.Limits)
 	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
+	alerts := addAlerts(cmd, &conf.Alerts)
 	log := process.AddLog(cmd, "warn")
 	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -62,12 +63,13 @@ directory.`,
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(retention(cmd), limits(cmd), shares(cmd)); err != nil {
+		if err := errors.Join(retention(cmd), limits(cmd), shares(cmd), alerts(cmd)); err != nil {
 			return err
 		}
 		if err := uploads(cmd); err != nil {
 			return err
 		}
+		conf.Alerts.Sandbox = conf.Executors.Sandbox
 		conf.Verifier, conf.Logger = verifierConfig(conf.Verifier.Limits, conf.Executors.Sandbox), out.Logger
 		return launch(c, cmd, service[node.DevConfig]{
 			conf: conf, log: out, kept: keptIn(conf.Data),

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -57,6 +58,30 @@ func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*co
 			}
 		}
 		return command.Usage(cmd, "--sync %q: want always, interval or os", sync)
+	}
+}
+
+// addAlerts adds the flags for what messages of alerts may reach. The returned function checks
+// them.
+func addAlerts(cmd *cobra.Command, conf *node.AlertsConfig) func(*cobra.Command) error {
+	var networks []string
+	cmd.Flags().StringArrayVar(&conf.Commands, "alert-command", nil, "program that alert channels may name, as NAME=`PATH`; may be repeated")
+	cmd.Flags().StringSliceVar(&networks, "egress-allow", nil, "`networks` such as 10.1.0.0/16 in which receivers of alerts may be, beyond public addresses")
+	return func(cmd *cobra.Command) error {
+		conf.Egress, conf.Guard = nil, node.GuardCommand()
+		for _, text := range networks {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				if a, wrong := netip.ParseAddr(text); wrong == nil {
+					p, err = netip.PrefixFrom(a, a.BitLen()), nil
+				}
+			}
+			if err != nil {
+				return command.Usage(cmd, "--egress-allow %q: want a network such as 10.1.0.0/16 or an address", text)
+			}
+			conf.Egress = append(conf.Egress, p.Masked())
+		}
+		return nil
 	}
 }
 

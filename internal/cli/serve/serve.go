@@ -84,6 +84,7 @@ func (c *commands) server() *cobra.Command {
 	limits := addLimits(cmd, &conf.Limits)
 	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
+	alerts := addAlerts(cmd, &conf.Alerts)
 	sandbox := addSandbox(cmd)
 	log := process.AddLog(cmd, "info")
 	addProfile(cmd)
@@ -98,7 +99,7 @@ func (c *commands) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd), people(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd), people(cmd), alerts(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
@@ -111,6 +112,7 @@ func (c *commands) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		conf.Alerts.Sandbox = mode
 		conf.CACert, conf.Verifier, conf.Logger = c.CACert, verifierConfig(conf.Verifier.Limits, mode), out.Logger
 		return launch(c, cmd, service[node.ServerConfig]{
 			conf: conf, log: out, kept: keptIn(conf.Data),

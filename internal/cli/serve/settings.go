@@ -53,6 +53,9 @@ var effects = map[string]effect{
 	"oidc-issuer": restart, "oidc-client-id": restart, "oidc-client-secret-file": restartFile, "oidc-name-claim": restart,
 	"oidc-groups-claim": restart, "oidc-scope": restart, "oidc-title": restart,
 
+	// Channels are opened with them.
+	"alert-command": restart, "egress-allow": restart,
+
 	// Sessions that have begun belong to the name in the header.
 	"auth-proxy-header": restart, "auth-proxy-groups-header": restart,
 

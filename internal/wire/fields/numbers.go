@@ -4,48 +4,51 @@ package fields
 
 // The fields of apiv1.Record.
 const (
-	RecordAtMs            = 1
-	RecordJobPut          = 2
-	RecordJobDelete       = 3
-	RecordModulePut       = 4
-	RecordArmed           = 5
-	RecordAccepted        = 6
-	RecordStarted         = 7
-	RecordFinished        = 8
-	RecordCancelRequested = 9
-	RecordAdopted         = 10
-	RecordPassed          = 11
-	RecordEnded           = 12
-	RecordFanned          = 13
-	RecordMet             = 14
-	RecordCalendarPut     = 15
-	RecordCalendarDelete  = 16
-	RecordAdvanced        = 17
-	RecordAppPut          = 18
-	RecordAccepts         = 19
-	RecordAttribution     = 20
-	RecordAliasPut        = 40
-	RecordAliasDelete     = 41
-	RecordValuePut        = 50
-	RecordValueDelete     = 51
-	RecordSecretPut       = 52
-	RecordSecretDelete    = 53
-	RecordGrantsPut       = 54
-	RecordCheckpointed    = 55
-	RecordMapped          = 56
-	RecordResumed         = 57
-	RecordSlotLeaving     = 70
-	RecordSlotLeft        = 71
-	RecordSlotComing      = 72
-	RecordAppHomed        = 73
-	RecordAppDelete       = 74
-	RecordChangeSetPart   = 75
-	RecordChangeSetStep   = 76
-	RecordChangeSetShared = 77
-	RecordAccessPut       = 78
-	RecordAccessDelete    = 79
-	RecordAudited         = 80
-	RecordAppLimits       = 81
+	RecordAtMs             = 1
+	RecordJobPut           = 2
+	RecordJobDelete        = 3
+	RecordModulePut        = 4
+	RecordArmed            = 5
+	RecordAccepted         = 6
+	RecordStarted          = 7
+	RecordFinished         = 8
+	RecordCancelRequested  = 9
+	RecordAdopted          = 10
+	RecordPassed           = 11
+	RecordEnded            = 12
+	RecordFanned           = 13
+	RecordMet              = 14
+	RecordCalendarPut      = 15
+	RecordCalendarDelete   = 16
+	RecordAdvanced         = 17
+	RecordAppPut           = 18
+	RecordAccepts          = 19
+	RecordAttribution      = 20
+	RecordAliasPut         = 40
+	RecordAliasDelete      = 41
+	RecordValuePut         = 50
+	RecordValueDelete      = 51
+	RecordSecretPut        = 52
+	RecordSecretDelete     = 53
+	RecordGrantsPut        = 54
+	RecordCheckpointed     = 55
+	RecordMapped           = 56
+	RecordResumed          = 57
+	RecordSlotLeaving      = 70
+	RecordSlotLeft         = 71
+	RecordSlotComing       = 72
+	RecordAppHomed         = 73
+	RecordAppDelete        = 74
+	RecordChangeSetPart    = 75
+	RecordChangeSetStep    = 76
+	RecordChangeSetShared  = 77
+	RecordAccessPut        = 78
+	RecordAccessDelete     = 79
+	RecordAudited          = 80
+	RecordAppLimits        = 81
+	RecordDefinitionPut    = 82
+	RecordDefinitionDelete = 83
+	RecordAlerted          = 84
 )
 
 // The fields of apiv1.AuditEvents.
@@ -222,17 +225,18 @@ const (
 
 // The fields of apiv1.JobStatsRow.
 const (
-	JobStatsRowNextMs    = 1
-	JobStatsRowPlanned   = 2
-	JobStatsRowSucceeded = 3
-	JobStatsRowFailed    = 4
-	JobStatsRowSkipped   = 5
-	JobStatsRowLastState = 6
-	JobStatsRowLastRun   = 7
-	JobStatsRowLastEndMs = 8
-	JobStatsRowRoute     = 9
-	JobStatsRowMet       = 10
-	JobStatsRowGivenMs   = 11
+	JobStatsRowNextMs        = 1
+	JobStatsRowPlanned       = 2
+	JobStatsRowSucceeded     = 3
+	JobStatsRowFailed        = 4
+	JobStatsRowSkipped       = 5
+	JobStatsRowLastState     = 6
+	JobStatsRowLastRun       = 7
+	JobStatsRowLastEndMs     = 8
+	JobStatsRowRoute         = 9
+	JobStatsRowMet           = 10
+	JobStatsRowGivenMs       = 11
+	JobStatsRowLastSuccessMs = 12
 )
 
 // The fields of apiv1.LiveRow.
