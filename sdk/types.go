@@ -57,6 +57,8 @@ type (
 	ModuleGrants    = apiv1.ModuleGrants
 	AlertRule       = apiv1.AlertRule
 	AlertChannel    = apiv1.AlertChannel
+	AlertRobot      = apiv1.AlertRobot
+	AlertSelection  = apiv1.AlertSelection
 	Alert           = apiv1.Alert
 	AlertSilence    = apiv1.AlertSilence
 	AlertDelivery   = apiv1.AlertDelivery

@@ -55,6 +55,7 @@ type State struct {
 	app       string
 	calendars schedule.Calendars
 	rules     map[string]*Rule
+	index     index
 	groups    map[groupKey]*group
 	due       timeheap.Heap[*group] // an entry whose time is not that of its group is stale
 	silences  map[string]Silence
@@ -176,6 +177,7 @@ func (st *State) SetRules(rules []*definition.Rule, nowMs int64) {
 	for _, r := range rules {
 		st.rules[r.Name] = &Rule{Rule: r}
 	}
+	st.index = indexOf(st.Rules())
 	for _, id := range slices.SortedFunc(maps.Keys(st.groups), compareKeys) {
 		g := st.groups[id]
 		was, now := former[id.rule], st.rules[id.rule]

@@ -225,3 +225,38 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d that have ended stay, want %d", n, MaxEnded)
 	}
 }
+
+// TestSelecting compares the index with the selection of each rule.
+func TestSelecting(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		patterns := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "ab", "a*", "*b", "?b", "[ab]*", `\*`, "", "b", "*"}), 0, 3)
+		h := &harness{rows: map[string][]byte{}}
+		var want []string
+		job := rapid.SampledFrom([]string{"a", "ab", "b", "bb", "*", "abc"}).Draw(r, "job")
+		x := &rule.Subject{App: "default", Job: job, Labels: map[string]string{"team": "x"}}
+		for i := range 12 {
+			m := &apiv1.AlertRule{Name: fmt.Sprint("r", i), Events: []string{"failed"}, Channels: []string{"ops"}, Select: &apiv1.AlertSelection{Jobs: patterns.Draw(r, "patterns")}}
+			if rapid.Bool().Draw(r, "labelled") {
+				m.Select.Labels = map[string]string{"team": rapid.SampledFrom([]string{"x", "y", "*"}).Draw(r, "team")}
+			}
+			_, c, err := definition.ReadRule(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.rules = append(h.rules, c)
+			if c.Selects(x) {
+				want = append(want, c.Name)
+			}
+		}
+		h.load(t, 1)
+		var got []string
+		for _, s := range h.st.Selecting(x) {
+			got = append(got, s.Name)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			r.Errorf("%s is selected by %v, want %v", job, got, want)
+		}
+	})
+}

@@ -162,6 +162,7 @@ var parts = []part{
 		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-river/brief", "e2e/batch100/vs-asynq",
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
 	}, where(), history), (*bench).endToEnd},
+	{[]string{alertsRow}, (*bench).alerts},
 	{[]string{retentionRow}, (*bench).retention},
 	{[]string{
 		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known",

@@ -73,15 +73,17 @@ func (x *appAlerts) atLimit(flag, text string) {
 	x.al.report(x.a, rule.LimitReached, rule.Event{Error: text})
 }
 
+// maxSelected bounds the jobs of an app whose rules are cached: 4 MiB.
+const maxSelected = 1 << 16
+
 // selecting returns the rules that select a job.
 func (al *Alerts) selecting(x *appAlerts, j *job.Job) []*alerts.Rule {
 	rules, known := x.byJob[j]
 	if !known && !x.stale {
 		subject := subjectOf(j)
-		for _, r := range x.state.Rules() {
-			if r.Selects(&subject) {
-				rules = append(rules, r)
-			}
+		rules = x.state.Selecting(&subject)
+		if len(x.byJob) >= maxSelected {
+			clear(x.byJob)
 		}
 		x.byJob[j] = rules
 	}
