@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +31,10 @@ import (
 // user. The scripts share the server, and each has its own jobs.
 func TestDev(t *testing.T) {
 	dir := t.TempDir()
-	ready := startDev(t, dir)
+	// One address: the others of this machine stay closed to alerts.
+	ready := startDev(t, dir, "--egress-allow", "127.0.0.1")
+	hooks := httptest.NewServer(http.HandlerFunc(receive))
+	t.Cleanup(hooks.Close)
 	if fromFile := readReady(t, filepath.Join(dir, "ready")); fromFile != ready {
 		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
 	}
@@ -53,6 +58,7 @@ func TestDev(t *testing.T) {
 			e.Setenv("TOTALS", totals)
 			e.Setenv("SHARD", shard)
 			e.Setenv("WORDS", words)
+			e.Setenv("HOOKS", hooks.URL)
 			e.Setenv(interpreter.DirVariable, interpreters)
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
@@ -65,7 +71,7 @@ func TestDev(t *testing.T) {
 			)
 		},
 		Condition: func(name string) (bool, error) { return haveInterpreter(interpreters, name) },
-		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns, "wrong": wrongUsage},
+		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns, "wrong": wrongUsage, "expand": expandFile},
 	})
 }
 
@@ -80,6 +86,23 @@ func haveInterpreter(dir, language string) (bool, error) {
 		return false, err
 	}
 	return err == nil, nil
+}
+
+// expandFile is the script command "expand FILE": it fills the variables of the script into a file.
+func expandFile(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
+}
+
+// receive takes what alert channels send. Its path says how.
+func receive(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/gone":
+		http.Error(w, "the hook was deleted", http.StatusGone)
+	case "/busy":
+		http.Error(w, "come back", http.StatusServiceUnavailable)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // followLog is the script command "logs FILE": it follows the log of the run whose JSON

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/access"
+	"github.com/wheelworkhq/wheelwork/internal/cli/alert"
 	"github.com/wheelworkhq/wheelwork/internal/cli/app"
 	"github.com/wheelworkhq/wheelwork/internal/cli/backup"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cluster"
@@ -102,6 +103,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.AddCommand(backup.Commands(i.printer, i.server)...)
 	root.AddCommand(access.Commands(i.printer, i.server)...)
 	root.AddCommand(
+		alert.Command(i.printer, i.server),
 		job.Command(i.printer, i.server),
 		run.Command(i.printer, i.server),
 		module.Command(i.printer, i.server, getenv),

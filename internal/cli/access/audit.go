@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/cli/connect"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -110,7 +110,7 @@ cluster also those about no app. docs/audit.md has the codes.`,
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			events := client.AuditEvents(ctx, q)
 			if most := cmp.Or(limit, c.shown()); most > 0 {
-				events = first(events, most)
+				events = connect.First(events, most)
 			}
 			return c.PrintAll(auditColumns, output.Records(events, auditRecord))
 		})(cmd, args)
@@ -124,18 +124,6 @@ func (c *commands) shown() int {
 		return 100
 	}
 	return 0
-}
-
-// first returns the first n events of a list.
-func first(list iter.Seq2[*sdk.AuditEvent, error], n int) iter.Seq2[*sdk.AuditEvent, error] {
-	return func(yield func(*sdk.AuditEvent, error) bool) {
-		left := n
-		for e, err := range list {
-			if left--; !yield(e, err) || left == 0 {
-				return
-			}
-		}
-	}
 }
 
 var chainColumns = []string{"partition", "chain", "events", "first", "last", "broken at", "problem"}

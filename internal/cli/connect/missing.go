@@ -44,3 +44,15 @@ func Counted[T any](list iter.Seq2[T, error], n *int) iter.Seq2[T, error] {
 		}
 	}
 }
+
+// First returns the first n elements of a list, at least one.
+func First[T any](list iter.Seq2[T, error], n int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := n
+		for element, err := range list {
+			if left--; !yield(element, err) || left == 0 {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package alert has the commands about alerts: what fires, what channels were told, and
+// silences.
+package alert
