@@ -164,6 +164,7 @@ var rooms = []room{
 	{"internal/house", nil, "it holds tests only"},
 	{"internal/memconn", nil, "it carries bytes between both sides of a test, whatever they say"},
 	{"internal/testkit", nil, "tests of all rooms use it: it knows none of them"},
+	{"internal/alerttest", nil, "it holds tests only"},
 	{"internal/crash", nil, "it holds tests only"},
 	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
