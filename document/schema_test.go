@@ -157,7 +157,7 @@ func TestSchemaRefusesMistakes(t *testing.T) {
 func TestSchemaOfPages(t *testing.T) {
 	all := compile(t, Schema())
 	n := 0
-	for _, page := range []string{"jobs.md", "workflows.md", "executors.md", "reference/README.md"} {
+	for _, page := range []string{"jobs.md", "workflows.md", "executors.md", "alerts.md", "reference/README.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "docs", page))
 		if err != nil {
 			t.Fatal(err)

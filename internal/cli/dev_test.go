@@ -68,6 +68,7 @@ func TestDev(t *testing.T) {
 				os.WriteFile(filepath.Join(e.WorkDir, "bad.wat.wasm"), []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x05\x03\x01\x00\x01"+
 					"\x07\x13\x02\x06_start\x00\x00\x06memory\x02\x00\x0a\x05\x01\x03\x00\x00\x0b"), 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), examplesOf(t, "../../docs/jobs.md"), 0o600),
+				os.WriteFile(filepath.Join(e.WorkDir, "alertdocs.yaml"), examplesOf(t, "../../docs/alerts.md"), 0o600),
 			)
 		},
 		Condition: func(name string) (bool, error) { return haveInterpreter(interpreters, name) },
