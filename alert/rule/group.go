@@ -137,7 +137,7 @@ func (g *Group) end(r *Rule, e *Event, quiet Quiet) []Output {
 		out = append(out, g.tell(r, e.AtMs, notification.Firing))
 	}
 	if g.Told > 0 && r.Lists(Recovered) {
-		out = append(out, g.tell(r, e.AtMs, notification.Resolved))
+		out = append(out, g.resolve(r, e.AtMs))
 	}
 	g.over()
 	return out
@@ -148,11 +148,25 @@ func (g *Group) end(r *Rule, e *Event, quiet Quiet) []Output {
 func (g *Group) Close(r *Rule, nowMs int64) []Output {
 	var out []Output
 	if g.SinceMs != 0 && g.Told > 0 && r.Lists(Recovered) {
-		out = append(out, g.tell(r, nowMs, notification.Resolved))
+		out = append(out, g.resolve(r, nowMs))
 	}
 	g.Subjects, g.Seen, g.InRow = nil, nil, nil
 	g.over()
 	return out
+}
+
+// resolve returns the resolve message, for all channels that were told.
+func (g *Group) resolve(r *Rule, nowMs int64) Output {
+	o := g.tell(r, nowMs, notification.Resolved)
+	if g.Escalated {
+		o.Channels = slices.Clone(o.Channels)
+		for _, name := range r.EscalateTo {
+			if !slices.Contains(o.Channels, name) {
+				o.Channels = append(o.Channels, name)
+			}
+		}
+	}
+	return o
 }
 
 // over ends the alert. What the group has counted begins again.

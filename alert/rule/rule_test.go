@@ -14,6 +14,16 @@ import (
 	"github.com/wheelworkhq/wheelwork/alert/notification"
 )
 
+// TestEscalationIsResolved: the resolve message goes to all channels that were told.
+func TestEscalationIsResolved(t *testing.T) {
+	s := tellStory(t, &Rule{Escalate: time.Minute, EscalateTo: []string{"boss", "ops"}})
+	s.fails(0, "a").to(100)
+	out := s.g.Observe(s.r, &Event{Subject: Subject{Job: "a"}, About: "job:a", Ends: true, AtMs: s.at}, Never)
+	if len(out) != 1 || !slices.Equal(out[0].Channels, []string{"ops", "boss"}) {
+		t.Errorf("%v", out)
+	}
+}
+
 // story is what happens to one group, and what it tells. Times are seconds.
 type story struct {
 	t     *testing.T

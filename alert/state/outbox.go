@@ -318,7 +318,11 @@ func (st *State) Test(name, id string, language notification.Language, nowMs int
 		return nil, ErrNoChannel
 	}
 	n := notification.Samples(cmp.Or(language, to.Language, notification.English))[0].Notifications[0]
-	n.ID, n.Alert, n.App, n.At, n.Since = id, id, st.app, time.UnixMilli(nowMs).UTC(), time.UnixMilli(nowMs).UTC()
+	now := time.UnixMilli(nowMs).UTC()
+	n.ID, n.Alert, n.App, n.At, n.Since = id, id, st.app, now, now
+	for i := range n.Incidents {
+		n.Incidents[i].At = now
+	}
 	return st.add(name, n, nowMs), nil
 }
 

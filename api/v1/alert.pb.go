@@ -297,7 +297,7 @@ type AlertTimes struct {
 	NoSuccessSince    string                 `protobuf:"bytes,2,opt,name=no_success_since,json=noSuccessSince,proto3" json:"no_success_since,omitempty"`          // required for that event
 	RunningLongerThan string                 `protobuf:"bytes,3,opt,name=running_longer_than,json=runningLongerThan,proto3" json:"running_longer_than,omitempty"` // required for that event
 	NotFinishedBy     string                 `protobuf:"bytes,4,opt,name=not_finished_by,json=notFinishedBy,proto3" json:"not_finished_by,omitempty"`             // a time of day such as 06:30, required for that event
-	QueueAge          string                 `protobuf:"bytes,5,opt,name=queue_age,json=queueAge,proto3" json:"queue_age,omitempty"`                              // of the oldest due run that waits for a host; unset: 5 min
+	QueueAge          string                 `protobuf:"bytes,5,opt,name=queue_age,json=queueAge,proto3" json:"queue_age,omitempty"`                              // of the oldest message in a queue of the server; unset: 5 min
 	DiskFreePercent   int32                  `protobuf:"varint,6,opt,name=disk_free_percent,json=diskFreePercent,proto3" json:"disk_free_percent,omitempty"`      // below which the disk is an alert; 0: 10
 	CertificateExpiry string                 `protobuf:"bytes,7,opt,name=certificate_expiry,json=certificateExpiry,proto3" json:"certificate_expiry,omitempty"`   // before the end of a certificate; unset: 8 h
 	unknownFields     protoimpl.UnknownFields
