@@ -333,6 +333,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/jobs/{name}/history/compare", page: c.comparePage},
 		{pattern: "GET /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollbackPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollback},
+		{pattern: "GET /apps/{app}/errors", page: c.errorsPage},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
 		{pattern: "GET /apps/{app}/runs/{id}", page: c.runPage},
 		{pattern: "GET /apps/{app}/runs/{id}/events", page: c.runEvents},

@@ -29,6 +29,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/memconn"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 const (
@@ -527,7 +528,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	out := &apiv1.ListRunsResponse{UnreadableBlocks: f.unreadable}
 	for _, run := range f.runs {
 		bad := run.State != "succeeded" && run.FinishedAt != nil
-		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil) && (r.Host == "" || r.Host == run.Host) {
+		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil) && (r.Host == "" || r.Host == run.Host) && inRange(r, run) {
 			out.Runs = append(out.Runs, proto.CloneOf(run))
 		}
 	}
@@ -538,6 +539,13 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 		out.NextPageToken = "more&runs"
 	}
 	return out, nil
+}
+
+// inRange reports whether a run has the trigger, the labels and the time of end of a request.
+func inRange(r *apiv1.ListRunsRequest, run *apiv1.Run) bool {
+	at := run.FinishedAt
+	return (len(r.Triggers) == 0 || slices.Contains(r.Triggers, run.Trigger)) && job.HasLabels(run.Labels, r.Labels) &&
+		(r.Since == nil || at == nil || !at.AsTime().Before(r.Since.AsTime())) && (r.Until == nil || at != nil && at.AsTime().Before(r.Until.AsTime()))
 }
 
 func (f *fakeAPI) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv1.Run, error) {

@@ -91,6 +91,7 @@ func pages() map[string][]string {
 	maps.Copy(all, appPages())
 	maps.Copy(all, healthPages())
 	maps.Copy(all, clusterPages())
+	maps.Copy(all, errorPages())
 	return all
 }
 

@@ -127,6 +127,7 @@ func (f frame) Sections() []sectionLink {
 		{"overview", "o", true},
 		{"jobs", "j", true},
 		{"runs", "r", true},
+		{"errors", "e", f.May("runs.read")},
 		{"calendars", "c", true},
 		{"modules", "m", true},
 		{"secrets", "k", f.May("secrets.read")},

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+func errorPages() map[string][]string {
+	return map[string][]string{
+		"/apps/default/errors":               {"line ‹n›: amount is not a number", "range=day", "exit", failedRun, "bulk/runs?", "That is the whole selection."},
+		"/apps/default/errors?job=report":    {"No failed run in this part"},
+		"/apps/default/errors?error=nowhere": {"No failed run in this part", `value="nowhere"`},
+	}
+}
+
+// failures adds failed runs, the newest first and one second apart, whose messages differ in numbers.
+func (f *fakeAPI) failures(n int, job, code, message string, ago time.Duration) {
+	for i := range n {
+		at := timestamppb.New(time.Now().Add(-ago - time.Duration(i)*time.Second))
+		f.runs = append(f.runs, &apiv1.Run{
+			Id: fmt.Sprintf("01%s%012d", strings.ToUpper(job), i), App: "default", Job: job, State: "failed", Trigger: "schedule", Code: code,
+			Error: fmt.Sprintf(message, i), PlannedAt: at, AcceptedAt: at, StartedAt: at, FinishedAt: at,
+		})
+	}
+}
+
+func TestErrorsAreGrouped(t *testing.T) {
+	f := newFake()
+	f.failures(30, "charge", "exit", `invoice "INV-%d" is unknown`, time.Minute)
+	f.failures(3, "charge", "trap", `invoice "INV-%d" is unknown`, time.Minute)
+	f.failures(5, "close", "exit", `period %d is locked `+evil, 2*time.Hour)
+	f.failures(9, "old", "exit", `too old: %d`, 30*time.Hour)
+	f.runs = append(f.runs, &apiv1.Run{Id: "01CANCELLED", App: "default", Job: "charge", State: "cancelled", Error: "ended by request", FinishedAt: timestamppb.Now()})
+	s := newSite(t, f).signIn(t)
+	rows := func(path string) []string {
+		_, body := s.do(t, "GET", path, nil)
+		checkPage(t, body)
+		var found []string
+		for _, m := range regexp.MustCompile(`(?s)<tr role="row" id="error-.*?<a class="long"[^>]*>([^<]*)</a>.*?jobs/([^"]*)".*?<b>(\d+)</b>`).FindAllStringSubmatch(body, -1) {
+			found = append(found, m[3]+" "+m[2]+" "+m[1])
+		}
+		return found
+	}
+	for path, want := range map[string][]string{
+		"/apps/default/errors":                 {"30 charge invoice ‹text› is unknown", "5 close period ‹n› is locked", "3 charge invoice ‹text› is unknown"},
+		"/apps/default/errors?range=hour":      {"30 charge", "3 charge"},
+		"/apps/default/errors?range=week":      {"30 charge", "9 old too old: ‹n›", "5 close", "3 charge"},
+		"/apps/default/errors?job=close":       {"5 close"},
+		"/apps/default/errors?error=locked":    {"5 close"},
+		"/apps/default/errors?error=INV-29%22": {"1 charge"},
+	} {
+		got := rows(path)
+		if len(got) != len(want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+			continue
+		}
+		for i := range want {
+			if !strings.HasPrefix(got[i], want[i]) {
+				t.Errorf("%s: row %d is %q, want %q", path, i, got[i], want[i])
+			}
+		}
+	}
+	_, body := s.do(t, "GET", "/apps/default/errors?range=hour", nil)
+	for _, want := range []string{
+		"/apps/default/runs?job=charge&amp;kind=", "range=hour&amp;state=failed",
+		"/apps/default/bulk/runs?from=20", "&amp;job=charge&amp;state=failed\"",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not hold %q", want)
+		}
+	}
+}
+
+// TestErrorsContinue: a page has a bounded number of groups, and the next one has the others.
+func TestErrorsContinue(t *testing.T) {
+	f := newFake()
+	for i := range maxKinds + 20 {
+		f.failures(1, fmt.Sprintf("job%03d", i), "exit", "broken %d", time.Duration(i)*time.Second)
+	}
+	s := newSite(t, f).signIn(t)
+	_, body := s.do(t, "GET", "/apps/default/errors", nil)
+	if n := strings.Count(body, `id="error-`); n != maxKinds || !strings.Contains(body, "Older runs of the selection have not been read.") || strings.Contains(body, `id="fresh" hx-get`) {
+		t.Errorf("%d groups, want %d", n, maxKinds)
+	}
+	next := regexp.MustCompile(`href="([^"]*page=[^"]*)"`).FindStringSubmatch(body)
+	if next == nil {
+		t.Fatal("the page has no way on")
+	}
+	_, body = s.do(t, "GET", html.UnescapeString(next[1]), nil)
+	if n := strings.Count(body, `id="error-`); n != 20 || !strings.Contains(body, "That is the rest") || !strings.Contains(body, "First page") {
+		t.Errorf("%d groups on the second page, want 20", n)
+	}
+	checkPage(t, body)
+}
+
+func TestErrorsRefused(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, want := range map[string]string{
+		"/apps/default/errors?range=year":                            "there is no time range",
+		"/apps/default/errors?from=monday":                           "is not a time",
+		"/apps/default/errors?label=team":                            "is not a label",
+		"/apps/default/errors?from=2026-01-01T00:00&zone=Nowhere/At": "Nowhere/At",
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %s without %q", path, resp.Status, want)
+		}
+		checkPage(t, body)
+	}
+}
