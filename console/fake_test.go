@@ -535,7 +535,10 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	if n := int(r.PageSize); len(out.Runs) > n {
 		out.Runs = out.Runs[:n]
 	}
-	if r.PageToken == "" && r.State == "" {
+	switch {
+	case r.PageToken != "":
+		out.Runs = nil
+	case r.State == "":
 		out.NextPageToken = "more&runs"
 	}
 	return out, nil

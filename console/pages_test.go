@@ -92,6 +92,7 @@ func pages() map[string][]string {
 	maps.Copy(all, healthPages())
 	maps.Copy(all, clusterPages())
 	maps.Copy(all, errorPages())
+	maps.Copy(all, filterPages())
 	return all
 }
 

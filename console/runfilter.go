@@ -51,6 +51,9 @@ func readRunFilter(v *visit, preset string, now time.Time) (runFilter, error) {
 	}
 	if f.Range == "" && f.From == "" && f.To == "" {
 		f.Range = preset
+		if f.Error != "" && preset == "" {
+			f.Range = lastDay // a search of all texts would have no bound
+		}
 	}
 	if err := f.readRange(q.Get("zone"), now); err != nil {
 		return f, err
@@ -59,7 +62,7 @@ func readRunFilter(v *visit, preset string, now time.Time) (runFilter, error) {
 		return f, err
 	}
 	if f.Error != "" && f.since.IsZero() {
-		return f, status.Error(codes.InvalidArgument, "a search for the text of an error needs the begin of a time range: set from, or range to hour, night, day or week")
+		return f, status.Error(codes.InvalidArgument, "a search for the text of an error needs the start of a time range: set from")
 	}
 	return f, nil
 }

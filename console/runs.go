@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -21,39 +22,48 @@ import (
 )
 
 type runsView struct {
-	Runs             []*apiv1.Run
-	Job, State, Host string // the filters
-	Parent           string // only the runs under this one
-	Next             string // token of the next page
-	Unreadable       int32  // damaged blocks of the history that were passed over
-	Paged            bool   // this is not the first page
+	runFilter
+	scanned
+	Runs    []*apiv1.Run
+	Paged   bool   // this is not the first page
+	Refused string // why the filter cannot be used
 }
 
-// States returns the choices of the filter.
-func (runsView) States() []string {
-	choices := []string{"live", "ended", "unsuccessful"}
-	for _, s := range job.States() {
-		choices = append(choices, string(s))
-	}
-	return choices
-}
-
-// Filtered reports whether the list may hide runs.
-func (v runsView) Filtered() bool {
-	return v.Job != "" || v.State != "" || v.Host != "" || v.Parent != ""
-}
+// Scanned reports whether the console has looked for the runs itself, a slice at a time.
+func (v runsView) Scanned() bool { return v.reads() }
 
 func (c *console) runsPage(v *visit) error {
-	q := v.r.URL.Query()
-	view := runsView{Job: q.Get("job"), State: q.Get("state"), Host: q.Get("host"), Parent: q.Get("parent"), Paged: q.Get("page") != ""}
-	answer, err := c.runs.ListRuns(v.ctx, &apiv1.ListRunsRequest{
-		App: v.app, Job: view.Job, State: view.State, Host: view.Host, Parent: view.Parent, PageToken: q.Get("page"), PageSize: pageSize,
-	})
+	page := v.r.URL.Query().Get("page")
+	f, err := readRunFilter(v, "", time.Now())
+	view := runsView{runFilter: f, Paged: page != ""}
+	if err == nil {
+		err = c.findRuns(v, page, &view)
+	}
+	if view.Refused = status.Convert(err).Message(); status.Code(err) == codes.InvalidArgument {
+		return c.showStatus(v, http.StatusBadRequest, "runs", "runs", view)
+	}
 	if err != nil {
 		return err
 	}
-	view.Runs, view.Next, view.Unreadable = answer.Runs, answer.NextPageToken, answer.UnreadableBlocks
 	return c.show(v, "runs", "runs", view)
+}
+
+// findRuns fetches a page of the runs that match.
+func (c *console) findRuns(v *visit, page string, view *runsView) (err error) {
+	req := view.request(v.app)
+	if view.reads() {
+		view.scanned, err = c.slice().each(v.ctx, req, page, func(r *apiv1.Run) bool {
+			if view.keeps(r) {
+				view.Runs = append(view.Runs, r)
+			}
+			return len(view.Runs) < pageSize
+		})
+		return err
+	}
+	req.PageToken, req.PageSize = page, pageSize
+	answer, err := c.runs.ListRuns(v.ctx, req)
+	view.Runs, view.Next, view.Unreadable = answer.GetRuns(), answer.GetNextPageToken(), answer.GetUnreadableBlocks()
+	return err
 }
 
 type runView struct {

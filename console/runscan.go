@@ -42,11 +42,12 @@ func (c *console) slice() runScan {
 
 // each calls yield for the runs of a request from a cursor on, until it returns false. A cursor is
 // the token of a page and the last run of that page that was read: the pages of the history keep
-// their runs, while live runs move.
+// their runs, while live runs move. A run that ends meanwhile is read once.
 func (s runScan) each(ctx context.Context, req *apiv1.ListRunsRequest, from string, yield func(*apiv1.Run) bool) (done scanned, err error) {
 	req = proto.CloneOf(req)
 	req.PageSize = scanPage
 	token, after, _ := strings.Cut(from, cursorMark)
+	live := map[string]bool{} // the live runs that were read
 	for {
 		req.PageToken = token
 		answer, err := s.list(ctx, req)
@@ -56,6 +57,12 @@ func (s runScan) each(ctx context.Context, req *apiv1.ListRunsRequest, from stri
 		done.Unreadable += answer.UnreadableBlocks
 		runs := runsAfter(answer.Runs, after)
 		for i, r := range runs {
+			if live[r.Id] {
+				continue
+			}
+			if r.FinishedAt == nil {
+				live[r.Id] = true
+			}
 			done.count(r)
 			if yield(r) {
 				continue

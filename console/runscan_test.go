@@ -100,3 +100,19 @@ func TestScanOfMovingRuns(t *testing.T) {
 		t.Errorf("read %d: %v", read, err)
 	}
 }
+
+// TestScanOfEndingRuns: a run that ends while the scan reads is on a page of live runs and on one of
+// the history.
+func TestScanOfEndingRuns(t *testing.T) {
+	h := newHistory(4, 2)
+	ended := h.runs[2]
+	h.runs[1] = &apiv1.Run{Id: ended.Id, State: "running"}
+	var states []string
+	_, err := runScan{list: h.list}.each(t.Context(), &apiv1.ListRunsRequest{}, "", func(r *apiv1.Run) bool {
+		states = append(states, r.Id+" "+r.State)
+		return true
+	})
+	if want := []string{"run0 failed", "run2 running", "run3 failed"}; err != nil || !slices.Equal(states, want) {
+		t.Errorf("%q, want %q: %v", states, want, err)
+	}
+}
