@@ -335,6 +335,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollback},
 		{pattern: "GET /apps/{app}/errors", page: c.errorsPage},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
+		{pattern: "GET /apps/{app}/runs/export", page: c.exportRuns},
 		{pattern: "GET /apps/{app}/runs/{id}", page: c.runPage},
 		{pattern: "GET /apps/{app}/runs/{id}/events", page: c.runEvents},
 		{pattern: "GET /apps/{app}/runs/{id}/log", page: c.runLog},

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,10 +21,15 @@ type history struct {
 	runs  []*apiv1.Run
 	size  int
 	calls int
+	// failAfter is the number of calls after which further ones fail; -1: all fail, 0: none does.
+	failAfter int
+	damaged   int32 // blocks of each page
 }
 
+var errBroken = errors.New("broken")
+
 func newHistory(n, size int) *history {
-	h := &history{size: size}
+	h := &history{size: size, damaged: 1}
 	for i := range n {
 		h.runs = append(h.runs, &apiv1.Run{Id: fmt.Sprintf("run%d", i), Job: "totals", State: "failed", Error: "line 1", FinishedAt: timestamppb.New(time.Unix(int64(1e9-i), 0))})
 	}
@@ -32,6 +38,9 @@ func newHistory(n, size int) *history {
 
 func (h *history) list(_ context.Context, req *apiv1.ListRunsRequest, _ ...grpc.CallOption) (*apiv1.ListRunsResponse, error) {
 	h.calls++
+	if h.failAfter < 0 || h.failAfter > 0 && h.calls > h.failAfter {
+		return nil, errBroken
+	}
 	from := 0
 	if req.PageToken != "" {
 		var err error
@@ -40,7 +49,7 @@ func (h *history) list(_ context.Context, req *apiv1.ListRunsRequest, _ ...grpc.
 		}
 	}
 	end := min(from+h.size, len(h.runs))
-	answer := &apiv1.ListRunsResponse{Runs: h.runs[from:end], UnreadableBlocks: 1}
+	answer := &apiv1.ListRunsResponse{Runs: h.runs[from:end], UnreadableBlocks: h.damaged}
 	if end < len(h.runs) {
 		answer.NextPageToken = strconv.Itoa(end)
 	}
