@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"html"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -118,3 +119,9 @@ func tagName(tag []byte) string {
 	}
 	return string(name)
 }
+
+// colours are the sequences with which programs colour and style the text of a terminal.
+var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
+
+// withoutColours returns a text without sequences for colours.
+func withoutColours(s string) string { return colours.ReplaceAllString(s, "") }

@@ -93,6 +93,7 @@ func pages() map[string][]string {
 	maps.Copy(all, clusterPages())
 	maps.Copy(all, errorPages())
 	maps.Copy(all, filterPages())
+	maps.Copy(all, runPages())
 	return all
 }
 

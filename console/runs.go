@@ -74,7 +74,14 @@ type runView struct {
 	Why           *apiv1.ExplainRunResponse // explanation for a waiting run; nil: it does not wait
 	Shown         []*apiv1.Run              // some of its parts, in order
 	NextPart      int32                     // the first part after those shown; 0: none
+	Commands      commandView               // that start the job again with this input
 }
+
+// Bars returns the kinds of bars of the timeline.
+func (v runView) Bars() []string { return barKinds(v.Lanes) }
+
+// Failed reports whether the run has ended without success.
+func (v runView) Failed() bool { return !v.Live && job.State(v.State) != job.Succeeded }
 
 // Leads reports whether the run has parts.
 func (v runView) Leads() bool { return v.Parts > 0 && v.Parent == "" }
@@ -106,11 +113,12 @@ func (c *console) runPage(v *visit) error {
 		return err
 	}
 	view := runView{
-		Run:    run,
-		Input:  newPayload(run.Input, run.InputBytes),
-		Output: newPayload(run.Output, run.OutputBytes),
-		Lanes:  timeline(run, time.Now()),
-		Live:   !job.State(run.State).Terminal(),
+		Run:      run,
+		Input:    newPayload(run.Input, run.InputBytes),
+		Output:   newPayload(run.Output, run.OutputBytes),
+		Lanes:    timeline(run, time.Now()),
+		Live:     !job.State(run.State).Terminal(),
+		Commands: commands(run, c.origin(v.r), c.visitor(v).May("payload.read", v.app)),
 	}
 	if view.Live && job.State(run.State) != job.Running { // says more than the states dispatched and sleeping
 		if view.Why, err = c.runs.ExplainRun(v.ctx, &apiv1.ExplainRunRequest{App: v.app, Id: run.Id}); err != nil {

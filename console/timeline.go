@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -9,23 +10,38 @@ import (
 // lane is one row of a run's timeline: an event, its start and its duration. A table
 // shows the row's numbers; the bars only draw them.
 type lane struct {
-	Kind    string         // wait, attempt, retry, before, node, parts: a key of the catalogue under lane.
+	Kind    string         // accept, wait, attempt, retry, before, node, parts: a key of the catalogue under lane.
 	Name    string         // of the node
 	State   string         // of the node
 	Attempt *apiv1.Attempt // set for kind attempt
 	At      time.Time
 	Lasted  string
+	Start   string // of an attempt: the time from its dispatch to its start; "": unknown
 	Bars    []stretch
+}
+
+// barKinds are the kinds of bars of some lanes, in their order, for a legend. That of a running
+// attempt is missing: its colour is that of its outcome, which stands beside it.
+func barKinds(lanes []lane) []string {
+	var kinds []string
+	for _, k := range []string{"accept", "wait", "before", "start", "retry"} {
+		if slices.ContainsFunc(lanes, func(l lane) bool {
+			return slices.ContainsFunc(l.Bars, func(b stretch) bool { return b.Kind == k })
+		}) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
 }
 
 // stretch is a bar in percent of the drawing's width.
 type stretch struct {
 	X, Width float64
-	Kind     string // wait, start, run, retry: a class of the style sheet
+	Kind     string // accept, wait, before, start, run, retry: a class of the style sheet
 }
 
-// timeline shows the stages of a run on one scale: the wait for a host, every attempt,
-// and the pauses between attempts. It begins at the planned time, because arming the run
+// timeline shows the stages of a run on one scale: from its planned time to its acceptance if that
+// came later, the wait for a host, every attempt, and the pauses between attempts. It begins at the planned time, because arming the run
 // earlier delayed nothing. An unfinished stage lasts until now.
 func timeline(r *apiv1.Run, now time.Time) []lane {
 	begin := stamp(r.PlannedAt)
@@ -45,6 +61,10 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 	}
 	var lanes []lane
 	from, kind := begin, "wait"
+	if accepted := stamp(r.AcceptedAt); accepted.Sub(begin) >= time.Millisecond && accepted.Before(firstOf(r, end)) {
+		lanes = append(lanes, s.pause("accept", begin, accepted))
+		from = accepted
+	}
 	for _, a := range r.Attempts {
 		if sent := stamp(a.DispatchedAt); !sent.IsZero() {
 			lanes = append(lanes, s.pause(kind, from, sent))
@@ -58,6 +78,14 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 		lanes = append(lanes, s.pause(kind, from, end))
 	}
 	return lanes
+}
+
+// firstOf returns when a run was first sent to a host, or the end of the drawing.
+func firstOf(r *apiv1.Run, end time.Time) time.Time {
+	if len(r.Attempts) > 0 && r.Attempts[0].DispatchedAt != nil {
+		return stamp(r.Attempts[0].DispatchedAt)
+	}
+	return end
 }
 
 // leads reports whether other runs execute a run: its parts, or the nodes of its workflow.
@@ -127,6 +155,7 @@ func (a axis) attempt(t *apiv1.Attempt, end time.Time) (lane, time.Time) {
 	l := lane{Kind: "attempt", Attempt: t, At: started, Lasted: span(until.Sub(started))}
 	if !sent.IsZero() && sent.Before(started) {
 		l.Bars = append(l.Bars, a.bar("start", sent, started))
+		l.Start = span(started.Sub(sent))
 	}
 	l.Bars = append(l.Bars, a.bar("run", started, until))
 	return l, until

@@ -128,6 +128,29 @@ func TestTimeline(t *testing.T) {
 	if first := lanes[1].Bars[0]; first.Kind != "start" || first.X != 10 || first.Width != 10 {
 		t.Errorf("the way to the host: %+v", first)
 	}
+	if lanes[1].Start != "10s" || lanes[3].Start != "" {
+		t.Errorf("the attempts start after %q and %q", lanes[1].Start, lanes[3].Start)
+	}
+	if kinds := strings.Join(barKinds(lanes), " "); kinds != "wait start retry" {
+		t.Errorf("the legend has %s", kinds)
+	}
+}
+
+// TestTimelineOfLateAcceptance: the time before the server accepts a run is no wait for a host.
+func TestTimelineOfLateAcceptance(t *testing.T) {
+	begin := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
+	at := func(s int) *timestamppb.Timestamp { return timestamppb.New(begin.Add(time.Duration(s) * time.Second)) }
+	for accepted, want := range map[int]string{-5: "wait 0+10", 0: "wait 0+10", 4: "accept 0+4, wait 4+6", 40: "wait 0+10"} {
+		run := &apiv1.Run{PlannedAt: at(0), AcceptedAt: at(accepted), FinishedAt: at(100), Attempts: []*apiv1.Attempt{{Number: 1, DispatchedAt: at(10), StartedAt: at(10), FinishedAt: at(100)}}}
+		var got []string
+		lanes := timeline(run, begin)
+		for _, l := range lanes[:len(lanes)-1] {
+			got = append(got, fmt.Sprintf("%s %v+%v", l.Kind, l.Bars[0].X, l.Bars[0].Width))
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("accepted at %d s: %q, want %q", accepted, got, want)
+		}
+	}
 }
 
 func TestTimelineOfRunsThatGoOn(t *testing.T) {

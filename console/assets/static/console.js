@@ -139,6 +139,16 @@ addEventListener("pageshow", (e) => {
   }
 });
 
+// A button copies the text of an element. Browsers allow it on https and on this machine only.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  if (!navigator.clipboard) break;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent); } catch { return; }
+    document.getElementById("announce").textContent = button.textContent = button.dataset.done;
+  });
+}
+
 // The line of a mistake is selected in the text. The key Enter acts when it is released: before
 // that the browser would type it into the text, in place of the line.
 document.addEventListener("click", toLine);
