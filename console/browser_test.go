@@ -499,7 +499,7 @@ func TestTabsShareOneStream(t *testing.T) {
 // TestInvisibleCharacters shows hostile texts in a page and in a log. Every invisible
 // character has a label, changes the order of nothing, and is part of a copy.
 func TestInvisibleCharacters(t *testing.T) {
-	const hostile = "evil\u202eexe.\u2066live\x1b[31m\x00\u200b\x7f\u0085end"
+	const hostile = "evil\u202eexe.\u2066live\x1b[2J\x00\u200b\x7f\u0085end"
 	s := newSite(t, newFake().populate())
 	s.fake.change(func() {
 		s.fake.run(liveRun).Progress.Message = hostile
@@ -512,8 +512,8 @@ func TestInvisibleCharacters(t *testing.T) {
 	b.until(`document.getElementById("L3") !== null`)
 	for selector, want := range map[string]string{
 		"#L3 span:last-child":                       hostile,
-		"section[aria-labelledby=h-progress] .hint": "evil\u202eexe.\u2066live\u241b[31m\ufffd\u200b\u2421\u0085end",
-		"section[aria-labelledby=h-input] .code":    "evil\u202eexe.\u2066live\u241b[31m\u2400\u200b\u2421\u0085end",
+		"section[aria-labelledby=h-progress] .hint": "evil\u202eexe.\u2066live\u241b[2J\ufffd\u200b\u2421\u0085end",
+		"section[aria-labelledby=h-input] .code":    "evil\u202eexe.\u2066live\u241b[2J\u2400\u200b\u2421\u0085end",
 	} {
 		if got := evaluate[string](b, `document.querySelector("`+selector+`").textContent`); got != want {
 			t.Errorf("%s has the text %q, want %q", selector, got, want)

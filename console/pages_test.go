@@ -553,6 +553,42 @@ func TestDownloads(t *testing.T) {
 	}
 }
 
+// TestRawLog: the raw log is shown as text, with the lines that the form selects.
+func TestRawLog(t *testing.T) {
+	f := newFake().populate()
+	f.logs[failedRun] = nil
+	for _, l := range []string{"debug", "info", "warn", "error", "other"} {
+		f.appendLog(failedRun, l, "a \x1b[31mRed\x1b[0m "+l)
+	}
+	s := newSite(t, f).signIn(t)
+	for query, want := range map[string]string{
+		"raw=1":                    "debug info warn error other",
+		"raw=1&level=warn":         "warn error other",
+		"raw=1&search=a+red+INFO":  "info",
+		"raw=1&search=31m":         "",
+		"raw=1&search=r&level=any": "there is no level",
+	} {
+		resp, body := s.do(t, "GET", "/apps/default/runs/"+failedRun+"/log?"+query, nil)
+		if resp.StatusCode != http.StatusOK {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: %s", query, resp.Status)
+			}
+			continue
+		}
+		var got []string
+		for line := range strings.Lines(body) {
+			if !strings.Contains(line, "\x1b[31mRed\x1b[0m ") {
+				t.Errorf("%s: the line %q is not as it was written", query, line)
+			}
+			fields := strings.Fields(line)
+			got = append(got, fields[len(fields)-1])
+		}
+		if strings.Join(got, " ") != want || resp.Header.Get("Content-Disposition") != "" || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%s: %q, want %q, %v", query, got, want, resp.Header)
+		}
+	}
+}
+
 func TestRevokedTokenEndsTheSession(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.fake.change(func() { s.fake.revoked = true })

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -238,9 +239,29 @@ func (c *console) download(v *visit, what string, part func(*apiv1.Run) (string,
 	return nil
 }
 
-// runLog sends the whole log as a file.
+// logQuery selects lines of a log.
+type logQuery struct {
+	search string // a part of the text, in any case
+	least  int    // index of the lowest level
+}
+
+// logLevels are the levels of lines, the lowest first.
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+func (q logQuery) keeps(l *apiv1.LogLine) bool {
+	level := slices.Index(logLevels, l.Level)
+	return (level < 0 || level >= q.least) && holds(withoutColours(l.Text), q.search)
+}
+
+// runLog sends the log: the whole as a file, or as a page the lines that the visitor selects.
 func (c *console) runLog(v *visit) error {
-	id := v.r.PathValue("id")
+	id, query := v.r.PathValue("id"), v.r.URL.Query()
+	q := logQuery{search: query.Get("search")}
+	if level := query.Get("level"); level != "" {
+		if q.least = slices.Index(logLevels, level); q.least < 0 {
+			return status.Errorf(codes.InvalidArgument, "there is no level %.40q: want one of %s", level, strings.Join(logLevels, ", "))
+		}
+	}
 	stream, err := c.runs.ReadLog(v.ctx, &apiv1.ReadLogRequest{App: v.app, Id: id})
 	if err != nil {
 		return err
@@ -250,7 +271,9 @@ func (c *console) runLog(v *visit) error {
 		if err != nil && !errors.Is(err, io.EOF) && first {
 			return err // nothing was sent yet, so the error page can still be sent
 		}
-		if first {
+		if first && query.Get("raw") != "" {
+			v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		} else if first {
 			attachment(v.w, id+".log", "text/plain; charset=utf-8")
 		}
 		switch {
@@ -259,6 +282,8 @@ func (c *console) runLog(v *visit) error {
 		case err != nil:
 			fmt.Fprintf(v.w, "\n-- the log ends here because reading it failed: %v\n", err)
 			return nil
+		case !q.keeps(line):
+			continue
 		}
 		at := stamp(line.Time).Format("2006-01-02T15:04:05.000Z")
 		if _, err := fmt.Fprintf(v.w, "%s %d %-5s %s\n", at, line.Attempt, line.Level, line.Text); err != nil {

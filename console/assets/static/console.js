@@ -4,13 +4,14 @@
 // The event stream is in stream.js, because all tabs share it.
 // Text from the server reaches the page as text nodes only.
 
-import { append } from "./marks.js";
+import { LogFilter, lineOf, note, row } from "./loglines.js";
 import { follow } from "./stream.js";
 
 const INTERVALS = ["1", "3", "10", "30"]; // seconds between two refreshes
 const INTERVAL = "3";       // without a choice
 const SETTLE_MS = 250;      // at most four refreshes a second while a run changes
 const MAX_LINES = 5000;     // of a log in the page; the file has the rest
+const MAX_BEFORE = 1000;    // lines before the one at which the page was opened
 const MAX_BACKLOG = 20000;  // lines that wait for a frame, as in a hidden tab
 
 const live = document.getElementById("live");
@@ -177,10 +178,16 @@ function followRun(log) {
   const button = document.getElementById("follow");
   const announce = document.getElementById("announce");
   const waiting = [];   // lines that came since the last frame
-  let following = true;
+  // A page that was opened at a line begins a little before it, and takes no more lines than it
+  // holds: the line must not leave at the top.
+  const asked = lineOf(location.hash);
+  const begin = Math.max(0, asked - MAX_BEFORE);
+  let pinned = asked >= 0;
+  let full = false;     // newer lines are missing because the page is pinned
+  let following = !pinned;
   let unseen = 0;
-  let cut = false;
-  let last = -1;        // offset of the newest line; a repeated one is dropped
+  let cut = begin > 0;
+  let last = begin - 1; // offset of the newest line; a repeated one is dropped
   let state = "";
   let settle = 0;
 
@@ -191,7 +198,35 @@ function followRun(log) {
       : unseen > 0 ? `${unseen} ${button.dataset.new} ↓` : button.dataset.no;
   };
   const toEnd = () => { log.scrollTop = log.scrollHeight; };
+  const filter = new LogFilter(document.getElementById("logfilter"), log, (p) => {
+    history.replaceState(null, "", `#${p.id}`);
+    show(p);
+  });
+  // show marks a line and brings it into the view.
+  function show(p, block = "center") {
+    if (!p) return;
+    following = false;
+    showFollow();
+    log.querySelector(".at")?.classList.remove("at");
+    p.classList.add("at");
+    p.scrollIntoView({ block });
+  }
+  addEventListener("hashchange", () => show(lineOf(location.hash) < 0 ? null : document.getElementById(location.hash.slice(1)), "nearest"));
+  const wrap = document.getElementById("wrap");
+  const showWrap = (on) => {
+    wrap.setAttribute("aria-pressed", String(on));
+    log.classList.toggle("nowrap", !on);
+  };
+  wrap.hidden = false;
+  showWrap(preference("wrap") !== "off");
+  wrap.addEventListener("click", () => {
+    const on = wrap.getAttribute("aria-pressed") !== "true";
+    preference("wrap", on ? "on" : "off");
+    showWrap(on);
+  });
   button.addEventListener("click", () => {
+    if (full) { location.replace(location.pathname + location.search); return; }
+    pinned = false;
     following = !following;
     if (following) { unseen = 0; toEnd(); }
     showFollow();
@@ -200,45 +235,36 @@ function followRun(log) {
   let top = 0;
   log.addEventListener("scroll", () => {
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 8;
-    if (atEnd && !following) { following = true; unseen = 0; showFollow(); }
+    if (atEnd && !following && !pinned) { following = true; unseen = 0; showFollow(); }
     else if (following && !atEnd && log.scrollTop < top) { following = false; showFollow(); }
     top = log.scrollTop;
   });
 
-  function cell(text, className) {
-    const span = document.createElement("span");
-    append(span, text);
-    if (className) span.className = className;
-    return span;
-  }
-  function note(text) {
-    const p = document.createElement("p");
-    p.className = "note";
-    append(p, text);
-    return p;
-  }
-  const levels = new Set(["debug", "info", "warn", "error"]);
-  function row(line) {
-    const p = document.createElement("p");
-    p.id = `L${line.offset}`;
-    p.append(cell(line.offset), cell(line.time),
-      cell(line.level, levels.has(line.level) ? `l-${line.level}` : ""), cell(line.text));
-    return p;
-  }
   function frame() {
     const lines = waiting.splice(0);
+    const room = MAX_LINES - log.childElementCount - 1; // the note takes one
+    const fills = pinned && !full && lines.length > room;
+    if (fills) { lines.length = Math.max(0, room); full = true; button.hidden = false; }
     if (lines.length > MAX_LINES) { lines.splice(0, lines.length - MAX_LINES); cut = true; }
     const rows = document.createDocumentFragment();
-    for (const line of lines) rows.append(row(line));
+    let shown = 0;
+    for (const line of lines) {
+      const p = row(line);
+      if (filter.keeps(p)) shown++;
+      rows.append(p);
+    }
+    if (fills) rows.append(note(log.dataset.full));
     log.append(rows);
     const before = log.scrollHeight;
     for (let extra = log.childElementCount - MAX_LINES; extra > 0; extra--) { log.firstElementChild.remove(); cut = true; }
     if (cut && !log.firstElementChild?.classList.contains("note")) {
       log.firstElementChild?.replaceWith(note(log.dataset.cut));
     }
+    filter.count();
+    if (pinned && !log.querySelector(".at")) show(document.getElementById(`L${asked}`));
     if (following) { toEnd(); return; }
     log.scrollTop -= before - log.scrollHeight; // what left at the top must not move what is being read
-    unseen += lines.length;
+    if (!pinned) unseen += shown;
     showFollow();
   }
 
@@ -249,6 +275,7 @@ function followRun(log) {
     log(line) {
       if (line.offset <= last) return;
       last = line.offset;
+      if (full || pinned && waiting.length >= MAX_BACKLOG) return;
       if (waiting.push(line) === 1) requestAnimationFrame(frame);
       if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
     },
@@ -264,11 +291,11 @@ function followRun(log) {
     },
     end({ error }) {
       endTicks();
-      button.hidden = following; // no further line comes
+      button.hidden = following || pinned && !full; // no further line comes
       if (error) log.append(note(error));
-      else if (last < 0) log.append(note(log.dataset.empty));
+      else if (last < begin) log.append(note(begin > 0 ? log.dataset.cut : log.dataset.empty));
       setTimeout(refresh, 2 * SETTLE_MS);
     },
-  });
+  }, begin);
   showFollow();
 }

@@ -89,13 +89,14 @@ class Leader {
 }
 
 // follow calls the handlers for the events of a run ("app/id"): log, run, end, and status
-// with "open" or "lost". When the tab becomes visible again, it calls shown.
-export function follow(run, handlers) {
+// with "open" or "lost". When the tab becomes visible again, it calls shown. The log begins at the line
+// begin.
+export function follow(run, handlers, begin = 0) {
   const alone = !navigator.locks || typeof BroadcastChannel === "undefined";
   let channel = null;
   let leader = null;
   let leave = null;  // gives up the lock, or the wait for it
-  let from = 0;      // the first line that this page lacks
+  let from = begin;  // the first line that this page lacks
   let ended = false;
 
   const hear = ({ status, name, data, to }) => {
