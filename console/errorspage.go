@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,10 +22,11 @@ const maxKinds = 200
 type errorsView struct {
 	runFilter
 	scanned
-	Groups   []*errorGroup // the largest first
-	Failures int           // in the slice
-	Paged    bool          // newer failures are on other pages
-	Refused  string        // why the filter cannot be used
+	Groups    []*errorGroup // the largest first
+	Failures  int           // of all groups
+	Continued bool          // newer runs were read before
+	Paged     bool          // and their failures are not in the groups
+	Refused   string        // why the filter cannot be used
 }
 
 // errorGroup are the failed runs with one fingerprint.
@@ -34,18 +36,36 @@ type errorGroup struct {
 	State       string // of its runs; unsuccessful: they have several
 	Text        string // of the error, without what differs
 	Count       int
-	Example     *apiv1.Run // the newest
+	Example     string // id of the newest
+	Message     string // of its error, shortened
 	First, Last *timestamppb.Timestamp
 }
 
-// errorTally groups failures.
-type errorTally struct {
+// errorCount groups failures.
+type errorCount struct {
+	scanned
 	groups map[string]*errorGroup
 	total  int
 }
 
+func newErrorCount() *errorCount { return &errorCount{groups: map[string]*errorGroup{}} }
+
+// clone returns a copy to which further runs can be added.
+func (t *errorCount) clone() *errorCount {
+	c := *t
+	c.groups = make(map[string]*errorGroup, len(t.groups))
+	for id, g := range t.groups {
+		copied := *g
+		c.groups[id] = &copied
+	}
+	return &c
+}
+
+// full reports whether no further group has room.
+func (t *errorCount) full() bool { return len(t.groups) >= maxKinds }
+
 // add counts a run if it has failed. It reports whether a further group has room.
-func (t *errorTally) add(r *apiv1.Run) bool {
+func (t *errorCount) add(r *apiv1.Run) bool {
 	if !failure(r) {
 		return true
 	}
@@ -53,7 +73,7 @@ func (t *errorTally) add(r *apiv1.Run) bool {
 	id := fingerprintOf(r, kind)
 	g := t.groups[id]
 	if g == nil {
-		g = &errorGroup{ID: id, Job: r.Job, Code: r.Code, State: r.State, Text: kind, Example: r, First: r.FinishedAt, Last: r.FinishedAt}
+		g = &errorGroup{ID: id, Job: r.Job, Code: r.Code, State: r.State, Text: kind, First: r.FinishedAt}
 		t.groups[id] = g
 	}
 	t.total++
@@ -61,16 +81,18 @@ func (t *errorTally) add(r *apiv1.Run) bool {
 	if g.State != r.State {
 		g.State = "unsuccessful"
 	}
-	if at := stamp(r.FinishedAt); at.Before(stamp(g.First)) {
+	at := stamp(r.FinishedAt)
+	if at.Before(stamp(g.First)) {
 		g.First = r.FinishedAt
-	} else if at.After(stamp(g.Last)) {
-		g.Last, g.Example = r.FinishedAt, r
 	}
-	return len(t.groups) < maxKinds
+	if g.Last == nil || at.After(stamp(g.Last)) {
+		g.Last, g.Example, g.Message = r.FinishedAt, r.Id, shorten(maxKind, r.Error)
+	}
+	return !t.full()
 }
 
 // sorted returns the groups, the largest first and among equal ones the latest.
-func (t *errorTally) sorted() []*errorGroup {
+func (t *errorCount) sorted() []*errorGroup {
 	groups := make([]*errorGroup, 0, len(t.groups))
 	for _, g := range t.groups {
 		groups = append(groups, g)
@@ -90,20 +112,65 @@ func failure(r *apiv1.Run) bool {
 	return false
 }
 
+// maxErrorCounts bounds the counts that a session holds for the next pages.
+const maxErrorCounts = 4
+
+// errorCounts hold what the pages of errors have counted, so that the next one adds to it. They are
+// lost with the server: a page then has its own slice alone.
+type errorCounts struct {
+	mu  sync.Mutex
+	all []keptCount // the oldest first; at most maxErrorCounts
+}
+
+type keptCount struct {
+	next    string // address of the page that continues
+	counted *errorCount
+}
+
+// get returns a copy of the counts before a page; nil: there are none.
+func (t *errorCounts) get(page string) *errorCount {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.all {
+		if k.next == page {
+			return k.counted.clone()
+		}
+	}
+	return nil
+}
+
+// put stores the counts before a page. The caller no longer changes them.
+func (t *errorCounts) put(page string, counted *errorCount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = slices.DeleteFunc(t.all, func(k keptCount) bool { return k.next == page })
+	if len(t.all) == maxErrorCounts {
+		t.all = slices.Delete(t.all, 0, 1)
+	}
+	t.all = append(t.all, keptCount{page, counted})
+}
+
 // errorsPage groups the failures of a time range. It reads one slice of them at a time, from the
-// newest on.
+// newest on, and adds it to the slices before.
 func (c *console) errorsPage(v *visit) error {
 	page := v.r.URL.Query().Get("page")
 	f, err := readRunFilter(v, lastDay, time.Now())
-	view := errorsView{runFilter: f, Paged: page != ""}
+	view := errorsView{runFilter: f, Continued: page != ""}
 	if err == nil {
 		req := f.request(v.app)
 		req.State = cmp.Or(f.State, "unsuccessful")
-		tally := errorTally{groups: map[string]*errorGroup{}}
-		view.scanned, err = c.slice().each(v.ctx, req, page, func(r *apiv1.Run) bool {
-			return !f.keeps(r) || tally.add(r)
-		})
-		view.Groups, view.Failures = tally.sorted(), tally.total
+		key := func(page string) string { return f.Link(v.r.URL.Path, "page", page) }
+		counted := v.session.counts.get(key(page))
+		if view.Paged = view.Continued && counted == nil; counted == nil {
+			counted = newErrorCount()
+		}
+		var done scanned
+		done, err = c.slice().each(v.ctx, req, page, func(r *apiv1.Run) bool { return !f.keeps(r) || counted.add(r) })
+		counted.after(done)
+		if done.Next != "" && !counted.full() {
+			v.session.counts.put(key(done.Next), counted)
+		}
+		view.scanned, view.Groups, view.Failures = counted.scanned, counted.sorted(), counted.total
 	}
 	if status.Code(err) == codes.InvalidArgument {
 		view.Refused = status.Convert(err).Message()

@@ -72,7 +72,7 @@ func TestErrorsAreGrouped(t *testing.T) {
 	_, body := s.do(t, "GET", "/apps/default/errors?range=hour", nil)
 	for _, want := range []string{
 		"/apps/default/runs?job=charge&amp;kind=", "range=hour&amp;state=failed",
-		"/apps/default/bulk/runs?from=20", "&amp;job=charge&amp;state=failed\"",
+		"Failed runs: 33, kinds of error: 2.", "/apps/default/bulk/runs?from=20", "&amp;job=charge&amp;state=failed\"",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not hold %q", want)
@@ -100,6 +100,40 @@ func TestErrorsContinue(t *testing.T) {
 		t.Errorf("%d groups on the second page, want 20", n)
 	}
 	checkPage(t, body)
+}
+
+// TestErrorCountsContinue: each page adds its slice to those before, and a page that is fetched again has
+// the same counts.
+func TestErrorCountsContinue(t *testing.T) {
+	var kept errorCounts
+	h := newHistory(10, 4)
+	for i, page := range []string{"", "4", "4", "8"} {
+		counted := kept.get(page)
+		if (counted == nil) != (page == "") {
+			t.Fatalf("page %q has the counts %+v", page, counted)
+		}
+		if counted == nil {
+			counted = newErrorCount()
+		}
+		done, err := runScan{list: h.list, end: time.Now()}.each(t.Context(), &apiv1.ListRunsRequest{}, page, counted.add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted.after(done)
+		want := []int{4, 8, 8, 10}[i]
+		g := counted.sorted()[0]
+		if counted.total != want || counted.Read != want || g.Count != want || g.Example != "run0" || counted.Newest.Seconds != 1e9 ||
+			counted.Oldest.Seconds != 1e9-int64(want)+1 || g.First.Seconds != counted.Oldest.Seconds || g.Last.Seconds != 1e9 {
+			t.Errorf("after page %q: %+v of %+v, want %d", page, g, counted.scanned, want)
+		}
+		kept.put(done.Next, counted)
+	}
+	for i := range maxErrorCounts {
+		kept.put(fmt.Sprint("other", i), newErrorCount())
+	}
+	if len(kept.all) != maxErrorCounts || kept.get("4") != nil {
+		t.Errorf("%d counts are held, want %d", len(kept.all), maxErrorCounts)
+	}
 }
 
 func TestErrorsRefused(t *testing.T) {

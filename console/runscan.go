@@ -95,6 +95,19 @@ func (d *scanned) count(r *apiv1.Run) {
 	d.Oldest = r.FinishedAt
 }
 
+// after adds the next piece of a scan.
+func (d *scanned) after(next scanned) {
+	d.Read += next.Read
+	d.Unreadable += next.Unreadable
+	if d.Newest == nil {
+		d.Newest = next.Newest
+	}
+	if next.Oldest != nil {
+		d.Oldest = next.Oldest
+	}
+	d.Next = next.Next
+}
+
 // cursorMark separates the parts of a cursor. No token or id contains it.
 const cursorMark = "~"
 

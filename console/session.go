@@ -52,6 +52,7 @@ type session struct {
 	expires time.Time
 	streams atomic.Int32 // number of followed runs
 	notices notices
+	counts  errorCounts
 	hosts   hostNames
 	visitors
 }
