@@ -57,10 +57,17 @@ func TestLogTools(t *testing.T) {
 	b.until(`location.hash === "#L6020" && document.querySelector("#L6020.at") !== null`)
 	b.do(chromedp.KeyEvent("\r"))
 	b.until(`location.hash === "#L6030"`)
+	if y := evaluate[float64](b, `document.getElementById("l-search").getBoundingClientRect().bottom`); y < 0 || y > 1000 {
+		t.Errorf("the search has left the view, it is at %v pixels", y)
+	}
 	evaluate[bool](b, `document.getElementById("l-search").value = "", document.getElementById("l-level").value = "error", document.getElementById("l-level").dispatchEvent(new Event("input", {bubbles: true})), true`)
 	b.until(shown + ` === "L6020,L6030"`)
 	evaluate[bool](b, `document.getElementById("l-level").value = "", document.getElementById("l-level").dispatchEvent(new Event("input", {bubbles: true})), true`)
 	b.until(inView + `(document.querySelector("#L6030.at")) && !document.getElementById("L6029").hidden`)
+
+	// A line that the page lacks begins it anew.
+	evaluate[bool](b, `location.hash = "#L40", true`)
+	b.until(`document.querySelector("#L40.at") !== null && document.getElementById("wrap")?.hidden === false`)
 
 	evaluate[bool](b, `document.getElementById("wrap").click(), true`)
 	b.until(`document.getElementById("log").classList.contains("nowrap")`)

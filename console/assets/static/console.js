@@ -4,7 +4,7 @@
 // The event stream is in stream.js, because all tabs share it.
 // Text from the server reaches the page as text nodes only.
 
-import { LogFilter, lineOf, note, row } from "./loglines.js";
+import { LogFilter, lineOf, note, reveal, row } from "./loglines.js";
 import { follow } from "./stream.js";
 
 const INTERVALS = ["1", "3", "10", "30"]; // seconds between two refreshes
@@ -200,18 +200,23 @@ function followRun(log) {
   const toEnd = () => { log.scrollTop = log.scrollHeight; };
   const filter = new LogFilter(document.getElementById("logfilter"), log, (p) => {
     history.replaceState(null, "", `#${p.id}`);
-    show(p);
+    show(p, () => reveal(log, p));
   });
   // show marks a line and brings it into the view.
-  function show(p, block = "center") {
+  function show(p, scroll = () => p.scrollIntoView({ block: "center" })) {
     if (!p) return;
     following = false;
     showFollow();
     log.querySelector(".at")?.classList.remove("at");
     p.classList.add("at");
-    p.scrollIntoView({ block });
+    scroll();
   }
-  addEventListener("hashchange", () => show(lineOf(location.hash) < 0 ? null : document.getElementById(location.hash.slice(1)), "nearest"));
+  addEventListener("hashchange", () => {
+    if (lineOf(location.hash) < 0) return;
+    const p = document.getElementById(location.hash.slice(1));
+    if (p) show(p, () => {}); // the browser has scrolled to it
+    else location.reload();   // the page begins anew, before that line
+  });
   const wrap = document.getElementById("wrap");
   const showWrap = (on) => {
     wrap.setAttribute("aria-pressed", String(on));

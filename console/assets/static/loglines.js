@@ -98,6 +98,12 @@ export function note(text) {
   return p;
 }
 
+// reveal scrolls a log to one of its lines and leaves the page where it is, with the field in which
+// the visitor types.
+export function reveal(log, p) {
+  if (p) log.scrollTop += p.getBoundingClientRect().top - log.getBoundingClientRect().top - log.clientHeight / 2;
+}
+
 // lineOf returns the number of the line that an address names; -1: it names none.
 export function lineOf(hash) {
   const m = /^#L(\d{1,15})$/.exec(hash);
@@ -151,7 +157,7 @@ export class LogFilter {
     this.#least = Math.max(0, LEVELS.indexOf(level.value));
     for (const p of this.#log.querySelectorAll("p[id]")) this.keeps(p);
     this.count();
-    this.#log.querySelector(".at")?.scrollIntoView({ block: "center" });
+    reveal(this.#log, this.#log.querySelector(".at:not([hidden])"));
   }
 
   #next(back) {
