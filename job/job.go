@@ -278,13 +278,17 @@ func (j *Job) PlannedBy(nowMs int64) int64 {
 	return n
 }
 
-// shownNextMs returns the next planned time for the API, which includes armed runs.
-func (j *Job) shownNextMs() int64 {
+// NextShownMs returns the next planned time for the API, in Unix milliseconds, which includes
+// armed runs; 0: there is none.
+func (j *Job) NextShownMs(nowMs int64) int64 {
 	next := j.NextMs
 	for _, r := range j.armed() {
 		if next == 0 || r.PlannedMs < next {
 			next = r.PlannedMs
 		}
+	}
+	if next <= nowMs {
+		return j.NextMs
 	}
 	return next
 }

@@ -220,11 +220,7 @@ func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64, input uint32) {
 // not shown as the next one.
 func (j *Job) Message(now time.Time) *apiv1.Job {
 	d := j.Definition()
-	next := j.shownNextMs()
-	if next <= now.UnixMilli() {
-		next = j.NextMs
-	}
-	d.NextAt = timestamp(next)
+	d.NextAt = timestamp(j.NextShownMs(now.UnixMilli()))
 	d.ChangedBy = cmp.Or(d.ChangedBy, d.CreatedBy)
 	d.Stats = &apiv1.JobStats{
 		Live: j.Live(), Succeeded: j.succeeded, Failed: j.failed, LastState: string(j.lastState()), LastFinishedAt: timestamp(j.lastEndMs),

@@ -42,6 +42,7 @@ type Shape struct {
 	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
 	Owner      string
+	Paused     bool
 	Needs      string // what a host must announce, in the form of needsOf
 	Memory     int64  // bytes of memory for an attempt; 0: the job sets no limit
 	Fuel       int64  // fuel of an attempt, in units of about one instruction; 0: the job sets no limit
@@ -105,7 +106,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 		clear(s.shapes) // jobs and runs still hold the shapes in use
 	}
 	sh := &Shape{
-		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Needs: needsOf(d),
+		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Paused: d.GetPaused(), Needs: needsOf(d),
 		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {

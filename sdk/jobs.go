@@ -182,17 +182,27 @@ type JobQuery struct {
 	Labels map[string]string // the job has all of these
 	Owner  string            // of the job; "": any
 
+	Contains string // part of the name; upper and lower case are equal
+	Module   string // of the handler: its name, name@version or name@alias
+	Schedule string // kind of the schedule: cron, every, delay, at, after, daily or none
+	Paused   *bool  // default: both
+	Failing  bool   // the last run that ended neither succeeded nor was skipped
+	// Order is name, last_run (latest end first) or next_time (earliest first). Default: name. While
+	// the caller iterates, a job whose time changes may come twice or not at all.
+	Order string
+
 	// NoInput omits the inputs of the jobs, which may be large. Do not apply a job that
 	// was read without its input. Default: with inputs.
 	NoInput bool
 }
 
-// Jobs returns the selected jobs, sorted by name. It reads page after page while the
+// Jobs returns the selected jobs, sorted by name unless the query has another order. It reads page after page while the
 // caller iterates and ends after the first error.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Job, string, error) {
 		r, err := c.jobs.ListJobs(ctx, &apiv1.ListJobsRequest{
 			App: appOf(q.App), Prefix: q.Prefix, Labels: q.Labels, Owner: q.Owner, PageSize: size, PageToken: token, WithInput: !q.NoInput,
+			Contains: q.Contains, Module: q.Module, Schedule: q.Schedule, Paused: q.Paused, Failing: q.Failing, Order: q.Order,
 		})
 		return r.GetJobs(), r.GetNextPageToken(), c.callError(ctx, "list jobs", err)
 	})

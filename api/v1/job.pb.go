@@ -2502,9 +2502,20 @@ type ListJobsRequest struct {
 	Prefix    string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the name
 	// with_input includes input and input_bytes. Without them, a listed job that is applied
 	// again loses its input.
-	WithInput     bool              `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // jobs that have all of these
-	Owner         string            `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                                                             // jobs with this owner
+	WithInput bool              `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"`
+	Labels    map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // jobs that have all of these
+	Owner     string            `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                                                             // jobs with this owner
+	Contains  string            `protobuf:"bytes,8,opt,name=contains,proto3" json:"contains,omitempty"`                                                                       // part of the name; upper and lower case are equal
+	Module    string            `protobuf:"bytes,9,opt,name=module,proto3" json:"module,omitempty"`                                                                           // jobs whose handler is in this module: its name, name@version or name@alias
+	Schedule  string            `protobuf:"bytes,10,opt,name=schedule,proto3" json:"schedule,omitempty"`                                                                      // jobs with this kind of schedule: cron every delay at after daily, or none
+	Paused    *bool             `protobuf:"varint,11,opt,name=paused,proto3,oneof" json:"paused,omitempty"`                                                                   // jobs that are paused, or that are not
+	Failing   bool              `protobuf:"varint,12,opt,name=failing,proto3" json:"failing,omitempty"`                                                                       // jobs whose last ended run neither succeeded nor was skipped
+	// order is name (default); last_run: the end of the last run, latest first; or
+	// next_time: the next planned time, earliest first. Jobs without that time come last.
+	// A job whose time changes between two pages may be on both, or on neither. Any order
+	// but name examines all jobs for each page, and fails with FAILED_PRECONDITION in an
+	// app with more than 100 000 jobs.
+	Order         string `protobuf:"bytes,13,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2584,6 +2595,48 @@ func (x *ListJobsRequest) GetLabels() map[string]string {
 func (x *ListJobsRequest) GetOwner() string {
 	if x != nil {
 		return x.Owner
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetContains() string {
+	if x != nil {
+		return x.Contains
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetPaused() bool {
+	if x != nil && x.Paused != nil {
+		return *x.Paused
+	}
+	return false
+}
+
+func (x *ListJobsRequest) GetFailing() bool {
+	if x != nil {
+		return x.Failing
+	}
+	return false
+}
+
+func (x *ListJobsRequest) GetOrder() string {
+	if x != nil {
+		return x.Order
 	}
 	return ""
 }
@@ -4999,7 +5052,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xb9\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xe1\x03\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
@@ -5009,10 +5062,18 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"with_input\x18\x05 \x01(\bR\twithInput\x12A\n" +
 	"\x06labels\x18\x06 \x03(\v2).wheelwork.v1.ListJobsRequest.LabelsEntryR\x06labels\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\x1a9\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1a\n" +
+	"\bcontains\x18\b \x01(\tR\bcontains\x12\x16\n" +
+	"\x06module\x18\t \x01(\tR\x06module\x12\x1a\n" +
+	"\bschedule\x18\n" +
+	" \x01(\tR\bschedule\x12\x1b\n" +
+	"\x06paused\x18\v \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x18\n" +
+	"\afailing\x18\f \x01(\bR\afailing\x12\x14\n" +
+	"\x05order\x18\r \x01(\tR\x05order\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
+	"\a_paused\"a\n" +
 	"\x10ListJobsResponse\x12%\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n" +
@@ -5429,6 +5490,7 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
 	file_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -46,9 +46,9 @@ type JobsClient interface {
 	CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
 	// GetJob returns a job with its counters and its next planned time.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
-	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
-	// next page.
+	// ListJobs returns the jobs of an app by name, or in another order. A page ends after
+	// page_size jobs, or earlier at 3 MiB. With conditions other than prefix a page by name
+	// may have fewer jobs, even none, and still have a next page.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
 	// other jobs depend on the job or have it as a node, the call fails with
@@ -202,9 +202,9 @@ type JobsServer interface {
 	CreateJob(context.Context, *CreateJobRequest) (*ApplyJobResponse, error)
 	// GetJob returns a job with its counters and its next planned time.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
-	// ListJobs returns the jobs of an app by name. A page ends after page_size jobs, or
-	// earlier at 3 MiB. With labels a page may have fewer jobs, even none, and still have a
-	// next page.
+	// ListJobs returns the jobs of an app by name, or in another order. A page ends after
+	// page_size jobs, or earlier at 3 MiB. With conditions other than prefix a page by name
+	// may have fewer jobs, even none, and still have a next page.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Accepted runs continue; armed runs are revoked. If
 	// other jobs depend on the job or have it as a node, the call fails with

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
@@ -159,8 +160,8 @@ func pageOf(size int32) int {
 	return int(min(size, maxPage))
 }
 
-// uniteNames merges lists by name. The token of a page is the last name on it, as in the
-// list of one partition.
+// uniteNames merges lists by name, or by the order of the request. The token of a page is the
+// position of its last entry, as in the list of one partition.
 func (r *Router) uniteNames(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
 	pages, err := r.answers(ctx, app, method, req)
 	if err != nil {
@@ -170,7 +171,34 @@ func (r *Router) uniteNames(ctx context.Context, app, method string, req proto.M
 	if !ok {
 		return nil, status.Errorf(codes.Internal, "%s is merged by names, and its request has no page_size", method)
 	}
-	return mergeNames(pages, pageOf(q.GetPageSize()))
+	position := namedEntry.GetName
+	if jobs, ok := req.(*apiv1.ListJobsRequest); ok {
+		if position, err = positionOfJobs(jobs.Order); err != nil {
+			return nil, err
+		}
+	}
+	return mergeNames(pages, pageOf(q.GetPageSize()), position)
+}
+
+// positionOfJobs returns the function that returns the position of a job in an order.
+func positionOfJobs(name string) (func(namedEntry) string, error) {
+	order, err := job.OrderOf(name)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	ms := func(t *timestamppb.Timestamp) int64 {
+		if t == nil {
+			return 0
+		}
+		return t.AsTime().UnixMilli()
+	}
+	return func(e namedEntry) string {
+		j, ok := e.(*apiv1.Job)
+		if !ok {
+			return e.GetName()
+		}
+		return order.Position(j.Name, ms(j.GetStats().GetLastFinishedAt()), ms(j.NextAt))
+	}, nil
 }
 
 // namedEntry is an entry of a list by name.
@@ -191,9 +219,9 @@ func entriesOf(page proto.Message) protoreflect.FieldDescriptor {
 }
 
 // mergeNames merges pages into one: of any response with one list of named messages and a
-// next_page_token. The page ends at the first last name of those pages that have more
-// behind them: beyond it the merged list would not be complete.
-func mergeNames(pages []proto.Message, size int) (proto.Message, error) {
+// next_page_token. The page ends at the first last position of those pages that have more
+// behind them: beyond it the merged list would not be complete. Positions sort as the list does.
+func mergeNames(pages []proto.Message, size int, position func(namedEntry) string) (proto.Message, error) {
 	var entries []namedEntry
 	last, more := "", false
 	for _, p := range pages {
@@ -205,18 +233,18 @@ func mergeNames(pages []proto.Message, size int) (proto.Message, error) {
 		if token == "" {
 			continue
 		}
-		name, err := base64.RawURLEncoding.DecodeString(token)
+		end, err := base64.RawURLEncoding.DecodeString(token)
 		if err != nil {
 			return nil, status.Error(codes.Internal, "a partition ended a list with what is no token")
 		}
-		if !more || string(name) < last {
-			last, more = string(name), true
+		if !more || string(end) < last {
+			last, more = string(end), true
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b namedEntry) int { return strings.Compare(a.GetName(), b.GetName()) })
-	entries = slices.CompactFunc(entries, func(a, b namedEntry) bool { return a.GetName() == b.GetName() }) // one that moved meanwhile is in two
+	slices.SortStableFunc(entries, func(a, b namedEntry) int { return strings.Compare(position(a), position(b)) })
+	entries = slices.CompactFunc(entries, func(a, b namedEntry) bool { return position(a) == position(b) }) // one that moved meanwhile is in two
 	if more {
-		n, _ := slices.BinarySearchFunc(entries, last+"\x00", func(e namedEntry, name string) int { return strings.Compare(e.GetName(), name) })
+		n, _ := slices.BinarySearchFunc(entries, last+"\x00", func(e namedEntry, end string) int { return strings.Compare(position(e), end) })
 		entries = entries[:n]
 	}
 	page, n := sched.Page{}, 0
@@ -225,7 +253,7 @@ func mergeNames(pages []proto.Message, size int) (proto.Message, error) {
 	}
 	if n < len(entries) {
 		entries = entries[:n]
-		last, more = entries[n-1].GetName(), true
+		last, more = position(entries[n-1]), true
 	}
 	all := pages[0].ProtoReflect().New()
 	list := all.Mutable(entriesOf(pages[0])).List()

@@ -6,11 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/methods"
@@ -251,7 +255,7 @@ func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsRespon
 	for _, p := range pages {
 		all = append(all, p)
 	}
-	m, err := mergeNames(all, size)
+	m, err := mergeNames(all, size, namedEntry.GetName)
 	if err != nil {
 		return nil, err
 	}
@@ -319,5 +323,42 @@ func TestVersionHasThePublicURL(t *testing.T) {
 		if v, ok := answer.(*apiv1.Version); err != nil || !ok || v.PublicUrl != public || v.Version == "" {
 			t.Errorf("%v, %v", answer, err)
 		}
+	}
+}
+
+// TestMergeInOrder merges pages of jobs by the end of their last runs.
+func TestMergeInOrder(t *testing.T) {
+	page := func(token string, jobs ...*apiv1.Job) proto.Message {
+		return &apiv1.ListJobsResponse{Jobs: jobs, NextPageToken: base64.RawURLEncoding.EncodeToString([]byte(token))}
+	}
+	ended := func(name string, ms int64) *apiv1.Job {
+		return &apiv1.Job{Name: name, Stats: &apiv1.JobStats{LastFinishedAt: timestamppb.New(time.UnixMilli(ms))}}
+	}
+	position, err := positionOfJobs("last_run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(m proto.Message) (names []string) {
+		for _, j := range m.(*apiv1.ListJobsResponse).Jobs {
+			names = append(names, j.Name)
+		}
+		return names
+	}
+	ends := job.ByLastRun.Position("a", 400, 0) // beyond it the first partition has more
+	for _, tc := range []struct {
+		size int
+		want []string
+		last string
+	}{{10, []string{"z", "y", "a"}, ends}, {1, []string{"z"}, job.ByLastRun.Position("z", 900, 0)}} {
+		m, err := mergeNames([]proto.Message{page(ends, ended("y", 500), ended("a", 400)), page("", ended("z", 900), ended("b", 300), &apiv1.Job{Name: "c"})}, tc.size, position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(m); !slices.Equal(got, tc.want) || m.(*apiv1.ListJobsResponse).NextPageToken != base64.RawURLEncoding.EncodeToString([]byte(tc.last)) {
+			t.Errorf("a page of %d: %v, want %v; goes on at %q", tc.size, got, tc.want, m.(*apiv1.ListJobsResponse).NextPageToken)
+		}
+	}
+	if _, err := positionOfJobs("size"); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("the order size: %v", err)
 	}
 }

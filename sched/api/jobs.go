@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -56,46 +55,6 @@ func (a *jobsAPI) change(ctx context.Context, w core.JobChange) (*apiv1.ApplyJob
 func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.Job, error) {
 	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Job, error) {
 		return l.GetJob(core.AppOf(req.App), req.Name)
-	})
-}
-
-func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
-	after, err := base64.RawURLEncoding.DecodeString(req.PageToken)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "page_token is not one that this list returned")
-	}
-	if err := a.s.loop.CaughtUp(ctx); err != nil {
-		return nil, err
-	}
-	size, examined := pageSize(req.PageSize), pageSize(req.PageSize)
-	if len(req.Labels) > 0 || req.Owner != "" {
-		examined = maxPage
-	}
-	names, more, err := a.s.cfg.Store.Jobs(core.AppOf(req.App), req.Prefix, string(after), examined)
-	if err != nil {
-		return nil, err
-	}
-	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListJobsResponse, error) {
-		resp := &apiv1.ListJobsResponse{}
-		page, last := Page{}, ""
-		for _, name := range names {
-			if j := l.State.Job(core.AppOf(req.App), name); j != nil && job.HasLabels(j.Labels(), req.Labels) && (req.Owner == "" || j.OwnedBy() == req.Owner) { // nil: it was deleted meanwhile
-				m := l.JobMessage(j)
-				if !req.WithInput {
-					m.Input, m.InputBytes = "", nil
-				}
-				if len(resp.Jobs) == size || !page.Fits(m) {
-					more = true
-					break
-				}
-				resp.Jobs = append(resp.Jobs, m)
-			}
-			last = name
-		}
-		if more {
-			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
-		}
-		return resp, nil
 	})
 }
 

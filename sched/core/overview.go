@@ -109,6 +109,16 @@ func (l *Loop) JobMessage(j *job.Job) *apiv1.Job {
 	return m
 }
 
+// JobPosition returns the position of a job in a list, as [job.Order.Position] for the times of its
+// message.
+func JobPosition(l *Loop, o job.Order, j *job.Job) string {
+	next := l.timing.ahead.next(j)
+	if next == j.NextMs {
+		next = j.NextShownMs(l.clock.nowMs)
+	}
+	return o.Position(j.Name(), j.LastEndMs(), next)
+}
+
 // PartitionLoad returns the load of the partition.
 func (l *Loop) PartitionLoad() Load {
 	ld := Load{ScheduleRate: l.Stats.rate.value(l.clock.now)}

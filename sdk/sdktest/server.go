@@ -307,13 +307,17 @@ func (s *Server) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, 
 	return s.shownLocked(job), nil
 }
 
-// ListJobs returns the jobs of an app, sorted by name, in pages of 50 by default.
+// ListJobs returns the jobs of an app, sorted by name, in pages of 50 by default. It refuses another
+// order.
 func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
+	if r.GetOrder() != "" && r.GetOrder() != "name" {
+		return nil, status.Error(codes.Unimplemented, "sdktest lists jobs by name only")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var jobs []*apiv1.Job
 	for _, j := range s.jobs {
-		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() && hasLabels(j.GetLabels(), r.GetLabels()) && (r.GetOwner() == "" || j.GetOwner() == r.GetOwner()) {
+		if j.GetApp() == r.GetApp() && j.GetName() > r.GetPageToken() && listed(s.shownLocked(j), r) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -330,6 +334,39 @@ func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.L
 		}
 	}
 	return answer, nil
+}
+
+// listed reports whether a list of jobs selects a job.
+func listed(j *apiv1.Job, r *apiv1.ListJobsRequest) bool {
+	module, last := j.GetHandler().GetModule(), j.GetStats().GetLastState()
+	name, _, _ := strings.Cut(module, "@")
+	return strings.HasPrefix(j.GetName(), r.GetPrefix()) &&
+		strings.Contains(strings.ToLower(j.GetName()), strings.ToLower(r.GetContains())) &&
+		hasLabels(j.GetLabels(), r.GetLabels()) &&
+		(r.GetOwner() == "" || j.GetOwner() == r.GetOwner()) &&
+		(r.GetModule() == "" || r.GetModule() == module || r.GetModule() == name) &&
+		(r.GetSchedule() == "" || r.GetSchedule() == scheduleKind(j.GetSchedule())) &&
+		(r.Paused == nil || r.GetPaused() == j.GetPaused()) &&
+		(!r.GetFailing() || last != "" && last != "succeeded" && last != "skipped")
+}
+
+// scheduleKind returns the kind of a schedule.
+func scheduleKind(s *apiv1.Schedule) string {
+	switch {
+	case s.GetCron() != "":
+		return "cron"
+	case s.GetEvery() != "":
+		return "every"
+	case s.GetDelay() != "":
+		return "delay"
+	case s.GetAt() != "":
+		return "at"
+	case s.GetAfter() != "":
+		return "after"
+	case s.GetDaily() != nil:
+		return "daily"
+	}
+	return "none"
 }
 
 // DeleteJob deletes a job, even if other jobs name it.

@@ -158,3 +158,34 @@ func TestHandlers(t *testing.T) {
 		server.Close()
 	}
 }
+
+// TestJobFilters lists jobs by the conditions of a query.
+func TestJobFilters(t *testing.T) {
+	server, client := serve(t, sdktest.Config{})
+	defer server.Close()
+	defer client.Close() //nolint:errcheck // every answer has come
+	apply(
+		t, client,
+		&sdk.Job{Name: "Mail", Handler: &sdk.Handler{Module: "m@1"}, Schedule: &sdk.Schedule{Every: "20h"}},
+		&sdk.Job{Name: "sums", Handler: &sdk.Handler{Module: "m@2"}, Paused: new(true)},
+	)
+	for want, q := range map[string]sdk.JobQuery{
+		"Mail,sums": {Module: "m"}, "sums": {Module: "m@2", Paused: new(true)}, "Mail": {Contains: "MAI", Paused: new(false), Schedule: "every"}, "": {Failing: true},
+	} {
+		var names []string
+		for job, err := range client.Jobs(t.Context(), q) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, job.GetName())
+		}
+		if got := strings.Join(names, ","); got != want {
+			t.Errorf("%+v: %s, want %s", q, got, want)
+		}
+	}
+	for _, err := range client.Jobs(t.Context(), sdk.JobQuery{Order: "last_run"}) {
+		if err == nil {
+			t.Error("the test server lists jobs by their last runs")
+		}
+	}
+}

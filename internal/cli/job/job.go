@@ -150,14 +150,17 @@ func pausedText(job *sdk.Job) string {
 }
 
 func (c *commands) list() *cobra.Command {
-	q := sdk.JobQuery{}
+	q, paused := sdk.JobQuery{}, false
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the jobs of an app by name",
+		Short: "List the jobs of an app",
 		Args:  command.Arguments(),
 		RunE: c.Wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
 			if q.Limit < 0 {
 				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
+			}
+			if cmd.Flags().Changed("paused") {
+				q.Paused = &paused
 			}
 			q.App, q.NoInput = c.App, c.Format == output.Table // documents, which can be applied, have the input
 			return c.printListed(ctx, client, client.Jobs(ctx, q))
@@ -166,6 +169,12 @@ func (c *commands) list() *cobra.Command {
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "only names with this prefix")
 	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	cmd.Flags().StringVar(&q.Owner, "owner", "", "only jobs with this owner, a user or a group")
+	cmd.Flags().StringVar(&q.Contains, "contains", "", "only names that contain this `TEXT`, in upper or lower case")
+	cmd.Flags().StringVar(&q.Module, "module", "", "only jobs whose handler is in this module: `NAME`, NAME@VERSION or NAME@ALIAS")
+	cmd.Flags().StringVar(&q.Schedule, "schedule", "", "only this `KIND` of schedule: cron, every, delay, at, after, daily or none")
+	cmd.Flags().BoolVar(&paused, "paused", false, "only paused jobs; with =false only those that are not paused")
+	cmd.Flags().BoolVar(&q.Failing, "failing", false, "only jobs whose last run neither succeeded nor was skipped")
+	cmd.Flags().StringVar(&q.Order, "order", "name", "name, last_run (latest first) or next_time (earliest first)")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, "show at most this many (default all)")
 	return cmd
 }
