@@ -555,7 +555,7 @@ func testKeyboard(t *testing.T, b *browser) {
 		t.Errorf("the first stop of the tab key is %q", text)
 	}
 	b.do(chromedp.KeyEvent("/"))
-	if id := evaluate[string](b, `document.activeElement.id`); id != "prefix" {
+	if id := evaluate[string](b, `document.activeElement.id`); id != "q" {
 		t.Errorf("the slash key leads to %q", id)
 	}
 }

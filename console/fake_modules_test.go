@@ -19,9 +19,8 @@ import (
 // fakeModules are the parts of the API about modules that the page of a module uses.
 type fakeModules struct {
 	apiv1.UnimplementedModuleAccessServer
-	grants  *apiv1.ModuleGrants // of the module totals
-	users   []string            // what names each version and each alias
-	endless bool                // each page of jobs has a next one
+	grants *apiv1.ModuleGrants // of the module totals
+	users  []string            // what names each version and each alias
 }
 
 func (f *fakeAPI) populateModules(ts func(time.Duration) *timestamppb.Timestamp) {

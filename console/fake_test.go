@@ -55,6 +55,7 @@ type fakeAPI struct {
 	fakeAccess
 	fakeModules
 	fakeResources
+	fakeJobs
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -376,25 +377,6 @@ func (f *fakeAPI) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job,
 	return proto.CloneOf(j), nil
 }
 
-func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := &apiv1.ListJobsResponse{}
-	for _, j := range f.jobs {
-		if strings.HasPrefix(j.Name, r.Prefix) {
-			j = proto.CloneOf(j)
-			if !r.WithInput {
-				j.Input, j.InputBytes = "", nil
-			}
-			out.Jobs = append(out.Jobs, j)
-		}
-	}
-	if (r.PageToken == "" || f.endless) && len(out.Jobs) > 3 {
-		out.NextPageToken = "token/2&x=y"
-	}
-	return out, nil
-}
-
 func (f *fakeAPI) ApplyJob(ctx context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
 	if r.Job.GetHandler().GetModule() == "" && !strings.HasPrefix(r.Job.GetHandler().GetName(), "builtin:") {
 		return nil, status.Error(codes.InvalidArgument, "the job has no handler: set handler.module")
@@ -528,7 +510,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	out := &apiv1.ListRunsResponse{UnreadableBlocks: f.unreadable}
 	for _, run := range f.runs {
 		bad := run.State != "succeeded" && run.FinishedAt != nil
-		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil) && (r.Host == "" || r.Host == run.Host) && inRange(r, run) {
+		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil || r.State == "ended" && job.State(run.State).Terminal()) && (r.Host == "" || r.Host == run.Host) && inRange(r, run) {
 			out.Runs = append(out.Runs, proto.CloneOf(run))
 		}
 	}

@@ -20,30 +20,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job/schedule"
 )
 
-type jobsView struct {
-	Jobs   []*apiv1.Job
-	Prefix string
-	Next   string // token of the next page
-	Paged  bool   // this is not the first page
-	Gone   string // name of the job that was just deleted
-}
-
 // jobDeleted is a notice: the name of the job.
 type jobDeleted string
-
-func (c *console) jobsPage(v *visit) error {
-	q := v.r.URL.Query()
-	answer, err := c.jobs.ListJobs(v.ctx, &apiv1.ListJobsRequest{
-		App: v.app, Prefix: q.Get("prefix"), PageToken: q.Get("page"), PageSize: pageSize,
-	})
-	if err != nil {
-		return err
-	}
-	gone, _ := noticeOf[jobDeleted](v)
-	return c.show(v, "jobs", "jobs", jobsView{
-		Gone: string(gone), Jobs: answer.Jobs, Prefix: q.Get("prefix"), Next: answer.NextPageToken, Paged: q.Get("page") != "",
-	})
-}
 
 type jobView struct {
 	*apiv1.Job
@@ -56,17 +34,10 @@ type jobView struct {
 }
 
 // Strip returns the latest runs in order of time, for the row of status marks.
-func (v jobView) Strip() []*apiv1.Run {
-	n := min(20, len(v.Runs))
-	strip := make([]*apiv1.Run, n)
-	for i := range n {
-		strip[n-1-i] = v.Runs[i]
-	}
-	return strip
-}
+func (v jobView) Strip() []*apiv1.Run { return oldestFirst(v.Runs) }
 
 func (c *console) jobPage(v *visit) error {
-	const shownTimes, shownRuns = 8, 20
+	const shownTimes = 8
 	name := v.r.PathValue("name")
 	var view jobView
 	g, ctx := errgroup.WithContext(v.ctx)
@@ -75,7 +46,7 @@ func (c *console) jobPage(v *visit) error {
 		return err
 	})
 	g.Go(func() error {
-		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: shownRuns})
+		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: stripRuns})
 		view.Runs, view.Unreadable = answer.GetRuns(), answer.GetUnreadableBlocks()
 		return err
 	})

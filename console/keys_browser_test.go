@@ -51,9 +51,9 @@ func TestKeys(t *testing.T) {
 	// In a field each key is text.
 	b.visit("/apps/default/jobs")
 	ready()
-	evaluate[bool](b, `document.getElementById("prefix").focus(), true`)
+	evaluate[bool](b, `document.getElementById("q").focus(), true`)
 	b.do(chromedp.KeyEvent("?gjp/"))
-	b.until(`document.getElementById("prefix").value === "?gjp/"`)
+	b.until(`document.getElementById("q").value === "?gjp/"`)
 	if evaluate[bool](b, `document.querySelector("dialog[open]") !== null || document.getElementById("live").getAttribute("aria-pressed") !== "true"`) || b.here() != "/apps/default/jobs" {
 		t.Error("a key acted while the visitor typed")
 	}

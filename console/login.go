@@ -244,6 +244,9 @@ func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	} else if r.PostForm.Has("zone") { // the browser's
 		c.setCookie(w, zoneCookie, "", -time.Second)
 	}
+	if r.PostForm.Has("columns") {
+		c.chooseColumns(w, r.PostForm["columns"], year)
+	}
 	http.Redirect(w, r, localPath(r.PostFormValue("next")), http.StatusSeeOther)
 }
 

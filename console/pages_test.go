@@ -28,7 +28,7 @@ import (
 func pages() map[string][]string {
 	all := map[string][]string{
 		"/apps/default":                            {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                       {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs":                       {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "<span>50 %</span>", "<span>2s</span>", "01MORE00000000000000000003", "The app has 1\u202f900\u202f000 jobs", `aria-sort="ascending"`},
 		"/apps/default/jobs?prefix=nothing":        {"No job of this app"},
 		"/apps/default/calendars":                  {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
 		"/apps/default/calendars/weekend":          {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
@@ -748,7 +748,7 @@ func TestSmallThings(t *testing.T) {
 		"/apps/default/runs/01FETCH000000000000000000A": `<dd class="mono">builtin:http</dd>`,
 		"/apps/default/jobs/totals":                     `<dd class="mono">totals@1 · main</dd>`,
 	} {
-		if _, body := s.do(t, "GET", path, nil); !strings.Contains(body, want) {
+		if _, body := s.do(t, "GET", path, nil, "Cookie", columnsCookie+"=module"); !strings.Contains(body, want) {
 			t.Errorf("%s does not hold %s", path, want)
 		}
 	}

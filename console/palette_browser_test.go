@@ -66,7 +66,7 @@ func TestPaletteByKeyboard(t *testing.T) {
 	b.ctrlK()
 	b.until(`document.activeElement.id === "palette-text"`)
 	b.ctrlK()
-	b.until(`document.activeElement.id === "prefix"`)
+	b.until(`document.activeElement.id === "q"`)
 
 	// A command runs the job, once.
 	b.ctrlK()

@@ -153,6 +153,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"clock":     func(t *timestamppb.Timestamp) string { return w.clock(stamp(t)) },
 		"weekday":   w.weekday,
 		"lasted":    w.duration,
+		"span":      func(d time.Duration) string { return w.duration(span(d)) },
 		"timeOfDay": w.timeOfDay,
 		"zone":      w.loc.String,
 		"zones":     zoneChoices,
