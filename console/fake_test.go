@@ -520,7 +520,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	switch {
 	case r.PageToken != "":
 		out.Runs = nil
-	case r.State == "":
+	case r.State == "" && r.Parent == "":
 		out.NextPageToken = "more&runs"
 	}
 	return out, nil

@@ -76,6 +76,8 @@ type runView struct {
 	Shown         []*apiv1.Run              // some of its parts, in order
 	NextPart      int32                     // the first part after those shown; 0: none
 	Commands      commandView               // that start the job again with this input
+	Graph         *graph                    // of a workflow; nil: it is not drawn
+	Grid          *partGrid                 // nil: it has no parts, or too many
 }
 
 // Bars returns the kinds of bars of the timeline.
@@ -126,7 +128,11 @@ func (c *console) runPage(v *visit) error {
 			return err
 		}
 	}
+	if len(run.Nodes) > 0 {
+		view.Graph = drawGraph(c.definitionOf(v, run), run.Nodes)
+	}
 	if view.Leads() {
+		view.Grid = c.gridOf(v, run, gridTime)
 		if err := c.parts(v, &view); err != nil {
 			return err
 		}

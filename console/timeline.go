@@ -13,6 +13,7 @@ type lane struct {
 	Kind    string         // accept, wait, attempt, retry, before, node, parts: a key of the catalogue under lane.
 	Name    string         // of the node
 	State   string         // of the node
+	Run     string         // of the node; "": none
 	Attempt *apiv1.Attempt // set for kind attempt
 	At      time.Time
 	Lasted  string
@@ -112,7 +113,7 @@ func (a axis) led(r *apiv1.Run, begin, end time.Time) []lane {
 		if started.Before(first) {
 			first = started
 		}
-		lanes = append(lanes, lane{Kind: "node", Name: n.Name, State: n.State, At: started, Lasted: span(until.Sub(started)), Bars: []stretch{a.bar("run", started, until)}})
+		lanes = append(lanes, lane{Kind: "node", Name: n.Name, State: n.State, Run: n.Run, At: started, Lasted: span(until.Sub(started)), Bars: []stretch{a.bar("run", started, until)}})
 	}
 	return append([]lane{a.pause("before", begin, first)}, lanes...)
 }
