@@ -210,6 +210,52 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 	}
 }
 
+// TestEmptyPagesOfferTheAction: a visitor that may act finds the action itself, and another one does not.
+func TestEmptyPagesOfferTheAction(t *testing.T) {
+	f := newFake()
+	s := newSite(t, f).signIn(t)
+	actions := map[string][]string{
+		"/apps/default/jobs":      {`<a class="button primary" href="/apps/default/jobs/new">`},
+		"/apps/default/runs":      {`<a class="button primary" href="/apps/default/jobs/new">`},
+		"/apps/default/modules":   {`<a class="button primary" href="#u-name">`, `id="u-name"`},
+		"/apps/default/calendars": {`<a class="button primary" href="#c-name">`, `id="c-name"`},
+		"/apps/default/secrets":   {`<a class="button primary" href="#s-name">`, `id="s-name"`},
+		"/apps/default/values":    {`<a class="button primary" href="#v-bucket">`, `id="v-bucket"`},
+	}
+	look := func(may bool) {
+		t.Helper()
+		for path, wants := range actions {
+			for _, lang := range []string{"en", "zh"} {
+				_, body := s.do(t, "GET", path, nil, "Accept-Language", lang)
+				for _, want := range wants {
+					if strings.Contains(body, want) != may {
+						t.Errorf("%s in %s, permitted: %v: %s", path, lang, may, want)
+					}
+				}
+				if !strings.Contains(body, `<details class="command">`) {
+					t.Errorf("%s in %s lacks the command", path, lang)
+				}
+				checkPage(t, body)
+			}
+		}
+	}
+	look(true)
+	f.change(func() { f.jobs = []*apiv1.Job{{App: "default", Name: "totals"}} })
+	const run = `<form action="/apps/default/jobs/totals/run" method="post"><button>Run totals</button>`
+	if _, body := s.do(t, "GET", "/apps/default/runs", nil); !strings.Contains(body, run) {
+		t.Error("the empty list of runs offers no job to run")
+	}
+	f.change(func() {
+		f.may = []string{"jobs.read", "runs.read", "modules.read", "definitions.read", "secrets.read", "kv.read"}
+	})
+	s = newSite(t, f).signIn(t)
+	if _, body := s.do(t, "GET", "/apps/default/runs", nil); strings.Contains(body, run) {
+		t.Error("the empty list of runs offers to run a job to a visitor that may not")
+	}
+	f.change(func() { f.jobs = nil })
+	look(false)
+}
+
 // TestListsSayWhatTheyLack: each page with a list of runs says that damage kept some from it.
 func TestListsSayWhatTheyLack(t *testing.T) {
 	f := newFake().populate()

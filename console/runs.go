@@ -26,9 +26,13 @@ type runsView struct {
 	runFilter
 	scanned
 	Runs    []*apiv1.Run
-	Paged   bool   // this is not the first page
-	Refused string // why the filter cannot be used
+	Paged   bool         // this is not the first page
+	Jobs    []*apiv1.Job // some that the visitor may run, when there is no run
+	Refused string       // why the filter cannot be used
 }
+
+// offeredJobs bounds the jobs that an empty list of runs offers to run.
+const offeredJobs = 5
 
 // Scanned reports whether the console has looked for the runs itself, a slice at a time.
 func (v runsView) Scanned() bool { return v.reads() }
@@ -45,6 +49,11 @@ func (c *console) runsPage(v *visit) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(view.Runs) == 0 && !view.Set() && !view.Paged && c.visitor(v).May("jobs.trigger", v.app) {
+		if jobs, err := c.jobs.ListJobs(v.ctx, &apiv1.ListJobsRequest{App: v.app, PageSize: offeredJobs}); err == nil { // the list is complete without
+			view.Jobs = jobs.Jobs
+		}
 	}
 	return c.show(v, "runs", "runs", view)
 }
