@@ -108,7 +108,7 @@ func TestGraphOfRun(t *testing.T) {
 		resp, body := s.do(t, "GET", "/apps/default/runs/"+id, nil, "Accept-Language", lang)
 		checkPage(t, body)
 		for _, want := range []string{
-			`<a class="node s-succeeded" id="graph-read" href="/apps/default/runs/` + doneRun + `" aria-label="read: ` + state + `">`,
+			`<a class="node s-succeeded" id="graph-read" href="/apps/default/runs/` + doneRun + `">`, `<text class="name" x="20" y="29">read</text> <text x="20" y="47">` + state + `</text>`,
 			`<g class="node s-pending" id="graph-report" role="img"`, `<g class="edge s-succeeded">`,
 		} {
 			if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
