@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -32,8 +30,8 @@ func (b *bench) alerts(ctx context.Context) (err error) {
 	if _, err := b.store(ctx, d, b.size.stored, time.Now().Add(calm).UTC(), ""); err != nil {
 		return err
 	}
-	on := sdk.ChangeSet{Definitions: []proto.Message{&sdk.AlertChannel{Name: "none", Slack: &sdk.AlertRobot{Url: "https://example.com"}}}}
-	var off sdk.ChangeSet
+	var on, off sdk.ChangeSet
+	on.Definitions = append(on.Definitions, &sdk.AlertChannel{Name: "none", Slack: &sdk.AlertRobot{Url: "https://example.com"}})
 	for i := range alertRules {
 		r := &sdk.AlertRule{Name: fmt.Sprint("rule-", i), Events: []string{"failed", "recovered"}, Channels: []string{"none"}}
 		if i > 0 {
