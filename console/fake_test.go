@@ -12,6 +12,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,7 @@ type fakeAPI struct {
 	noRole              bool     // the good token has no role
 	provider            string   // that of the good token's user
 	approved            []string // codes of command lines
+	cut                 int      // parts of a run in one page of a list; 0: all
 	unreadable          int32    // damaged blocks of the history that each list of runs passes over
 }
 
@@ -512,6 +514,13 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 		bad := run.State != "succeeded" && run.FinishedAt != nil
 		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad || r.State == "live" && run.FinishedAt == nil || r.State == "ended" && job.State(run.State).Terminal()) && (r.Host == "" || r.Host == run.Host) && inRange(r, run) {
 			out.Runs = append(out.Runs, proto.CloneOf(run))
+		}
+	}
+	if r.Parent != "" && f.cut > 0 {
+		from, _ := strconv.Atoi(r.PageToken)
+		out.Runs = out.Runs[min(from, len(out.Runs)):]
+		if len(out.Runs) > f.cut {
+			out.Runs, out.NextPageToken = out.Runs[:f.cut], strconv.Itoa(from+f.cut)
 		}
 	}
 	if n := int(r.PageSize); len(out.Runs) > n {

@@ -576,8 +576,8 @@ func TestListsAreBounded(t *testing.T) {
 			if runs, ok := m.(*apiv1.ListRunsRequest); ok && scans.MatchString(path) {
 				most = scanPage
 				scanning++
-			} else if ok && runs.Parent != "" && runs.PageToken == "" {
-				most = maxCells // of the grid of parts
+			} else if ok && runs.Parent != "" {
+				most = max(most, cellsAtOnce) // of the grid of parts
 			}
 			if n := r.GetPageSize(); n < 1 || n > most {
 				t.Errorf("%s: %T asks for %d rows, want 1 to %d", path, m, n, most)

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -9,17 +8,21 @@ import (
 )
 
 const (
-	// maxCells bounds the parts of a run that a grid shows. A larger run has its counts.
+	// maxCells bounds the parts of a run that has a grid. A larger run has its counts.
 	maxCells = 1000
-	// gridTime is how long a page waits for the parts of its grid.
-	gridTime = 60 * time.Millisecond
+	// cellsAtOnce bounds the parts that one call reads.
+	cellsAtOnce = 100
+	// gridTime is how long one page reads parts for its grid before it offers to continue. It ends
+	// after the call that is under way then.
+	gridTime = 40 * time.Millisecond
 )
 
 // partGrid is the parts of a run, each with its state.
 type partGrid struct {
 	Parts   []*apiv1.Run // by number
 	Without int32        // parts without a run: they are not made yet, or had succeeded in the run that this one retries
-	Partial bool         // the page did not wait for all of them
+	From    string       // token at which the grid begins; "": at part 0
+	Next    string       // token of the parts that were not read in time; "": all were
 }
 
 // Bad reports whether a part ended without success.
@@ -28,35 +31,24 @@ func (partGrid) Bad(state string) bool {
 	return s.Terminal() && s != job.Succeeded && s != job.Skipped
 }
 
-// gridOf reads the parts of a run for a grid; nil: there are too many, or none could be read in time.
-func (c *console) gridOf(v *visit, run *apiv1.Run, limit time.Duration) *partGrid {
+// gridOf reads the parts of a run for a grid; nil: there are too many.
+func (c *console) gridOf(v *visit, run *apiv1.Run, from string, until time.Time) (*partGrid, error) {
 	if run.Parts > maxCells {
-		return nil
+		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, limit)
-	defer cancel()
-	g := &partGrid{}
-	req := &apiv1.ListRunsRequest{App: v.app, Parent: run.Id, PageSize: maxCells}
+	g := &partGrid{From: from, Next: from}
 	for {
-		answer, err := c.runs.ListRuns(ctx, req)
+		answer, err := c.runs.ListRuns(v.ctx, &apiv1.ListRunsRequest{App: v.app, Parent: run.Id, PageSize: cellsAtOnce, PageToken: g.Next})
 		if err != nil {
-			g.Partial = true
-			break
+			return nil, err
 		}
-		g.Parts = append(g.Parts, answer.Runs...)
-		if req.PageToken = answer.NextPageToken; req.PageToken == "" {
-			break
-		}
-		if len(g.Parts) >= maxCells {
-			g.Partial = true
+		g.Parts, g.Next = append(g.Parts, answer.Runs...), answer.NextPageToken
+		if g.Next == "" || !time.Now().Before(until) {
 			break
 		}
 	}
-	if len(g.Parts) == 0 {
-		return nil
-	}
-	if !g.Partial {
+	if g.From == "" && g.Next == "" {
 		g.Without = max(0, run.Parts-int32(len(g.Parts)))
 	}
-	return g
+	return g, nil
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -32,9 +33,23 @@ func TestPartGrid(t *testing.T) {
 			t.Errorf("%s: %d cells, want 60", lang, n)
 		}
 	}
-	ctx := s.c.withToken(mustRequest(t), goodToken)
-	if g := s.c.gridOf(&visit{ctx: ctx, app: "default"}, &apiv1.Run{Id: parentRun(), Parts: 64}, 0); g != nil {
-		t.Errorf("a grid without time: %v", g)
+	// Without time a page has what one call reads, and continues after it.
+	f.change(func() { f.cut = 40 })
+	v := &visit{ctx: s.c.withToken(mustRequest(t), goodToken), app: "default"}
+	parent := &apiv1.Run{Id: parentRun(), Parts: 64}
+	first, err := s.c.gridOf(v, parent, "", time.Time{})
+	if err != nil || len(first.Parts) != 40 || first.Next == "" || first.Without != 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	rest, err := s.c.gridOf(v, parent, first.Next, time.Time{})
+	if err != nil || len(rest.Parts) != 20 || rest.Next != "" || rest.Parts[0].Part != 40 || rest.Without != 0 {
+		t.Errorf("%+v, %v", rest, err)
+	}
+	if all, err := s.c.gridOf(v, parent, "", time.Now().Add(time.Minute)); err != nil || len(all.Parts) != 60 || all.Without != 4 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, body := s.do(t, "GET", "/apps/default/runs/"+parentRun()+"?cells="+first.Next, nil); strings.Contains(body, `id="cell-39"`) || !strings.Contains(body, `id="cell-40"`) || !strings.Contains(body, ">The first parts</a>") {
+		t.Error("the page does not continue the grid")
 	}
 	f.change(func() { f.run(parentRun()).Parts = maxCells + 1 })
 	if _, body := s.do(t, "GET", "/apps/default/runs/"+parentRun(), nil); strings.Contains(body, `class="cell `) || !strings.Contains(body, "12 succeeded, 48 did not") {

@@ -141,7 +141,9 @@ func (c *console) runPage(v *visit) error {
 		view.Graph = drawGraph(c.definitionOf(v, run), run.Nodes)
 	}
 	if view.Leads() {
-		view.Grid = c.gridOf(v, run, gridTime)
+		if view.Grid, err = c.gridOf(v, run, v.r.URL.Query().Get("cells"), time.Now().Add(gridTime)); err != nil {
+			return err
+		}
 		if err := c.parts(v, &view); err != nil {
 			return err
 		}
