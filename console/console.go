@@ -334,6 +334,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollbackPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollback},
 		{pattern: "GET /apps/{app}/errors", page: c.errorsPage},
+		{pattern: "GET /apps/{app}/schedules", page: c.schedulesPage},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
 		{pattern: "GET /apps/{app}/runs/export", page: c.exportRuns},
 		{pattern: "GET /apps/{app}/runs/{id}", page: c.runPage},

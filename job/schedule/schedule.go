@@ -453,6 +453,13 @@ func (p Plan) Between(from, until time.Time, limit int) (times []time.Time, more
 	return times, false
 }
 
+// Count counts the planned times t with from <= t < until, without listing them. Like [Plan.Between] it ignores the
+// maximum number of runs, and a fixed rate without from and without [Plan.Anchor] begins at from.
+func (p Plan) Count(from, until time.Time) int64 {
+	from = time.UnixMilli(ceilMilli(from))
+	return p.Anchor(from).count(from, until)
+}
+
 // Left returns how many planned times remain for a job that has planned so many:
 // [math.MaxInt64] without a limit, 0 if its schedule has ended.
 func (p Plan) Left(planned int64) int64 {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/spelling"
@@ -19,6 +20,21 @@ var zoneNames string
 // data is that of the machine or, if it has none, that in the program. LoadZone refuses
 // Local, because it means another zone on each machine.
 func LoadZone(name string) (*time.Location, error) {
+	if loc, ok := zones.Load(name); ok {
+		return loc.(*time.Location), nil
+	}
+	loc, err := loadZone(name)
+	if err == nil {
+		zones.Store(name, loc)
+	}
+	return loc, err
+}
+
+// zones has the zones that were loaded, by name: there are some 600. The search for a similar name takes longer than
+// all else of a schedule.
+var zones sync.Map
+
+func loadZone(name string) (*time.Location, error) {
 	switch {
 	case name == "" || name == "UTC":
 		return time.UTC, nil
