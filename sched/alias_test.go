@@ -849,12 +849,25 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 			t.Errorf("a script whose interpreter was collected: %v", err)
 		}
 		c.pushVersions("interpreter") // in another app; hosts identify code by its digest only
+		dry := &apiv1.PushModuleRequest_Head{App: "other", Name: "script", Version: "2", DryRun: true}
+		if resp, err := c.tryPush(dry, []byte("script for "+modules.Digest(codeOf("interpreter")))); err != nil || resp.Result != "checked" {
+			t.Errorf("a dry run: %v, %v", resp, err)
+		}
+		if _, err := c.modules.GetModule(t.Context(), &apiv1.GetModuleRequest{App: "other", Name: "script", Version: "2"}); status.Code(err) != codes.NotFound {
+			t.Errorf("a dry run stored the version: %v", err)
+		}
 		if err := push(); err != nil {
 			t.Errorf("a script whose interpreter is there again: %v", err)
+		}
+		if _, err := c.tryPush(dry, []byte("script for other sources of "+modules.Digest(codeOf("interpreter")))); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("a dry run of other bytes: %v", err)
 		}
 		w.badScript = errors.New("module refused: main.js:1:2: SyntaxError")
 		if err := push(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "main.js:1:2") {
 			t.Errorf("a script with an error of syntax: %v", err)
+		}
+		if _, err := c.tryPush(dry, []byte("script for "+modules.Digest(codeOf("interpreter")))); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a dry run of a script with an error of syntax: %v", err)
 		}
 	})
 }

@@ -542,6 +542,10 @@ func TestPushModule(t *testing.T) {
 	if _, result, err = c.PushModule(t.Context(), upload); err != nil || result != sdk.Unchanged {
 		t.Errorf("push again: %v, %v", result, err)
 	}
+	dry := sdk.Upload{Name: "m", Version: "2", Code: code, DryRun: true}
+	if m, result, err = c.PushModule(t.Context(), dry); err != nil || result != sdk.Checked || m.GetVersion() != "2" {
+		t.Errorf("a dry run: %v, %v, %v", m, result, err)
+	}
 	upload.Code, upload.Progress = []byte("\x00asm"), nil
 	if _, _, err = c.PushModule(t.Context(), upload); !errors.Is(err, sdk.ErrConflict) {
 		t.Errorf("push other bytes: %v", err)

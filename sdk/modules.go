@@ -23,6 +23,9 @@ type Upload struct {
 	// there is one.
 	Signatures []*Signature
 
+	// DryRun checks the upload as if it were stored, and stores nothing. The result is [Checked].
+	DryRun bool
+
 	// Progress is called after each chunk with the bytes sent so far. Default: none.
 	Progress func(sent, total int64)
 }
@@ -66,7 +69,7 @@ func (c *Client) pushModule(ctx context.Context, u Upload) (*Module, Result, err
 		return nil, "", err
 	}
 	err = stream.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: &apiv1.PushModuleRequest_Head{
-		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest, Signatures: u.Signatures,
+		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest, Signatures: u.Signatures, DryRun: u.DryRun,
 	}}})
 	for sent := 0; err == nil && sent < len(u.Code); {
 		end := min(sent+chunk, len(u.Code))

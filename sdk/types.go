@@ -112,6 +112,7 @@ const (
 	Created   Result = "created"
 	Updated   Result = "updated"
 	Unchanged Result = "unchanged" // the same definition or module existed already
+	Checked   Result = "checked"   // a dry run accepted the upload
 	Restored  Result = "restored"  // the module's bytes had been collected and are back
 	Deleted   Result = "deleted"
 	Accepted  Result = "accepted"  // a new run is durable

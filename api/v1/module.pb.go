@@ -749,7 +749,7 @@ func (*PushModuleRequest_Chunk) isPushModuleRequest_Part() {}
 type PushModuleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Module        *Module                `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
-	Result        string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"` // created unchanged
+	Result        string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"` // created unchanged restored; checked after a dry run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1787,8 +1787,9 @@ type PushModuleRequest_Head struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`     // JSON; "": none
-	Signatures    []*Signature           `protobuf:"bytes,5,rep,name=signatures,proto3" json:"signatures,omitempty"` // of the bytes as stored: with the manifest in them, if one is given
+	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`            // JSON; "": none
+	Signatures    []*Signature           `protobuf:"bytes,5,rep,name=signatures,proto3" json:"signatures,omitempty"`        // of the bytes as stored: with the manifest in them, if one is given
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // check the upload as if it were stored, and store nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1856,6 +1857,13 @@ func (x *PushModuleRequest_Head) GetSignatures() []*Signature {
 		return x.Signatures
 	}
 	return nil
+}
+
+func (x *PushModuleRequest_Head) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 var File_v1_module_proto protoreflect.FileDescriptor
@@ -1931,10 +1939,10 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x17\n" +
-	"\atook_ms\x18\x05 \x01(\x03R\x06tookMs\"\x8d\x02\n" +
+	"\atook_ms\x18\x05 \x01(\x03R\x06tookMs\"\xa6\x02\n" +
 	"\x11PushModuleRequest\x12:\n" +
 	"\x04head\x18\x01 \x01(\v2$.wheelwork.v1.PushModuleRequest.HeadH\x00R\x04head\x12\x16\n" +
-	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1a\x9b\x01\n" +
+	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1a\xb4\x01\n" +
 	"\x04Head\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1942,7 +1950,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"\bmanifest\x18\x04 \x01(\tR\bmanifest\x127\n" +
 	"\n" +
 	"signatures\x18\x05 \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
-	"signaturesB\x06\n" +
+	"signatures\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRunB\x06\n" +
 	"\x04part\"Z\n" +
 	"\x12PushModuleResponse\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\x12\x16\n" +

@@ -88,6 +88,9 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if err := a.checkScript(ctx, of, code, m.Interpreter); err != nil {
 		return err
 	}
+	if head.DryRun {
+		return stream.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "checked"})
+	}
 	a.s.uploads.blobs.RLock()
 	defer a.s.uploads.blobs.RUnlock()
 	if err := a.s.cfg.Modules.PutUpload(code, m.Digest); err != nil {

@@ -675,10 +675,13 @@ func (s *Server) PushModule(stream grpc.ClientStreamingServer[apiv1.PushModuleRe
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.moduleLocked(m.App, m.Name, m.Version); old != nil {
-		if old.GetDigest() != m.GetDigest() {
-			return status.Errorf(codes.AlreadyExists, "%s@%s exists with other bytes: choose another version", m.Name, m.Version)
-		}
+	old := s.moduleLocked(m.App, m.Name, m.Version)
+	switch {
+	case old != nil && old.GetDigest() != m.GetDigest():
+		return status.Errorf(codes.AlreadyExists, "%s@%s exists with other bytes: choose another version", m.Name, m.Version)
+	case head.GetDryRun():
+		return stream.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "checked"})
+	case old != nil:
 		return stream.SendAndClose(&apiv1.PushModuleResponse{Module: old, Result: "unchanged"})
 	}
 	s.modules = append(s.modules, m)

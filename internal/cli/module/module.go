@@ -33,6 +33,7 @@ func Command(printer *output.Printer, server *connect.Server, getenv func(string
 func (c *commands) push() *cobra.Command {
 	var manifest, oci, key string
 	var signatures []string
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "push NAME@VERSION [FILE.wasm]",
 		Short: "Upload a version of a module; versions never change",
@@ -54,7 +55,11 @@ the version of the server there.`,
 	cmd.Flags().StringVar(&oci, "oci", "", "`place` to write it to instead: oci:DIR[:TAG], FILE.tar[:TAG] or HOST/REPOSITORY[:TAG]")
 	cmd.Flags().StringArrayVar(&signatures, "signature", nil, "`file` that `wheelwork module sign` wrote; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "`file` with a private key to sign it with")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "let the server check it as if it were stored, and store nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if dryRun && oci != "" {
+			return command.Usage(cmd, "--dry-run asks the server, and --oci sends to none: give one of them")
+		}
 		if len(args) == 1 {
 			return c.pushVersionToOCI(cmd, args[0], oci)
 		}
@@ -68,9 +73,12 @@ the version of the server there.`,
 		case oci != "":
 			return c.pushToOCI(cmd, oci, upload)
 		}
+		upload.DryRun = dryRun
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			if err := c.pushInterpreter(ctx, client, upload, key); err != nil {
-				return err
+			if !dryRun {
+				if err := c.pushInterpreter(ctx, client, upload, key); err != nil {
+					return err
+				}
 			}
 			return c.upload(ctx, client, upload)
 		})(cmd, args)

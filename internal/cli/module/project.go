@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
+	"github.com/wheelworkhq/wheelwork/internal/scriptkit"
 	"github.com/wheelworkhq/wheelwork/internal/toolchain"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -275,30 +276,15 @@ func isScript(file string) (language string, ok bool) {
 // packScript packs sources with the SDK of their language. names are paths relative to
 // dir; main is one of them.
 func packScript(language, dir, main string, names []string) ([]byte, error) {
-	known, ok := script.ByLanguage(language)
-	if !ok {
-		return nil, fmt.Errorf("there is no interpreter for %s", language)
-	}
-	from, to := "js/wheelwork.js", "wheelwork.js"
-	if language == script.Python {
-		from, to = "python/wheelwork.py", "wheelwork.py"
-	}
-	kit, err := guest.Files.ReadFile(from)
-	if err != nil {
-		return nil, fmt.Errorf("the SDK of %s: %w", language, err)
-	}
-	s := script.Script{Language: language, Interpreter: known.Digest, Main: filepath.ToSlash(main), Files: map[string]string{to: string(kit)}}
+	texts := make(map[string]string, len(names))
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if err != nil {
 			return nil, fmt.Errorf("read the script: %w", err)
 		}
-		if _, taken := s.Files[filepath.ToSlash(name)]; taken {
-			return nil, fmt.Errorf("read the script: %s is the name of the SDK, which is packed with every script: give the file another name", name)
-		}
-		s.Files[filepath.ToSlash(name)] = string(text)
+		texts[filepath.ToSlash(name)] = string(text)
 	}
-	return script.Pack(s)
+	return scriptkit.Pack(language, filepath.ToSlash(main), texts)
 }
 
 // sources lists the script files below a folder. It skips hidden folders and folders of
