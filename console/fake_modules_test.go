@@ -14,6 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/scriptkit"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
 // fakeModules are the parts of the API about modules that the page of a module uses.
@@ -21,6 +24,57 @@ type fakeModules struct {
 	apiv1.UnimplementedModuleAccessServer
 	grants *apiv1.ModuleGrants // of the module totals
 	users  []string            // what names each version and each alias
+	code   map[string][]byte   // of scripts, by name@version
+	bare   bool                // the server has no interpreter
+}
+
+// lateFees are the sources of the script late-fees in its versions.
+const (
+	lateFees6 = "export default function main(ctx) {\n  return 5;\n}\n"
+	lateFees7 = "export default function main(ctx) {\n  return 6; // " + evil + "\n}\n"
+)
+
+// addScript adds a version of the script late-fees.
+func (f *fakeAPI) addScript(version, source string, at *timestamppb.Timestamp) {
+	code, err := scriptkit.Pack(script.JavaScript, "main.js", map[string]string{"main.js": source, "lib/rate.js": "export const rate = 5;\n"})
+	if err != nil {
+		panic(err)
+	}
+	m := &apiv1.Module{App: "default", Name: "late-fees", Version: version, Manifest: `{"handlers":[{"name":"main"}],"capabilities":{"kv":["fees"]}}`, Size: int64(len(code)), CreatedAt: at}
+	if code, err = f.script(m, code); err != nil {
+		panic(err)
+	}
+	f.modules = append(f.modules, m)
+	f.code[m.Name+"@"+version] = code
+}
+
+// script completes the description of an upload that is a script, and returns the bytes to store. It
+// refuses "(;" in a main file.
+func (f *fakeAPI) script(m *apiv1.Module, body []byte) ([]byte, error) {
+	s, err := script.Unpack(body)
+	if err != nil {
+		return body, nil
+	}
+	if line := strings.Count(s.Files[s.Main][:max(0, strings.Index(s.Files[s.Main], "(;"))], "\n") + 1; strings.Contains(s.Files[s.Main], "(;") {
+		return nil, status.Errorf(codes.InvalidArgument, "module refused: %s:%d:14: SyntaxError: unexpected token", s.Main, line)
+	}
+	if f.bare {
+		return nil, status.Error(codes.FailedPrecondition, "it is a script, and the server does not have the interpreter")
+	}
+	if m.Manifest != "" {
+		if body, err = wasm.WithManifest(body, m.Manifest); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	info, err := wasm.Inspect(body)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	m.Kind, m.Digest, m.Handlers, m.Interpreter, m.Requests = string(info.Kind), info.Digest, info.Handlers, s.Interpreter, &apiv1.Grants{}
+	for _, b := range info.Manifest.Capabilities.KV {
+		m.Requests.Kv = append(m.Requests.Kv, &apiv1.BucketGrant{Name: b.Name, Write: b.Write})
+	}
+	return body, nil
 }
 
 func (f *fakeAPI) populateModules(ts func(time.Duration) *timestamppb.Timestamp) {
@@ -36,6 +90,9 @@ func (f *fakeAPI) populateModules(ts func(time.Duration) *timestamppb.Timestamp)
 			Imports: []string{"wheelwork_v1.kv_get", "wheelwork_v1.kv_put"}, Needs: []string{"wheelwork_v1.1"}, CreatedAt: ts(2 * time.Hour), Requests: asked,
 			Signatures: []*apiv1.Signature{{Key: "ed25519:O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=", AddedAt: ts(time.Hour)}},
 		})
+	f.addScript("6", lateFees6, ts(2*time.Hour))
+	f.addScript("7", lateFees7, ts(time.Hour))
+	f.aliases = append(f.aliases, &apiv1.Alias{App: "default", Module: "late-fees", Name: "prod", Version: "6", Revision: 3})
 	f.grants = &apiv1.ModuleGrants{
 		App: "default", Module: "totals", UpdatedAt: ts(time.Hour), Revision: 5,
 		Grants:   &apiv1.Grants{Secrets: []string{"gateway-key"}, Kv: []*apiv1.BucketGrant{{Name: "state", Write: true}}},
@@ -91,7 +148,11 @@ func (f *fakeAPI) DownloadModule(r *apiv1.DownloadModuleRequest, s grpc.ServerSt
 	if m.CollectedAt != nil {
 		return status.Error(codes.FailedPrecondition, "the bytes were deleted")
 	}
-	for _, part := range []string{"\x00asm", "rest"} {
+	parts := []string{"\x00asm", "rest"}
+	if code := f.code[r.Name+"@"+r.Version]; code != nil {
+		parts = []string{string(code[:8]), string(code[8:])}
+	}
+	for _, part := range parts {
 		if err := s.Send(&apiv1.DownloadModuleResponse{Data: []byte(part)}); err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ type fakeAPI struct {
 }
 
 func newFake() *fakeAPI {
-	f := &fakeAPI{logs: map[string][]*apiv1.LogLine{}, revisions: map[string][]*apiv1.Revision{}, changed: make(chan struct{})}
+	f := &fakeAPI{fakeModules: fakeModules{code: map[string][]byte{}}, logs: map[string][]*apiv1.LogLine{}, revisions: map[string][]*apiv1.Revision{}, changed: make(chan struct{})}
 	return f
 }
 
@@ -621,12 +621,24 @@ func (f *fakeAPI) PushModule(s grpc.ClientStreamingServer[apiv1.PushModuleReques
 	m := &apiv1.Module{App: head.App, Name: head.Name, Version: head.Version, Size: int64(body.Len()), Digest: "sha256:00", Manifest: head.Manifest, Kind: "command"}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	code, err := f.script(m, body.Bytes())
+	if err != nil {
+		return err
+	}
 	for _, old := range f.modules {
 		if old.Name == m.Name && old.Version == m.Version {
+			if old.Digest != m.Digest {
+				return status.Errorf(codes.AlreadyExists, "module %s@%s is there with other bytes", m.Name, m.Version)
+			}
 			return s.SendAndClose(&apiv1.PushModuleResponse{Module: old, Result: "unchanged"})
 		}
 	}
+	if head.DryRun {
+		return s.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "checked"})
+	}
+	m.CreatedAt = timestamppb.Now()
 	f.modules = append(f.modules, m)
+	f.code[m.Name+"@"+m.Version] = code
 	return s.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "created"})
 }
 

@@ -96,15 +96,20 @@ func definition(j *apiv1.Job, format string) (string, error) {
 		err := json.Indent(&b, compact, "", "  ")
 		return b.String(), err
 	}
+	return yamlOf(compact)
+}
+
+// yamlOf returns JSON as YAML.
+func yamlOf(text []byte) (string, error) {
 	var doc yaml.Node // JSON is YAML; the node preserves the order of the fields
-	if err := yaml.Unmarshal(compact, &doc); err != nil {
+	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return "", err
 	}
 	blockStyle(&doc)
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	err = enc.Encode(&doc)
+	err := enc.Encode(&doc)
 	return b.String(), err
 }
 

@@ -44,6 +44,14 @@ type moduleVersion struct {
 // Stored reports whether the bytes of the version are there.
 func (m moduleVersion) Stored() bool { return m.CollectedAt == nil }
 
+// Editable reports whether the version is a script that can be opened.
+func (m moduleVersion) Editable() bool { return editable(m.Module) }
+
+// Script reports whether a shown version is a script that can be opened.
+func (view moduleView) Script() bool {
+	return slices.ContainsFunc(view.Versions, moduleVersion.Editable)
+}
+
 // moduleCompare is the difference of two versions.
 type moduleCompare struct {
 	From, To string

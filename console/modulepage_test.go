@@ -26,9 +26,14 @@ func modulePages() map[string][]string {
 		"/apps/default/modules/totals/jobs":                {"totals", "by-hand", "Jobs looked at:", "of these use the module:"},
 		"/apps/default/modules/totals/versions/3/delete":   {"Delete the version totals@3?"},
 		"/apps/default/modules/totals/aliases/prod/delete": {"Delete the alias totals@prod?"},
-		"/apps/default/collect":                            {"Versions that go: 1, with 2.0 MiB", "totals@1", "Versions that stay: 3"},
+		"/apps/default/collect":                            {"Versions that go: 1, with 2.0 MiB", "totals@1", "Versions that stay: 5"},
 		"/apps/default/collect?age=720h":                   {"Versions that go: 0"},
 		"/apps/default/modules/nothing/jobs":               {"None of these jobs uses the module."},
+		"/apps/default/modules/late-fees":                  {`href="/apps/default/scripts/late-fees"`, `href="/apps/default/scripts/late-fees?version=6"`},
+		"/apps/default/scripts":                            {"New script", "export default function main(ctx)", `name="version" value="1"`, "language=python"},
+		"/apps/default/scripts?language=python":            {"def main(ctx):", `value="main.py"`},
+		"/apps/default/scripts/late-fees":                  {"Edit late-fees", "return 6; // &lt;script&gt;", "export const rate", `value="lib/rate.js"`, `name="version" value="8"`, "- fees", "bucket fees write", "Valid"},
+		"/apps/default/scripts/late-fees?version=6":        {"return 5", `name="version" value="8"`, `name="base" value="6"`, `name="seen" value="7"`},
 	}
 }
 

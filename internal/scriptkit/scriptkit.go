@@ -6,6 +6,7 @@ package scriptkit
 import (
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/sdk/guest"
@@ -61,12 +62,16 @@ func Unpack(code []byte) (script.Script, error) {
 	return s, err
 }
 
-// Sample returns the name and the text of the main file with which a project of a language begins.
+// typesLine tells the editors of a project where the types of the SDK are.
+const typesLine = "/// <reference path=\"./wheelwork.d.ts\" />\n"
+
+// Sample returns the name and the text of the main file with which a project of a language begins,
+// without the line that names a file of the project.
 func Sample(language string) (main, text string, err error) {
 	of, err := filesOf(language)
 	if err != nil {
 		return "", "", err
 	}
 	source, err := guest.Files.ReadFile("templates/" + language + "/" + of.main)
-	return of.main, string(source), err
+	return of.main, strings.Replace(string(source), typesLine, "", 1), err
 }

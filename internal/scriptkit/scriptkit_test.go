@@ -17,6 +17,9 @@ func TestPack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !strings.Contains(text, "def main(") && !strings.Contains(text, "function main(") || strings.Contains(text, "reference path") {
+			t.Errorf("the sample in %s is\n%s", language, text)
+		}
 		sources := map[string]string{main: text, "lib/other": "x"}
 		before := maps.Clone(sources)
 		code, err := Pack(language, main, sources)
