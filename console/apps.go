@@ -18,7 +18,7 @@ const maxApps = 500
 // sections are the pages among which a switch of the app stays. The sections of global have
 // addresses without an app, because their contents belong to all apps.
 var (
-	sections = []string{"overview", "jobs", "runs", "errors", "schedules", "calendars", "modules", "secrets", "values"}
+	sections = []string{"overview", "jobs", "runs", "errors", "alerts", "schedules", "calendars", "modules", "secrets", "values"}
 	global   = map[string]string{"apps": "/apps", "hosts": "/hosts", "cluster": "/cluster", "health": "/health", "queues": "/queues", "deadletters": "/dead-letters", "access": "/access/users", "audit": "/audit"}
 )
 

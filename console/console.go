@@ -91,6 +91,7 @@ type console struct {
 	audit     apiv1.AuditClient
 	members   apiv1.MembershipClient
 	machines  apiv1.MachinesClient
+	alerts    apiv1.AlertsClient
 	health    grpc_health_v1.HealthClient
 
 	sessions *sessions
@@ -185,6 +186,7 @@ func newConsole(cfg Config) (*console, error) {
 		audit:     apiv1.NewAuditClient(cfg.Conn),
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		machines:  apiv1.NewMachinesClient(cfg.Conn),
+		alerts:    apiv1.NewAlertsClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
 		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
@@ -244,6 +246,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /calendars", page: c.toApp("calendars")},
 		{pattern: "GET /calendars/{name}", page: c.toApp("calendars", "name")},
 		{pattern: "GET /modules", page: c.toApp("modules")},
+		{pattern: "GET /alerts", page: c.alertsPage},
 		{pattern: "GET /events", page: c.events},
 		{pattern: "GET /palette", page: c.palettePage},
 		{pattern: "GET /switch", page: c.switchPage},
@@ -348,6 +351,12 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/runs/{id}/rerun", page: c.rerunPage},
 		{pattern: "POST /apps/{app}/runs/{id}/rerun", page: c.rerun},
 		{pattern: "GET /apps/{app}/runs/{id}/compare", page: c.compareRunPage},
+		{pattern: "GET /apps/{app}/alerts", page: c.alertsPage},
+		{pattern: "POST /apps/{app}/alerts/firing/{id}/acknowledge", page: c.acknowledgeAlert},
+		{pattern: "POST /apps/{app}/alerts/silences", page: c.createSilence},
+		{pattern: "POST /apps/{app}/alerts/silences/{id}/end", page: c.endSilence},
+		{pattern: "POST /apps/{app}/alerts/channels/{name}/test", page: c.testChannel},
+		{pattern: "POST /apps/{app}/alerts/deliveries/{id}/retry", page: c.retryDelivery},
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
 		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: bound(nil, maxCalendar)},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},

@@ -57,6 +57,7 @@ type fakeAPI struct {
 	fakeModules
 	fakeResources
 	fakeJobs
+	fakeAlerts
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -178,6 +179,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	f.populateRevisions()
 	f.populateModules(ts)
 	f.populateResources(ts)
+	f.populateAlerts(ts)
 	return f
 }
 
@@ -232,6 +234,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterModuleAccessServer(srv, f)
 	apiv1.RegisterSecretsServer(srv, f)
 	apiv1.RegisterValuesServer(srv, f)
+	apiv1.RegisterAlertsServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)

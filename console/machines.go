@@ -42,12 +42,34 @@ type claims interface {
 }
 
 // labelsOf returns labels as the command line writes them, sorted by name.
-func labelsOf(m claims) []string {
+func labelsOf(m claims) []string { return pairsOf(m.GetLabels()) }
+
+func pairsOf(labels map[string]string) []string {
 	var pairs []string
-	for _, name := range slices.Sorted(maps.Keys(m.GetLabels())) {
-		pairs = append(pairs, name+"="+m.GetLabels()[name])
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, name+"="+labels[name])
 	}
 	return pairs
+}
+
+// readPairs reads labels that pairsOf wrote. Spaces around a pair, and empty pairs, do not count.
+func readPairs(pairs []string) (map[string]string, error) {
+	var labels map[string]string
+	for _, pair := range pairs {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, status.Errorf(codes.InvalidArgument, "labels: %.100q is not a label, write NAME=VALUE", pair)
+		}
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[name] = value
+	}
+	return labels, nil
 }
 
 // Labels returns the labels of a machine or a join token.
@@ -132,17 +154,11 @@ func (c *console) machine(v *visit) (*apiv1.Certificate, error) {
 
 // request returns the call that the form asks for.
 func (f joinForm) request() (*apiv1.CreateJoinTokenRequest, error) {
-	req := &apiv1.CreateJoinTokenRequest{Kind: f.Kind, Apps: listed(f.Apps), Executors: listed(f.Executors), Ttl: f.TTL}
-	for _, pair := range listed(f.Labels) {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return nil, status.Errorf(codes.InvalidArgument, "labels: %.100q is not a label, write NAME=VALUE", pair)
-		}
-		if req.Labels == nil {
-			req.Labels = map[string]string{}
-		}
-		req.Labels[name] = value
+	labels, err := readPairs(listed(f.Labels))
+	if err != nil {
+		return nil, err
 	}
+	req := &apiv1.CreateJoinTokenRequest{Kind: f.Kind, Apps: listed(f.Apps), Labels: labels, Executors: listed(f.Executors), Ttl: f.TTL}
 	uses, err := strconv.ParseInt(cmp.Or(f.Uses, "1"), 10, 32)
 	if err != nil || uses < 1 {
 		return nil, status.Errorf(codes.InvalidArgument, "uses: %.40q is not a number of machines, write 1 or more", f.Uses)

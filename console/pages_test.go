@@ -94,6 +94,7 @@ func pages() map[string][]string {
 	maps.Copy(all, errorPages())
 	maps.Copy(all, filterPages())
 	maps.Copy(all, runPages())
+	maps.Copy(all, alertPages())
 	return all
 }
 
@@ -197,6 +198,7 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 		"/hosts":                  "wheelwork host",
 		"/cluster":                "keeps its journal on its own disk",
 		"/dead-letters":           "wheelwork mq stats",
+		"/apps/default/alerts":    "kind: AlertRule",
 		"/apps/default/secrets":   "wheelwork secret set",
 		"/apps/default/values":    "wheelwork kv put",
 		"/queues":                 "Queues and their consumers",

@@ -128,6 +128,7 @@ func (f frame) Sections() []sectionLink {
 		{"jobs", "j", true},
 		{"runs", "r", true},
 		{"errors", "e", f.May("runs.read")},
+		{"alerts", "l", f.May("alerts.read")},
 		{"schedules", "s", true},
 		{"calendars", "c", true},
 		{"modules", "m", true},

@@ -150,7 +150,7 @@ type failureView struct {
 // /apps/default/jobs/totals. It is empty for a list itself and for other pages.
 func listOf(path string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "calendars", "modules", "secrets", "values"}, parts[2]) {
+	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "alerts", "calendars", "modules", "secrets", "values"}, parts[2]) {
 		return parts[2]
 	}
 	return ""
