@@ -232,3 +232,66 @@ func TestSilencedRules(t *testing.T) {
 		t.Errorf("%v, %+v", got, rows)
 	}
 }
+
+// TestAlertsElsewhere: the overview has the number of alerts, and the page of a job those that concern it.
+func TestAlertsElsewhere(t *testing.T) {
+	f := newFake().populate()
+	s := newSite(t, f).signIn(t)
+	const tile = `<a href="/apps/default/alerts"><b class="s-failed">2</b>`
+	if _, body := s.do(t, "GET", "/apps/default", nil); !strings.Contains(body, tile) {
+		t.Error("the overview has no number of alerts with a link")
+	}
+	for job, want := range map[string][2]bool{"totals": {true, true}, "sweep": {}} {
+		_, body := s.do(t, "GET", "/apps/default/jobs/"+job, nil)
+		alert, selected := strings.Contains(body, `id="alert-`+firstAlert), strings.Contains(body, "<dt>failures</dt>")
+		if alert != want[0] || selected != want[1] || strings.Contains(body, "<dt>hosts</dt>") || strings.Contains(body, otherAlert) {
+			t.Errorf("%s: alert %t, rule %t, want %v, and nothing about hosts", job, alert, selected, want)
+		}
+		checkPage(t, body)
+	}
+	f.change(func() { f.denied = "alerts.read" }) // the roles that the session knows still have it
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals"} {
+		if resp, body := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusOK || strings.Contains(body, firstAlert) {
+			t.Errorf("%s without alerts.read: %s", path, resp.Status)
+		}
+	}
+	f.change(func() { f.asked, f.may = nil, []string{"jobs.read", "runs.read", "cluster.read"} })
+	s = newSite(t, f).signIn(t)
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals"} {
+		if resp, body := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusOK || strings.Contains(body, "/apps/default/alerts") {
+			t.Errorf("%s for a visitor without alerts.read: %s", path, resp.Status)
+		}
+	}
+	for _, m := range f.asked {
+		if strings.Contains(string(proto.MessageName(m)), "Alert") {
+			t.Errorf("a page asks for alerts that the visitor may not read: %T", m)
+		}
+	}
+}
+
+func TestRuleSelects(t *testing.T) {
+	j := &apiv1.Job{App: "default", Name: "bill-nightly", Owner: "ann", Labels: map[string]string{"team": "money"}}
+	for _, tt := range []struct {
+		events []string
+		s      *apiv1.AlertSelection
+		want   bool
+	}{
+		{[]string{"failed"}, nil, true},
+		{[]string{"host_lost", "disk", "recovered"}, nil, false},
+		{[]string{"host_lost", "missed"}, nil, true},
+		{[]string{"failed"}, &apiv1.AlertSelection{Jobs: []string{"ship", "bill-*"}}, true},
+		{[]string{"failed"}, &apiv1.AlertSelection{Jobs: []string{"bill"}}, false},
+		{[]string{"failed"}, &apiv1.AlertSelection{Jobs: []string{"bill-*"}, Labels: map[string]string{"team": "*"}, Owners: []string{"bob", "ann"}}, true},
+		{[]string{"failed"}, &apiv1.AlertSelection{Labels: map[string]string{"team": "ops"}}, false},
+		{[]string{"failed"}, &apiv1.AlertSelection{Jobs: []string{"*"}, Owners: []string{"bob"}}, false},
+	} {
+		if got := ruleSelects(&apiv1.AlertRule{Events: tt.events, Select: tt.s}, j); got != tt.want {
+			t.Errorf("events %v of %v: %t", tt.events, tt.s, got)
+		}
+	}
+	for _, e := range rule.Events() { // the documentation lists those of jobs first, then recovered
+		if got, want := ofJobs(e), slices.Index(rule.Events(), e) < slices.Index(rule.Events(), rule.Recovered) || e == rule.SchedulePaused; got != want {
+			t.Errorf("the event %s is of jobs: %t", e, got)
+		}
+	}
+}

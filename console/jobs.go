@@ -28,6 +28,7 @@ type jobView struct {
 	Runs       []*apiv1.Run // the latest runs, newest first
 	Unreadable int32        // damaged blocks of the history that the list skipped
 	Times      []time.Time  // planned times of the next runs
+	Alerts     jobAlerts
 	Definition string
 	Format     string // yaml or json
 	Saved      bool   // the definition was just saved
@@ -52,6 +53,12 @@ func (c *console) jobPage(v *visit) error {
 	})
 	if err := g.Wait(); err != nil {
 		return err
+	}
+	if c.visitor(v).May("alerts.read", v.app) {
+		var err error
+		if view.Alerts, err = c.alertsOfJob(v.ctx, v.app, view.Job); err != nil {
+			return err
+		}
 	}
 	calendars, err := c.calendars(v, view.Schedule)
 	if err != nil {

@@ -15,6 +15,7 @@ type overviewView struct {
 	Chart  chart
 	Recent []*apiv1.Run
 	Failed []*apiv1.Run
+	Alerts int // that fire, at most as many as the API lists
 
 	Unreadable int32 // damaged blocks of the history that were passed over for these
 }
@@ -46,6 +47,13 @@ func (c *console) overviewPage(v *visit) error {
 			*to, err = c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, State: state, PageSize: few})
 			return err
 		}
+	}
+	if c.visitor(v).May("alerts.read", v.app) {
+		g.Go(func() error {
+			firing, err := c.firing(ctx, v.app)
+			view.Alerts = len(firing)
+			return err
+		})
 	}
 	var recent, failed *apiv1.ListRunsResponse
 	g.Go(runs(&recent, ""))
