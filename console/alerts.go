@@ -9,12 +9,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/document"
 )
 
 const (
@@ -48,6 +46,8 @@ type alertsView struct {
 	Refused string // why the silence of the form was not made
 	Sample  string // documents to begin with; "": the app has rules or channels
 	Done    accessDone
+
+	MayRules, MayChannels bool // the visitor may write them
 }
 
 // alertRule is a rule with what it does at present.
@@ -144,6 +144,7 @@ func (c *console) alertsPage(v *visit) error {
 // showAlerts makes at most five calls at once. Each answer is bounded by the API.
 func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 	q := v.r.URL.Query()
+	view.MayRules, view.MayChannels = c.mayWrite(v, alertRules), c.mayWrite(v, alertChannels)
 	view.Filter, view.Paged = readDeliveryFilter(q), q.Get("page") != ""
 	var firing []*apiv1.Alert
 	var rules []*apiv1.AlertRule
@@ -247,20 +248,21 @@ func channelNames(rules []*apiv1.AlertRule, channels []*apiv1.AlertChannel) []st
 	return firstPage(slices.Sorted(maps.Keys(names)))
 }
 
-// sampleAlerts returns the documents of a rule and of its channel.
-func sampleAlerts(app string) (string, error) {
+// sampleDefinitions returns a channel and a rule that a visitor can start from.
+func sampleDefinitions(app string) (*apiv1.AlertChannel, *apiv1.AlertRule) {
 	channel := &apiv1.AlertChannel{App: app, Name: "ops", Webhook: &apiv1.AlertWebhook{Url: "https://example.com/hook", Secret: &apiv1.AlertText{Secret: "hook-key"}}}
-	rule := &apiv1.AlertRule{App: app, Name: "failures", Events: []string{"failed", "recovered"}, GroupBy: []string{"job"}, Channels: []string{channel.Name}}
-	var documents []*document.Document
-	for kind, spec := range map[string]proto.Message{"AlertChannel": channel, "AlertRule": rule} {
-		k, err := document.Find(kind)
-		if err != nil {
-			return "", err
-		}
-		documents = append(documents, document.Of(k, spec))
+	return channel, &apiv1.AlertRule{App: app, Name: "failures", Events: []string{"failed", "recovered"}, GroupBy: []string{"job"}, Channels: []string{channel.Name}}
+}
+
+// sampleAlerts returns the documents of a channel and of a rule.
+func sampleAlerts(app string) (string, error) {
+	channel, rule := sampleDefinitions(app)
+	first, err := alertText(alertChannels, channel)
+	if err != nil {
+		return "", err
 	}
-	text, err := document.Marshal(documents...) // sorts them
-	return string(text), err
+	second, err := alertText(alertRules, rule)
+	return first + "---\n" + second, err
 }
 
 // alertsAddress returns the address of the page of alerts, with the filter that the form was sent with.

@@ -33,6 +33,12 @@ func alertPages() map[string][]string {
 		"/apps/default/alerts?channel=pager":                {`value="pager"`, "n-4.pager"},
 		"/apps/default/alerts?state=dropped":                {`value="dropped" selected`, "the channel gone does not exist", "/alerts/deliveries/n-2.gone/retry?state=dropped"},
 		"/apps/default/alerts?alert=" + otherAlert:          {"Only those of the alert", "n-3.ops"},
+		"/apps/default/alerts/rules":                        {"New rule", "kind: AlertRule", `name="revision" value="0"`},
+		"/apps/default/alerts/channels":                     {"New channel", "kind: AlertChannel", "name a secret of the app"},
+		"/apps/default/alerts/rules/failures":               {"name: failures", "escalate:", `name="revision" value="7"`, "/alerts/rules/failures/delete"},
+		"/apps/default/alerts/channels/ops":                 {"name: ops", "wecom:", channelKey},
+		"/apps/default/alerts/rules/failures/delete":        {"Delete the rule failures?"},
+		"/apps/default/alerts/channels/ops/delete":          {"Delete the channel ops?"},
 		"/apps/default/alerts?channel=none":                 {"No delivery matches."},
 		"/apps/default/alerts?page=old-45.ops":              {"old-49.ops", "First page"},
 		"/apps/default/alerts?rule=failures&labels=job%3Dx": {`value="failures"`, `value="job=x"`},
@@ -243,8 +249,8 @@ func TestAlertsElsewhere(t *testing.T) {
 	}
 	for job, want := range map[string][2]bool{"totals": {true, true}, "sweep": {}} {
 		_, body := s.do(t, "GET", "/apps/default/jobs/"+job, nil)
-		alert, selected := strings.Contains(body, `id="alert-`+firstAlert), strings.Contains(body, "<dt>failures</dt>")
-		if alert != want[0] || selected != want[1] || strings.Contains(body, "<dt>hosts</dt>") || strings.Contains(body, otherAlert) {
+		alert, selected := strings.Contains(body, `id="alert-`+firstAlert), strings.Contains(body, `/alerts/rules/failures">failures</a></dt>`)
+		if alert != want[0] || selected != want[1] || strings.Contains(body, `/alerts/rules/hosts"`) || strings.Contains(body, otherAlert) {
 			t.Errorf("%s: alert %t, rule %t, want %v, and nothing about hosts", job, alert, selected, want)
 		}
 		checkPage(t, body)

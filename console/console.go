@@ -92,6 +92,7 @@ type console struct {
 	members   apiv1.MembershipClient
 	machines  apiv1.MachinesClient
 	alerts    apiv1.AlertsClient
+	changes   apiv1.ChangeSetsClient
 	health    grpc_health_v1.HealthClient
 
 	sessions *sessions
@@ -187,6 +188,7 @@ func newConsole(cfg Config) (*console, error) {
 		members:   apiv1.NewMembershipClient(cfg.Conn),
 		machines:  apiv1.NewMachinesClient(cfg.Conn),
 		alerts:    apiv1.NewAlertsClient(cfg.Conn),
+		changes:   apiv1.NewChangeSetsClient(cfg.Conn),
 		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:  newSessions(cfg.Sessions, cfg.Logger),
 		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
@@ -357,6 +359,18 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/alerts/silences/{id}/end", page: c.endSilence},
 		{pattern: "POST /apps/{app}/alerts/channels/{name}/test", page: c.testChannel},
 		{pattern: "POST /apps/{app}/alerts/deliveries/{id}/retry", page: c.retryDelivery},
+		{pattern: "GET /apps/{app}/alerts/rules", page: ofKind(alertRules, c.alertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/rules", page: ofKind(alertRules, c.editAlertDocument), body: bound(nil, maxEditor)},
+		{pattern: "GET /apps/{app}/alerts/rules/{name}", page: ofKind(alertRules, c.alertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/rules/{name}", page: ofKind(alertRules, c.editAlertDocument), body: bound(nil, maxEditor)},
+		{pattern: "GET /apps/{app}/alerts/rules/{name}/delete", page: ofKind(alertRules, c.deleteAlertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/rules/{name}/delete", page: ofKind(alertRules, c.deleteAlertDocument)},
+		{pattern: "GET /apps/{app}/alerts/channels", page: ofKind(alertChannels, c.alertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/channels", page: ofKind(alertChannels, c.editAlertDocument), body: bound(nil, maxEditor)},
+		{pattern: "GET /apps/{app}/alerts/channels/{name}", page: ofKind(alertChannels, c.alertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/channels/{name}", page: ofKind(alertChannels, c.editAlertDocument), body: bound(nil, maxEditor)},
+		{pattern: "GET /apps/{app}/alerts/channels/{name}/delete", page: ofKind(alertChannels, c.deleteAlertDocumentPage)},
+		{pattern: "POST /apps/{app}/alerts/channels/{name}/delete", page: ofKind(alertChannels, c.deleteAlertDocument)},
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
 		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: bound(nil, maxCalendar)},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},

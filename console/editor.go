@@ -202,6 +202,24 @@ func readDocument(text, app string, stored *apiv1.Job) (*document.Document, []pr
 	if err != nil {
 		return nil, []problemView{{Text: err.Error()}}
 	}
+	d, problems := oneDocument(kind, text, app)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	if stored == nil {
+		return d, nil
+	}
+	if d.Name != stored.Name {
+		return nil, []problemView{{d.FieldAt("name").Line, "name: the name of job " + stored.Name + " cannot change: clone the job to rename it"}}
+	}
+	if spec := d.Spec.(*apiv1.Job); spec.Paused == nil && stored.GetPaused() {
+		spec.Paused = new(false) // without the field the job would stay paused, and the text would not say so
+	}
+	return d, nil
+}
+
+// oneDocument reads the one document of a text. It is of a kind and of an app.
+func oneDocument(kind *document.Kind, text, app string) (*document.Document, []problemView) {
 	all, err := document.Parse(strings.NewReader(text), document.Options{Kind: kind, Only: true, NoFiles: true})
 	var problems document.Problems
 	switch {
@@ -224,15 +242,6 @@ func readDocument(text, app string, stored *apiv1.Job) (*document.Document, []pr
 	}
 	if d.App != app {
 		return nil, []problemView{{d.FieldAt("app").Line, "app: this page is about app " + app + ": go to the other app first"}}
-	}
-	if stored == nil {
-		return d, nil
-	}
-	if d.Name != stored.Name {
-		return nil, []problemView{{d.FieldAt("name").Line, "name: the name of job " + stored.Name + " cannot change: clone the job to rename it"}}
-	}
-	if spec := d.Spec.(*apiv1.Job); spec.Paused == nil && stored.GetPaused() {
-		spec.Paused = new(false) // without the field the job would stay paused, and the text would not say so
 	}
 	return d, nil
 }
@@ -300,11 +309,16 @@ func (c *console) editJob(v *visit) error {
 		Job: v.r.PathValue("name"), Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n"), // browsers send CRLF
 		Etag: form.Get("etag"), Revision: revision,
 	}
-	err := c.editStep(v, view, form.Get("do"))
-	switch {
-	case err == nil:
-		return nil
-	case status.Code(err) == codes.Unauthenticated:
+	if err := c.editStep(v, view, form.Get("do")); err != nil {
+		return c.showAgain(v, err, &view.Failed, func(code int) error { return c.showStatus(v, code, "editor", "jobs", view) })
+	}
+	return nil
+}
+
+// showAgain handles the error of an editor: it puts the sentence of the error into the view, and shows the view. If the
+// session has ended, the page to sign in keeps the form.
+func (c *console) showAgain(v *visit, err error, failed *string, show func(code int) error) error {
+	if status.Code(err) == codes.Unauthenticated {
 		if err := c.sessions.remove(v.session.key); err != nil {
 			c.log.ErrorContext(v.ctx, "an ended session cannot be removed from the storage", "error", err)
 		}
@@ -315,8 +329,8 @@ func (c *console) editJob(v *visit) error {
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
-	view.Failed = status.Convert(err).Message()
-	return c.showStatus(v, code, "editor", "jobs", view)
+	*failed = status.Convert(err).Message()
+	return show(code)
 }
 
 // editStep checks the text, and goes on as the visitor wants: to the review, to the change, or back

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	alerts "github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -24,6 +25,7 @@ const (
 // fakeAlerts are the alerts of the app default.
 type fakeAlerts struct {
 	apiv1.UnimplementedAlertsServer
+	apiv1.UnimplementedChangeSetsServer
 
 	firing     []*apiv1.Alert
 	rules      []*apiv1.AlertRule
@@ -201,4 +203,44 @@ func (f *fakeAPI) RetryAlertDelivery(_ context.Context, r *apiv1.RetryAlertDeliv
 		return d, nil
 	}
 	return nil, status.Error(codes.NotFound, "there is no such delivery")
+}
+
+// ApplyChangeSet changes one rule or one channel.
+func (f *fakeAPI) ApplyChangeSet(_ context.Context, r *apiv1.ApplyChangeSetRequest) (*apiv1.ApplyChangeSetResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(r.Changes) != 1 {
+		return nil, status.Error(codes.Unimplemented, "the fake takes one change")
+	}
+	switch k := r.Changes[0].Kind.(type) {
+	case *apiv1.Change_AlertRule:
+		if _, _, err := alerts.ReadRule(k.AlertRule); err != nil {
+			s, _ := status.New(codes.InvalidArgument, "1 of 1 changes is refused").WithDetails(&apiv1.Refusal{Problems: []*apiv1.Refusal_Problem{{Code: int32(codes.InvalidArgument), Error: err.Error()}}})
+			return nil, s.Err()
+		}
+		if !r.DryRun {
+			spec := proto.CloneOf(k.AlertRule)
+			spec.Revision = 100
+			f.rules = append(slices.DeleteFunc(slices.Clone(f.rules), func(x *apiv1.AlertRule) bool { return x.Name == spec.Name }), spec)
+		}
+	case *apiv1.Change_AlertChannel:
+		if _, err := alerts.ReadChannel(k.AlertChannel); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		if !r.DryRun {
+			spec := proto.CloneOf(k.AlertChannel)
+			spec.Revision = 100
+			f.channels = append(slices.DeleteFunc(slices.Clone(f.channels), func(x *apiv1.AlertChannel) bool { return x.Name == spec.Name }), spec)
+		}
+	case *apiv1.Change_Delete:
+		switch k.Delete.Kind {
+		case "alertrule":
+			f.rules = slices.DeleteFunc(slices.Clone(f.rules), func(x *apiv1.AlertRule) bool { return x.Name == k.Delete.Name })
+		case "alertchannel":
+			f.channels = slices.DeleteFunc(slices.Clone(f.channels), func(x *apiv1.AlertChannel) bool { return x.Name == k.Delete.Name })
+		default:
+			return nil, status.Errorf(codes.InvalidArgument, "kind is %q", k.Delete.Kind)
+		}
+	}
+	return &apiv1.ApplyChangeSetResponse{Results: []*apiv1.ChangeResult{{Result: "updated"}}}, nil
 }

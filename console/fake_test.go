@@ -235,6 +235,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterSecretsServer(srv, f)
 	apiv1.RegisterValuesServer(srv, f)
 	apiv1.RegisterAlertsServer(srv, f)
+	apiv1.RegisterChangeSetsServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)

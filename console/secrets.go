@@ -118,5 +118,10 @@ func (c *console) deleteSecret(v *visit) error {
 // hasSecret reports whether the form of a request contains a secret, which no page of the sign-in
 // may hold: the next visitor of the browser could read it.
 func hasSecret(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/apps/") && strings.HasSuffix(r.URL.Path, "/secrets")
+	switch r.Pattern {
+	case "POST /apps/{app}/secrets",
+		"POST /apps/{app}/alerts/channels", "POST /apps/{app}/alerts/channels/{name}": // the address of a channel may have a key
+		return true
+	}
+	return false
 }
