@@ -522,6 +522,36 @@ func TestEventsOfOthers(t *testing.T) {
 	})
 }
 
+// TestAppIsGone: nothing of the alerts of an app outlasts it, and a call about them makes no app.
+func TestAppIsGone(t *testing.T) {
+	alerting(t, func(t *testing.T, w *world, c *alertClient, to *receiver) {
+		if _, err := c.alerts.CreateSilence(t.Context(), &apiv1.CreateSilenceRequest{App: "other", Duration: "1h"}); status.Code(err) != codes.NotFound {
+			t.Errorf("a silence of an app that does not exist: %v", err)
+		}
+		c.define(&apiv1.AlertRule{Name: "failures", Events: []string{"failed", "recovered"}, Channels: []string{"ops"}, Wait: "0s"})
+		to.answer = func(int) int { return http.StatusBadGateway }
+		c.runs("bad", "")
+		if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "bad"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apiv1.NewAppsClient(c.conn).DeleteApp(t.Context(), &apiv1.DeleteAppRequest{Name: "default"}); err != nil {
+			t.Fatal(err)
+		}
+		c.restart(w)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(c.deliveries("")) + len(c.firing()); n != 0 {
+			t.Errorf("%d alerts and deliveries are left", n)
+		}
+		for _, kind := range []string{"alert/", "definition/"} {
+			if n := w.countRows(kind); n != 0 {
+				t.Errorf("%d rows of %s are left", n, kind)
+			}
+		}
+		c.reconnect(w)
+	})
+}
+
 // TestConditions: what the server finds of its disk and its queues is told once, and its end too.
 func TestConditions(t *testing.T) {
 	alerting(t, func(t *testing.T, w *world, c *alertClient, to *receiver) {

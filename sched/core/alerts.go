@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -63,6 +65,9 @@ func (al *Alerts) follow() {
 	al.touched = nil
 	for _, a := range touched {
 		x := a.alerts
+		if x == nil { // the app was deleted in this turn
+			continue
+		}
 		x.touched = false
 		if x.stale {
 			al.reload(a)
@@ -89,11 +94,9 @@ func (al *Alerts) store(a *app) {
 		return
 	}
 	if len(rows) > 0 {
-		rec := &apiv1.Alerted{}
-		for _, r := range rows {
-			rec.Rows = append(rec.Rows, &apiv1.AlertRow{Key: r.Key, Value: r.Value})
+		for _, rec := range alerted(rows) {
+			al.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_Alerted{Alerted: rec}})
 		}
-		al.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_Alerted{Alerted: rec}})
 		if x.state.Waiting() > 0 && al.notify != nil {
 			al.l.commits.onDurable(func(err error) {
 				if err == nil {
@@ -111,6 +114,26 @@ func (al *Alerts) store(a *app) {
 		al.l.timing.wheel.add(at, &alertTimer{a, at})
 	}
 }
+
+// maxAlerted is the size, in bytes, of the rows of one record: a record has at most 4 MiB, and one row may have most of it.
+const maxAlerted = 1 << 20
+
+// alerted divides rows into records.
+func alerted(rows []alerts.Row) (all []*apiv1.Alerted) {
+	size := maxAlerted
+	for _, r := range rows {
+		if size >= maxAlerted {
+			all, size = append(all, &apiv1.Alerted{}), 0
+		}
+		rec := all[len(all)-1]
+		rec.Rows = append(rec.Rows, &apiv1.AlertRow{Key: r.Key, Value: r.Value})
+		size += len(r.Key) + len(r.Value)
+	}
+	return all
+}
+
+// forget drops the alerts of an app that was deleted.
+func (al *Alerts) forget(a *app) { a.alerts = nil }
 
 // alertTimer folds the alerts of an app at a time.
 type alertTimer struct {
@@ -368,8 +391,8 @@ func (al *Alerts) Edit(app, code, object string, fn func(st *alerts.State, now t
 		return err
 	}
 	a := al.l.State.apps[app]
-	if a == nil {
-		a = al.l.State.app(app)
+	if a == nil || a.gone() {
+		return status.Errorf(codes.NotFound, "there is no app %q", app)
 	}
 	al.ensure(a)
 	if a.alerts.stale {

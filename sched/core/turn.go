@@ -266,6 +266,7 @@ func (l *Loop) account(fx []job.Effect) {
 		case job.AppChanged:
 			l.View.AppChanged(e.App)
 			if job.Deleted(e.App) {
+				l.Alerts.forget(l.State.app(e.App.Name))
 				l.State.app(e.App.Name).rows.Count = apiv1.CountRow{}
 				l.View.AppCounted(&l.State.app(e.App.Name).rows, e.AtMs)
 			}
