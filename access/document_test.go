@@ -35,7 +35,7 @@ var permissionTexts = map[string]string{
 	"queues.operate":    "drop dead letters in the cluster; to edit and replay them takes jobs.write and jobs.trigger too",
 	"jobs.write":        "create, change and delete jobs, and see their inputs",
 	"definitions.write": "apply documents, and change calendars",
-	"modules.write":     "push, sign, delete and collect modules",
+	"modules.write":     "push, sign, delete and collect modules; to try a script takes jobs.trigger too",
 	"kv.write":          "change values",
 	"aliases.write":     "move aliases of modules",
 	"grants.write":      "give modules access to secrets, values and addresses",

@@ -66,7 +66,7 @@ var allowed = map[string][]string{
 	"Jobs/ApplyJob": writers, "Jobs/CreateJob": writers, "Jobs/DeleteJob": writers,
 	"Calendars/PutCalendar": definers, "Calendars/DeleteCalendar": definers, "ChangeSets/ApplyChangeSet": definers,
 	"Modules/PushModule": definers, "Modules/SignModule": definers, "Modules/DeleteModule": definers, "Modules/CollectModules": definers,
-	"Values/PutValue": coders, "Values/DeleteValue": coders,
+	"Modules/TryScript": coders, "Values/PutValue": coders, "Values/DeleteValue": coders,
 
 	"Alerts/ListAlerts": watchers, "Alerts/ListSilences": watchers, "Alerts/ListAlertRules": watchers, "Alerts/ListAlertDeliveries": watchers,
 	"Alerts/ListAlertChannels": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,

@@ -70,6 +70,11 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 			}
 		}
 		return nil
+	case *apiv1.TryScriptRequest: // it brings code and executes it
+		if err := require(p, m.Permission, q.App); err != nil {
+			return err
+		}
+		return require(p, "jobs.trigger", q.App)
 	}
 	switch m.Apps {
 	case methods.One:

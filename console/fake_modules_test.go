@@ -167,6 +167,24 @@ func (f *fakeAPI) GetRollout(_ context.Context, r *apiv1.GetRolloutRequest) (*ap
 	}}, nil
 }
 
+// TryScript succeeds with the input as the output, or fails as a stack of the language of the script says.
+func (f *fakeAPI) TryScript(_ context.Context, r *apiv1.TryScriptRequest) (*apiv1.TryScriptResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := f.script(&apiv1.Module{Manifest: r.Manifest}, r.Code); err != nil {
+		return nil, err
+	}
+	if r.Input == "" {
+		return &apiv1.TryScriptResponse{Outcome: "retryable", Error: "ReferenceError: none is not defined " + evil, Code: "exception", TookMs: 3, Log: []*apiv1.TriedLine{
+			{Level: "info", Text: "before (lib/rate.js:1:1)"},
+			{Level: "error", Text: "    at default (main.js:2:10)"},
+			{Level: "error", Text: "    at run (wheelwork.js:314:27)"},
+			{Level: "error", Text: "    at lib (lib/rate.js:1:1)"},
+		}}, nil
+	}
+	return &apiv1.TryScriptResponse{Outcome: "succeeded", Output: r.Handler + ":" + r.Input, TookMs: 1234, Log: []*apiv1.TriedLine{{Level: "warn", Text: "careful " + evil}}}, nil
+}
+
 func (f *fakeAPI) alias(module, name string) (int, *apiv1.Alias) {
 	i := slices.IndexFunc(f.aliases, func(a *apiv1.Alias) bool { return a.Module == module && a.Name == name })
 	if i < 0 {

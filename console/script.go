@@ -30,6 +30,7 @@ type scriptView struct {
 	Alias  string // that saving moves to it; "": none
 	Failed string // why a call failed, other than by the text
 	Check  scriptCheck
+	Trial  scriptTrial
 
 	Versions []string // that can be opened, the newest first, at most pageSize
 	Aliases  []*apiv1.Alias
@@ -315,6 +316,7 @@ func (c *console) editScript(v *visit) error {
 	view := &scriptView{
 		scriptText: scriptOf(f), Name: v.r.PathValue("name"), New: strings.TrimSpace(f.Get("name")),
 		Base: f.Get("base"), Seen: f.Get("seen"), Next: strings.TrimSpace(f.Get("version")), Alias: f.Get("alias"),
+		Trial: scriptTrial{Handler: strings.TrimSpace(f.Get("handler")), Input: strings.ReplaceAll(f.Get("input"), "\r\n", "\n")},
 	}
 	at, err := c.scriptPlace(v, view.Module())
 	if err == nil {
@@ -338,13 +340,15 @@ func (c *console) editScript(v *visit) error {
 	return c.showScript(v, code, view, at)
 }
 
-// scriptStep does what the visitor wants with the text: changes its list of files, checks it, and
-// goes on to the review or to the upload.
+// scriptStep does what the visitor wants with the text: changes its list of files, checks it, executes
+// it, and goes on to the review or to the upload.
 func (c *console) scriptStep(v *visit, view *scriptView, at scriptPlace, do string) error {
 	switch which, isRemove := strings.CutPrefix(do, "remove:"); {
 	case do == "add":
 		view.Files = append(view.Files, scriptFile{})
 		return c.showScript(v, http.StatusOK, view, at)
+	case do == "try":
+		return c.tryScript(v, view, at)
 	case isRemove:
 		if i, err := strconv.Atoi(which); err == nil {
 			view.remove(i)

@@ -6,7 +6,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestEditScriptInBrowser types a mistake into a script, goes to its line, mends it and saves.
+// TestEditScriptInBrowser types a mistake into a script, goes to its line, mends it, tries it and saves.
 func TestEditScriptInBrowser(t *testing.T) {
 	b := signedIn(t, "/apps/default/modules/late-fees")
 	b.visit(lateFeesPage)
@@ -27,6 +27,13 @@ func TestEditScriptInBrowser(t *testing.T) {
 	b.until(`document.activeElement.id === "file-0" && getSelection().toString() === "let a = (;"`)
 	b.do(chromedp.KeyEvent("// mended"))
 	b.until(`document.getElementById("h-check").textContent === "Valid"`)
+	evaluate[bool](b, `document.getElementById("input").focus(), true`)
+	b.do(chromedp.KeyEvent("Ada"))
+	evaluate[bool](b, `document.querySelector("button[value=try]").focus(), true`)
+	b.do(chromedp.KeyEvent("\r"))
+	b.until(`document.querySelector("#trial .state")?.textContent === "Succeeded" && document.querySelector("#trial .code").textContent === ":Ada" && document.getElementById("file-0").value.startsWith("// mended")`)
+	b.accessible()
+	b.shot("script-trial")
 	evaluate[bool](b, `document.querySelector("button[value=review]").focus(), true`)
 	b.do(chromedp.KeyEvent("\r"))
 	b.until(`document.querySelector(".difflines ins")?.textContent === "// mended" && document.readyState === "complete"`)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -268,6 +269,82 @@ func TestNextVersion(t *testing.T) {
 	} {
 		if got := nextVersion(version, taken); want != got {
 			t.Errorf("after %q comes %q, want %q", version, got, want)
+		}
+	}
+}
+
+// TestTryScript executes a text. The page has the result and the text, and nothing is stored.
+func TestTryScript(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	before := len(s.fake.modules)
+	for name, c := range map[string]struct {
+		text, input string
+		wants       []string
+	}{
+		"output":  {lateFees6, "Ada\r\n<b>", []string{"1\u202f234 ms", ">Succeeded<", "main:Ada\n&lt;b&gt;</pre>", `<span class="l-warn">warn</span><span>careful &lt;script&gt;`, "\nAda\n&lt;b&gt;</textarea>"}},
+		"failure": {lateFees6, "", []string{"Failed, can be retried", `<a href="#file-0" data-line="2">main.js:2</a> <span>ReferenceError: none is not defined &lt;script&gt;`}},
+		"syntax":  {"(;", "x", []string{`<a href="#file-0" data-line="1">main.js:1</a> <span>SyntaxError`}},
+	} {
+		resp, body := s.edit(t, lateFeesPage, scriptForm("try", c.text, "handler", " main ", "input", c.input))
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", name, resp.Status)
+		}
+		for _, want := range append(c.wants, c.text+"</textarea>") {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: the page does not hold %s:\n%s", name, want, body)
+			}
+		}
+	}
+	if _, body := s.edit(t, lateFeesPage, scriptForm("try", lateFees6, "manifest", "[")); !strings.Contains(body, `<a href="#manifest" data-line="1">`) {
+		t.Errorf("a manifest with a mistake:\n%s", body)
+	}
+	if _, body := s.edit(t, lateFeesPage, scriptForm("review", "// new\n"+lateFees7, "handler", "main", "input", "Ada")); !strings.Contains(body, `name="input" value="Ada"`) || !strings.Contains(body, `name="handler" value="main"`) {
+		t.Error("the review loses the input")
+	}
+	if len(s.fake.modules) != before {
+		t.Error("a trial stored a version")
+	}
+	// A deployer uploads scripts and executes none.
+	s.fake.may = []string{"modules.read", "modules.write"}
+	s2 := newSite(t, s.fake).signIn(t)
+	if _, body := s2.do(t, "GET", lateFeesPage, nil); strings.Contains(body, `value="try"`) || !strings.Contains(body, `value="review"`) {
+		t.Error("the editor of a deployer offers a trial")
+	}
+}
+
+// TestFailedAt finds the line of a failure in stacks of both languages.
+func TestFailedAt(t *testing.T) {
+	files := func(language string, names ...string) scriptText {
+		s := scriptText{Language: language}
+		for _, name := range names {
+			s.Files = append(s.Files, scriptFile{Name: name})
+		}
+		return s
+	}
+	js, python := files("javascript", "main.js", "lib/a.js"), files("python", "main.py", "lib/a.py")
+	log := func(lines ...string) *apiv1.TryScriptResponse {
+		r := &apiv1.TryScriptResponse{Outcome: "retryable"}
+		for _, line := range lines {
+			r.Log = append(r.Log, &apiv1.TriedLine{Level: "error", Text: line})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		s    scriptText
+		r    *apiv1.TryScriptResponse
+		want *scriptProblem
+	}{
+		"JavaScript":  {js, log("TypeError", "    at f (lib/a.js:7:1)", "    at default (main.js:2:10)"), &scriptProblem{Field: "file-1", Name: "lib/a.js", Line: 7}},
+		"the SDK":     {js, log("    at check (wheelwork.js:39:40)", "    at default (main.js:2:10)"), &scriptProblem{Field: "file-0", Name: "main.js", Line: 2}},
+		"the top":     {js, &apiv1.TryScriptResponse{Outcome: "permanent", Trace: "    at <anonymous> (main.js:3:7)"}, &scriptProblem{Field: "file-0", Name: "main.js", Line: 3}},
+		"Python":      {python, log("Traceback (most recent call last):", `  File "/app/wheelwork.py", line 90, in run`, `  File "/app/main.py", line 4, in main`, `  File "/app/lib/a.py", line 9, in f`, `  File "/usr/lib/json.py", line 1, in g`), &scriptProblem{Field: "file-1", Name: "lib/a.py", Line: 9}},
+		"no line":     {js, log("out of memory"), nil},
+		"a success":   {js, &apiv1.TryScriptResponse{Outcome: "succeeded", Trace: "(main.js:1:1)"}, nil},
+		"a huge line": {js, log("(main.js:99999999999999999999:1)"), &scriptProblem{Field: "file-0", Name: "main.js", Line: math.MaxInt}},
+	} {
+		got := c.s.failedAt(c.r)
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

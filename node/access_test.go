@@ -292,6 +292,9 @@ func TestRolesOverHTTP(t *testing.T) {
 					if strings.HasSuffix(o.path, ":edit") || strings.HasSuffix(o.path, ":replay") {
 						has = has && slices.Contains(permissions, "jobs.write") && slices.Contains(permissions, "jobs.trigger")
 					}
+					if strings.HasSuffix(o.path, ":try") {
+						has = has && slices.Contains(permissions, "jobs.trigger")
+					}
 					want := has && (o.permission == "" || scope == sdk.ClusterScope || ofMany || ofApp && app == "shop")
 					if got := status(o, token, app); got == http.StatusUnauthorized || (got != http.StatusForbidden) != want {
 						t.Errorf("%s %s as %s in %s about %s: status %d, want allowed %t", o.verb, o.path, role, scope, app, got, want)

@@ -206,7 +206,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	p.add(&open)
 	conf := sched.Config{
 		Publish: guard.Issue, Alerts: edges, Conditions: func() core.Conditions { return conditionsOf(q) },
-		ID: p.id, Inspect: p.uploads.Inspect, CheckScript: p.uploads.CheckScript, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: p.uploads.Inspect, Scripts: p.uploads, UploadBytes: func() int64 { return p.uploads.Limits().ModuleBytes }, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		MaxApps: cfg.MaxApps, PublicURL: cfg.People.PublicURL, Keys: p.keys, Meter: tel.meter, Logger: log,
 	}
 	if cfg.secure() && len(cfg.Etcd.Endpoints) == 0 {

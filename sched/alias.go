@@ -30,6 +30,12 @@ type (
 	Ingress = api.Ingress
 	// ModuleInfo is what the upload verifier finds in a module.
 	ModuleInfo = api.ModuleInfo
+	// Trial is one call of a handler of a script that is not stored.
+	Trial = api.Trial
+	// Tried is the result of a Trial.
+	Tried = api.Tried
+	// TriedLine is a line of the log of a Trial.
+	TriedLine = api.TriedLine
 	// Once identifies a request for runs that a server may have to repeat.
 	Once = api.Once
 	// Page counts the bytes of the elements of one page of a list.

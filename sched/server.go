@@ -48,9 +48,9 @@ type Config struct {
 	// UploadBytes returns the size of the largest module that may be uploaded now; 0, or a
 	// nil function: 64 MiB.
 	UploadBytes func() int64
-	// CheckScript parses a script with the bytes of its interpreter, after Inspect has
-	// accepted it. Its error says why the script is refused. nil: scripts are not parsed.
-	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
+	// Scripts works with scripts that Inspect has accepted. nil: scripts are neither parsed nor
+	// tried.
+	Scripts api.Scripts
 
 	// Authority signs the certificates of machines; nil: no machine joins. It must be the same for all
 	// servers of a cluster.
@@ -182,7 +182,7 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
 	services := api.New(api.Config{
-		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, CheckScript: cfg.CheckScript, UploadBytes: cfg.UploadBytes,
+		ID: cfg.ID, Partition: cfg.Partition, Epoch: cfg.Epoch, Loop: l, Store: cfg.Store, Modules: cfg.Modules, Journal: cfg.Journal, Inspect: cfg.Inspect, Scripts: cfg.Scripts, UploadBytes: cfg.UploadBytes,
 		Authority: cfg.Authority, Grant: cfg.Grant, PublicURL: cfg.PublicURL, Keys: cfg.Keys, Remote: cfg.Remote, Ingress: cfg.Ingress, Sync: cfg.Sync, Logger: cfg.Logger,
 	})
 	s := &Server{Services: services, Slots: slotmove.New(l), cfg: cfg, loop: l}

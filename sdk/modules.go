@@ -89,6 +89,27 @@ func (c *Client) pushModule(ctx context.Context, u Upload) (*Module, Result, err
 	return answer.GetModule(), Result(answer.GetResult()), nil
 }
 
+// Trial is a call of a handler of a script that is not stored.
+type Trial struct {
+	App, Module string
+	Code        []byte // the script, packed as for [Client.PushModule]
+	Manifest    string // JSON; default: none, or that in the code
+	Handler     string // default main
+	Input       string
+	Timeout     time.Duration // default 10 s, at most 30 s
+}
+
+// TryScript executes a handler of a script once in the sandbox of the server, and stores nothing. A
+// handler that fails is a result and no error.
+func (c *Client) TryScript(ctx context.Context, t Trial) (*Tried, error) {
+	req := &apiv1.TryScriptRequest{App: appOf(t.App), Name: t.Module, Code: t.Code, Manifest: t.Manifest, Handler: t.Handler, Input: t.Input}
+	if t.Timeout > 0 {
+		req.Timeout = t.Timeout.String()
+	}
+	r, err := c.modules.TryScript(ctx, req)
+	return r, c.callError(ctx, "try the script "+t.Module, err)
+}
+
 // Module returns one version of a module, named name@version.
 func (c *Client) Module(ctx context.Context, app, ref string) (*Module, error) {
 	name, version, err := SplitModule(ref)

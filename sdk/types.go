@@ -28,6 +28,7 @@ type (
 	Progress   = apiv1.Progress
 	LogLine    = apiv1.LogLine
 	Module     = apiv1.Module
+	Tried      = apiv1.TryScriptResponse
 	Signature  = apiv1.Signature
 	Alias      = apiv1.Alias
 	Canary     = apiv1.Canary

@@ -798,6 +798,251 @@ func (x *PushModuleResponse) GetResult() string {
 	return ""
 }
 
+type TryScriptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`         // of the module
+	Code          []byte                 `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`         // the script, packed as for an upload
+	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON; "": none, or that in the code
+	Handler       string                 `protobuf:"bytes,5,opt,name=handler,proto3" json:"handler,omitempty"`   // default main
+	Input         string                 `protobuf:"bytes,6,opt,name=input,proto3" json:"input,omitempty"`       // at most 1 MiB
+	Timeout       string                 `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`   // as "10s"; default 10s, at most 30s
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TryScriptRequest) Reset() {
+	*x = TryScriptRequest{}
+	mi := &file_v1_module_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TryScriptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TryScriptRequest) ProtoMessage() {}
+
+func (x *TryScriptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TryScriptRequest.ProtoReflect.Descriptor instead.
+func (*TryScriptRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TryScriptRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *TryScriptRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TryScriptRequest) GetCode() []byte {
+	if x != nil {
+		return x.Code
+	}
+	return nil
+}
+
+func (x *TryScriptRequest) GetManifest() string {
+	if x != nil {
+		return x.Manifest
+	}
+	return ""
+}
+
+func (x *TryScriptRequest) GetHandler() string {
+	if x != nil {
+		return x.Handler
+	}
+	return ""
+}
+
+func (x *TryScriptRequest) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *TryScriptRequest) GetTimeout() string {
+	if x != nil {
+		return x.Timeout
+	}
+	return ""
+}
+
+type TryScriptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"` // succeeded retryable permanent timed_out stopped host_error
+	Output        string                 `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	OutputBytes   []byte                 `protobuf:"bytes,3,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // when the output is not valid UTF-8
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"` // machine-readable: the handler's own, or "trap", "output_limit", …
+	Trace         string                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`
+	TookMs        int64                  `protobuf:"varint,7,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // in the handler
+	Log           []*TriedLine           `protobuf:"bytes,8,rep,name=log,proto3" json:"log,omitempty"`                      // at most 1 000 lines and 256 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TryScriptResponse) Reset() {
+	*x = TryScriptResponse{}
+	mi := &file_v1_module_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TryScriptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TryScriptResponse) ProtoMessage() {}
+
+func (x *TryScriptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TryScriptResponse.ProtoReflect.Descriptor instead.
+func (*TryScriptResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TryScriptResponse) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *TryScriptResponse) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *TryScriptResponse) GetOutputBytes() []byte {
+	if x != nil {
+		return x.OutputBytes
+	}
+	return nil
+}
+
+func (x *TryScriptResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *TryScriptResponse) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *TryScriptResponse) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
+}
+
+func (x *TryScriptResponse) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
+func (x *TryScriptResponse) GetLog() []*TriedLine {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+// TriedLine is a line of the log of a script that was tried.
+type TriedLine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"` // debug info warn error
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TriedLine) Reset() {
+	*x = TriedLine{}
+	mi := &file_v1_module_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TriedLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TriedLine) ProtoMessage() {}
+
+func (x *TriedLine) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TriedLine.ProtoReflect.Descriptor instead.
+func (*TriedLine) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TriedLine) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *TriedLine) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type GetModuleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -809,7 +1054,7 @@ type GetModuleRequest struct {
 
 func (x *GetModuleRequest) Reset() {
 	*x = GetModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[8]
+	mi := &file_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +1066,7 @@ func (x *GetModuleRequest) String() string {
 func (*GetModuleRequest) ProtoMessage() {}
 
 func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[8]
+	mi := &file_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +1079,7 @@ func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModuleRequest.ProtoReflect.Descriptor instead.
 func (*GetModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetModuleRequest) GetApp() string {
@@ -867,7 +1112,7 @@ type ListModulesRequest struct {
 
 func (x *ListModulesRequest) Reset() {
 	*x = ListModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[9]
+	mi := &file_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1124,7 @@ func (x *ListModulesRequest) String() string {
 func (*ListModulesRequest) ProtoMessage() {}
 
 func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[9]
+	mi := &file_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1137,7 @@ func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesRequest.ProtoReflect.Descriptor instead.
 func (*ListModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListModulesRequest) GetApp() string {
@@ -911,7 +1156,7 @@ type ListModulesResponse struct {
 
 func (x *ListModulesResponse) Reset() {
 	*x = ListModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[10]
+	mi := &file_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1168,7 @@ func (x *ListModulesResponse) String() string {
 func (*ListModulesResponse) ProtoMessage() {}
 
 func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[10]
+	mi := &file_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1181,7 @@ func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesResponse.ProtoReflect.Descriptor instead.
 func (*ListModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListModulesResponse) GetModules() []*Module {
@@ -957,7 +1202,7 @@ type DownloadModuleRequest struct {
 
 func (x *DownloadModuleRequest) Reset() {
 	*x = DownloadModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[11]
+	mi := &file_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1214,7 @@ func (x *DownloadModuleRequest) String() string {
 func (*DownloadModuleRequest) ProtoMessage() {}
 
 func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[11]
+	mi := &file_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1227,7 @@ func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadModuleRequest.ProtoReflect.Descriptor instead.
 func (*DownloadModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DownloadModuleRequest) GetApp() string {
@@ -1015,7 +1260,7 @@ type DownloadModuleResponse struct {
 
 func (x *DownloadModuleResponse) Reset() {
 	*x = DownloadModuleResponse{}
-	mi := &file_v1_module_proto_msgTypes[12]
+	mi := &file_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1272,7 @@ func (x *DownloadModuleResponse) String() string {
 func (*DownloadModuleResponse) ProtoMessage() {}
 
 func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[12]
+	mi := &file_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1285,7 @@ func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadModuleResponse.ProtoReflect.Descriptor instead.
 func (*DownloadModuleResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DownloadModuleResponse) GetData() []byte {
@@ -1062,7 +1307,7 @@ type SignModuleRequest struct {
 
 func (x *SignModuleRequest) Reset() {
 	*x = SignModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[13]
+	mi := &file_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1319,7 @@ func (x *SignModuleRequest) String() string {
 func (*SignModuleRequest) ProtoMessage() {}
 
 func (x *SignModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[13]
+	mi := &file_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1332,7 @@ func (x *SignModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignModuleRequest.ProtoReflect.Descriptor instead.
 func (*SignModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignModuleRequest) GetApp() string {
@@ -1136,7 +1381,7 @@ type SetAliasRequest struct {
 
 func (x *SetAliasRequest) Reset() {
 	*x = SetAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[14]
+	mi := &file_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1393,7 @@ func (x *SetAliasRequest) String() string {
 func (*SetAliasRequest) ProtoMessage() {}
 
 func (x *SetAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[14]
+	mi := &file_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1406,7 @@ func (x *SetAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAliasRequest.ProtoReflect.Descriptor instead.
 func (*SetAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetAliasRequest) GetApp() string {
@@ -1231,7 +1476,7 @@ type GetAliasRequest struct {
 
 func (x *GetAliasRequest) Reset() {
 	*x = GetAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[15]
+	mi := &file_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1488,7 @@ func (x *GetAliasRequest) String() string {
 func (*GetAliasRequest) ProtoMessage() {}
 
 func (x *GetAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[15]
+	mi := &file_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1501,7 @@ func (x *GetAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAliasRequest.ProtoReflect.Descriptor instead.
 func (*GetAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetAliasRequest) GetApp() string {
@@ -1290,7 +1535,7 @@ type ListAliasesRequest struct {
 
 func (x *ListAliasesRequest) Reset() {
 	*x = ListAliasesRequest{}
-	mi := &file_v1_module_proto_msgTypes[16]
+	mi := &file_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1547,7 @@ func (x *ListAliasesRequest) String() string {
 func (*ListAliasesRequest) ProtoMessage() {}
 
 func (x *ListAliasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[16]
+	mi := &file_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1560,7 @@ func (x *ListAliasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAliasesRequest.ProtoReflect.Descriptor instead.
 func (*ListAliasesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListAliasesRequest) GetApp() string {
@@ -1341,7 +1586,7 @@ type ListAliasesResponse struct {
 
 func (x *ListAliasesResponse) Reset() {
 	*x = ListAliasesResponse{}
-	mi := &file_v1_module_proto_msgTypes[17]
+	mi := &file_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1598,7 @@ func (x *ListAliasesResponse) String() string {
 func (*ListAliasesResponse) ProtoMessage() {}
 
 func (x *ListAliasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[17]
+	mi := &file_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1611,7 @@ func (x *ListAliasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAliasesResponse.ProtoReflect.Descriptor instead.
 func (*ListAliasesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAliasesResponse) GetAliases() []*Alias {
@@ -1388,7 +1633,7 @@ type DeleteAliasRequest struct {
 
 func (x *DeleteAliasRequest) Reset() {
 	*x = DeleteAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[18]
+	mi := &file_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1645,7 @@ func (x *DeleteAliasRequest) String() string {
 func (*DeleteAliasRequest) ProtoMessage() {}
 
 func (x *DeleteAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[18]
+	mi := &file_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1658,7 @@ func (x *DeleteAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAliasRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteAliasRequest) GetApp() string {
@@ -1456,7 +1701,7 @@ type DeleteModuleRequest struct {
 
 func (x *DeleteModuleRequest) Reset() {
 	*x = DeleteModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1713,7 @@ func (x *DeleteModuleRequest) String() string {
 func (*DeleteModuleRequest) ProtoMessage() {}
 
 func (x *DeleteModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1726,7 @@ func (x *DeleteModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModuleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteModuleRequest) GetApp() string {
@@ -1521,7 +1766,7 @@ type DeleteModuleResponse struct {
 
 func (x *DeleteModuleResponse) Reset() {
 	*x = DeleteModuleResponse{}
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1778,7 @@ func (x *DeleteModuleResponse) String() string {
 func (*DeleteModuleResponse) ProtoMessage() {}
 
 func (x *DeleteModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1791,7 @@ func (x *DeleteModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModuleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteModuleResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteModuleResponse) GetBytes() int64 {
@@ -1564,7 +1809,7 @@ type DeleteAliasResponse struct {
 
 func (x *DeleteAliasResponse) Reset() {
 	*x = DeleteAliasResponse{}
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1821,7 @@ func (x *DeleteAliasResponse) String() string {
 func (*DeleteAliasResponse) ProtoMessage() {}
 
 func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1834,7 @@ func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAliasResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAliasResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 type GetRolloutRequest struct {
@@ -1603,7 +1848,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1860,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1873,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_v1_module_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetRolloutRequest) GetApp() string {
@@ -1665,7 +1910,7 @@ type CollectModulesRequest struct {
 
 func (x *CollectModulesRequest) Reset() {
 	*x = CollectModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1922,7 @@ func (x *CollectModulesRequest) String() string {
 func (*CollectModulesRequest) ProtoMessage() {}
 
 func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1935,7 @@ func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesRequest.ProtoReflect.Descriptor instead.
 func (*CollectModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_v1_module_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CollectModulesRequest) GetApp() string {
@@ -1726,7 +1971,7 @@ type CollectModulesResponse struct {
 
 func (x *CollectModulesResponse) Reset() {
 	*x = CollectModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[24]
+	mi := &file_v1_module_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1983,7 @@ func (x *CollectModulesResponse) String() string {
 func (*CollectModulesResponse) ProtoMessage() {}
 
 func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[24]
+	mi := &file_v1_module_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1996,7 @@ func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesResponse.ProtoReflect.Descriptor instead.
 func (*CollectModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_v1_module_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CollectModulesResponse) GetCollected() []*Module {
@@ -1796,7 +2041,7 @@ type PushModuleRequest_Head struct {
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[26]
+	mi := &file_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2053,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[26]
+	mi := &file_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2200,27 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x04part\"Z\n" +
 	"\x12PushModuleResponse\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\x12\x16\n" +
-	"\x06result\x18\x02 \x01(\tR\x06result\"R\n" +
+	"\x06result\x18\x02 \x01(\tR\x06result\"\xb2\x01\n" +
+	"\x10TryScriptRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\fR\x04code\x12\x1a\n" +
+	"\bmanifest\x18\x04 \x01(\tR\bmanifest\x12\x18\n" +
+	"\ahandler\x18\x05 \x01(\tR\ahandler\x12\x14\n" +
+	"\x05input\x18\x06 \x01(\tR\x05input\x12\x18\n" +
+	"\atimeout\x18\a \x01(\tR\atimeout\"\xec\x01\n" +
+	"\x11TryScriptResponse\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\tR\x06output\x12!\n" +
+	"\foutput_bytes\x18\x03 \x01(\fR\voutputBytes\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\x12\x14\n" +
+	"\x05trace\x18\x06 \x01(\tR\x05trace\x12\x17\n" +
+	"\atook_ms\x18\a \x01(\x03R\x06tookMs\x12)\n" +
+	"\x03log\x18\b \x03(\v2\x17.wheelwork.v1.TriedLineR\x03log\"5\n" +
+	"\tTriedLine\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"R\n" +
 	"\x10GetModuleRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2024,10 +2289,11 @@ const file_v1_module_proto_rawDesc = "" +
 	"\tcollected\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\tcollected\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
 	"\aorphans\x18\x03 \x01(\x05R\aorphans\x12\x12\n" +
-	"\x04kept\x18\x04 \x01(\x05R\x04kept2\xcc\x0e\n" +
+	"\x04kept\x18\x04 \x01(\x05R\x04kept2\xe9\x0f\n" +
 	"\aModules\x12t\n" +
 	"\n" +
 	"PushModule\x12\x1f.wheelwork.v1.PushModuleRequest\x1a .wheelwork.v1.PushModuleResponse\"!\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x03»\x18\bhead.app(\x01\x12\x9a\x01\n" +
+	"\tTryScript\x12\x1e.wheelwork.v1.TryScriptRequest\x1a\x1f.wheelwork.v1.TryScriptResponse\"L\xaa\xbb\x18\rmodules.write\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02*:\x01*\"%/api/v1/apps/{app}/modules/{name}:try\x12\x9a\x01\n" +
 	"\tGetModule\x12\x1e.wheelwork.v1.GetModuleRequest\x1a\x14.wheelwork.v1.Module\"W\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x026\x124/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x91\x01\n" +
 	"\vListModules\x12 .wheelwork.v1.ListModulesRequest\x1a!.wheelwork.v1.ListModulesResponse\"=\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/modules\x12z\n" +
 	"\x0eDownloadModule\x12#.wheelwork.v1.DownloadModuleRequest\x1a$.wheelwork.v1.DownloadModuleResponse\"\x1b\xaa\xbb\x18\fmodules.read\xb0\xbb\x18\x02»\x18\x03app0\x01\x12\xa5\x01\n" +
@@ -2054,7 +2320,7 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
 	(*Alias)(nil),                  // 1: wheelwork.v1.Alias
@@ -2064,80 +2330,86 @@ var file_v1_module_proto_goTypes = []any{
 	(*HostRollout)(nil),            // 5: wheelwork.v1.HostRollout
 	(*PushModuleRequest)(nil),      // 6: wheelwork.v1.PushModuleRequest
 	(*PushModuleResponse)(nil),     // 7: wheelwork.v1.PushModuleResponse
-	(*GetModuleRequest)(nil),       // 8: wheelwork.v1.GetModuleRequest
-	(*ListModulesRequest)(nil),     // 9: wheelwork.v1.ListModulesRequest
-	(*ListModulesResponse)(nil),    // 10: wheelwork.v1.ListModulesResponse
-	(*DownloadModuleRequest)(nil),  // 11: wheelwork.v1.DownloadModuleRequest
-	(*DownloadModuleResponse)(nil), // 12: wheelwork.v1.DownloadModuleResponse
-	(*SignModuleRequest)(nil),      // 13: wheelwork.v1.SignModuleRequest
-	(*SetAliasRequest)(nil),        // 14: wheelwork.v1.SetAliasRequest
-	(*GetAliasRequest)(nil),        // 15: wheelwork.v1.GetAliasRequest
-	(*ListAliasesRequest)(nil),     // 16: wheelwork.v1.ListAliasesRequest
-	(*ListAliasesResponse)(nil),    // 17: wheelwork.v1.ListAliasesResponse
-	(*DeleteAliasRequest)(nil),     // 18: wheelwork.v1.DeleteAliasRequest
-	(*DeleteModuleRequest)(nil),    // 19: wheelwork.v1.DeleteModuleRequest
-	(*DeleteModuleResponse)(nil),   // 20: wheelwork.v1.DeleteModuleResponse
-	(*DeleteAliasResponse)(nil),    // 21: wheelwork.v1.DeleteAliasResponse
-	(*GetRolloutRequest)(nil),      // 22: wheelwork.v1.GetRolloutRequest
-	(*CollectModulesRequest)(nil),  // 23: wheelwork.v1.CollectModulesRequest
-	(*CollectModulesResponse)(nil), // 24: wheelwork.v1.CollectModulesResponse
-	nil,                            // 25: wheelwork.v1.Alias.LabelsEntry
-	(*PushModuleRequest_Head)(nil), // 26: wheelwork.v1.PushModuleRequest.Head
-	nil,                            // 27: wheelwork.v1.SetAliasRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
-	(*Signature)(nil),              // 29: wheelwork.v1.Signature
-	(*Grants)(nil),                 // 30: wheelwork.v1.Grants
+	(*TryScriptRequest)(nil),       // 8: wheelwork.v1.TryScriptRequest
+	(*TryScriptResponse)(nil),      // 9: wheelwork.v1.TryScriptResponse
+	(*TriedLine)(nil),              // 10: wheelwork.v1.TriedLine
+	(*GetModuleRequest)(nil),       // 11: wheelwork.v1.GetModuleRequest
+	(*ListModulesRequest)(nil),     // 12: wheelwork.v1.ListModulesRequest
+	(*ListModulesResponse)(nil),    // 13: wheelwork.v1.ListModulesResponse
+	(*DownloadModuleRequest)(nil),  // 14: wheelwork.v1.DownloadModuleRequest
+	(*DownloadModuleResponse)(nil), // 15: wheelwork.v1.DownloadModuleResponse
+	(*SignModuleRequest)(nil),      // 16: wheelwork.v1.SignModuleRequest
+	(*SetAliasRequest)(nil),        // 17: wheelwork.v1.SetAliasRequest
+	(*GetAliasRequest)(nil),        // 18: wheelwork.v1.GetAliasRequest
+	(*ListAliasesRequest)(nil),     // 19: wheelwork.v1.ListAliasesRequest
+	(*ListAliasesResponse)(nil),    // 20: wheelwork.v1.ListAliasesResponse
+	(*DeleteAliasRequest)(nil),     // 21: wheelwork.v1.DeleteAliasRequest
+	(*DeleteModuleRequest)(nil),    // 22: wheelwork.v1.DeleteModuleRequest
+	(*DeleteModuleResponse)(nil),   // 23: wheelwork.v1.DeleteModuleResponse
+	(*DeleteAliasResponse)(nil),    // 24: wheelwork.v1.DeleteAliasResponse
+	(*GetRolloutRequest)(nil),      // 25: wheelwork.v1.GetRolloutRequest
+	(*CollectModulesRequest)(nil),  // 26: wheelwork.v1.CollectModulesRequest
+	(*CollectModulesResponse)(nil), // 27: wheelwork.v1.CollectModulesResponse
+	nil,                            // 28: wheelwork.v1.Alias.LabelsEntry
+	(*PushModuleRequest_Head)(nil), // 29: wheelwork.v1.PushModuleRequest.Head
+	nil,                            // 30: wheelwork.v1.SetAliasRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*Signature)(nil),              // 32: wheelwork.v1.Signature
+	(*Grants)(nil),                 // 33: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	28, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	29, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
-	28, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
-	30, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	31, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	32, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	31, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	33, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
 	2,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
 	3,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	28, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	25, // 7: wheelwork.v1.Alias.labels:type_name -> wheelwork.v1.Alias.LabelsEntry
-	28, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	28, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	31, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 7: wheelwork.v1.Alias.labels:type_name -> wheelwork.v1.Alias.LabelsEntry
+	31, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	31, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
 	5,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	26, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	29, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
 	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0,  // 13: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	29, // 14: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
-	2,  // 15: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
-	27, // 16: wheelwork.v1.SetAliasRequest.labels:type_name -> wheelwork.v1.SetAliasRequest.LabelsEntry
-	1,  // 17: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
-	0,  // 18: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	29, // 19: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
-	6,  // 20: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	8,  // 21: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	9,  // 22: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	11, // 23: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
-	13, // 24: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
-	14, // 25: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
-	15, // 26: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
-	16, // 27: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	19, // 28: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
-	18, // 29: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	22, // 30: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	23, // 31: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	7,  // 32: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0,  // 33: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	10, // 34: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	12, // 35: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 36: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	1,  // 37: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	1,  // 38: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	17, // 39: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	20, // 40: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
-	21, // 41: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	4,  // 42: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	24, // 43: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	32, // [32:44] is the sub-list for method output_type
-	20, // [20:32] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	10, // 13: wheelwork.v1.TryScriptResponse.log:type_name -> wheelwork.v1.TriedLine
+	0,  // 14: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	32, // 15: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	2,  // 16: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	30, // 17: wheelwork.v1.SetAliasRequest.labels:type_name -> wheelwork.v1.SetAliasRequest.LabelsEntry
+	1,  // 18: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 19: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	32, // 20: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	6,  // 21: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	8,  // 22: wheelwork.v1.Modules.TryScript:input_type -> wheelwork.v1.TryScriptRequest
+	11, // 23: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	12, // 24: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	14, // 25: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	16, // 26: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	17, // 27: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	18, // 28: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	19, // 29: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	22, // 30: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
+	21, // 31: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	25, // 32: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	26, // 33: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	7,  // 34: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	9,  // 35: wheelwork.v1.Modules.TryScript:output_type -> wheelwork.v1.TryScriptResponse
+	0,  // 36: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	13, // 37: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	15, // 38: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 39: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	1,  // 40: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	1,  // 41: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	20, // 42: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	23, // 43: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
+	24, // 44: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	4,  // 45: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	27, // 46: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	34, // [34:47] is the sub-list for method output_type
+	21, // [21:34] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -2158,7 +2430,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

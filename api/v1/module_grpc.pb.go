@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Modules_PushModule_FullMethodName     = "/wheelwork.v1.Modules/PushModule"
+	Modules_TryScript_FullMethodName      = "/wheelwork.v1.Modules/TryScript"
 	Modules_GetModule_FullMethodName      = "/wheelwork.v1.Modules/GetModule"
 	Modules_ListModules_FullMethodName    = "/wheelwork.v1.Modules/ListModules"
 	Modules_DownloadModule_FullMethodName = "/wheelwork.v1.Modules/DownloadModule"
@@ -42,6 +43,11 @@ const (
 type ModulesClient interface {
 	// PushModule uploads a version: the head first, then the bytes in chunks of at most 1 MiB.
 	PushModule(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushModuleRequest, PushModuleResponse], error)
+	// TryScript executes a handler of a script once, and stores nothing. The script runs in the
+	// sandbox of the upload verifier, with limits of time, memory and output: keys, checkpoints and
+	// enqueued runs are in memory for this call alone, there is no secret, and requests to the
+	// network fail. The caller also needs the permission jobs.trigger.
+	TryScript(ctx context.Context, in *TryScriptRequest, opts ...grpc.CallOption) (*TryScriptResponse, error)
 	// GetModule describes a version of a module.
 	GetModule(ctx context.Context, in *GetModuleRequest, opts ...grpc.CallOption) (*Module, error)
 	// ListModules returns the versions of all modules of an app.
@@ -92,6 +98,16 @@ func (c *modulesClient) PushModule(ctx context.Context, opts ...grpc.CallOption)
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Modules_PushModuleClient = grpc.ClientStreamingClient[PushModuleRequest, PushModuleResponse]
+
+func (c *modulesClient) TryScript(ctx context.Context, in *TryScriptRequest, opts ...grpc.CallOption) (*TryScriptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TryScriptResponse)
+	err := c.cc.Invoke(ctx, Modules_TryScript_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *modulesClient) GetModule(ctx context.Context, in *GetModuleRequest, opts ...grpc.CallOption) (*Module, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -221,6 +237,11 @@ func (c *modulesClient) CollectModules(ctx context.Context, in *CollectModulesRe
 type ModulesServer interface {
 	// PushModule uploads a version: the head first, then the bytes in chunks of at most 1 MiB.
 	PushModule(grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]) error
+	// TryScript executes a handler of a script once, and stores nothing. The script runs in the
+	// sandbox of the upload verifier, with limits of time, memory and output: keys, checkpoints and
+	// enqueued runs are in memory for this call alone, there is no secret, and requests to the
+	// network fail. The caller also needs the permission jobs.trigger.
+	TryScript(context.Context, *TryScriptRequest) (*TryScriptResponse, error)
 	// GetModule describes a version of a module.
 	GetModule(context.Context, *GetModuleRequest) (*Module, error)
 	// ListModules returns the versions of all modules of an app.
@@ -261,6 +282,9 @@ type UnimplementedModulesServer struct{}
 
 func (UnimplementedModulesServer) PushModule(grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]) error {
 	return status.Error(codes.Unimplemented, "method PushModule not implemented")
+}
+func (UnimplementedModulesServer) TryScript(context.Context, *TryScriptRequest) (*TryScriptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TryScript not implemented")
 }
 func (UnimplementedModulesServer) GetModule(context.Context, *GetModuleRequest) (*Module, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetModule not implemented")
@@ -322,6 +346,24 @@ func _Modules_PushModule_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Modules_PushModuleServer = grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]
+
+func _Modules_TryScript_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TryScriptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).TryScript(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_TryScript_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).TryScript(ctx, req.(*TryScriptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Modules_GetModule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetModuleRequest)
@@ -521,6 +563,10 @@ var Modules_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "wheelwork.v1.Modules",
 	HandlerType: (*ModulesServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "TryScript",
+			Handler:    _Modules_TryScript_Handler,
+		},
 		{
 			MethodName: "GetModule",
 			Handler:    _Modules_GetModule_Handler,

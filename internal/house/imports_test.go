@@ -102,7 +102,7 @@ var rooms = []room{
 	{"access/oidc", nil, "a person follows from the answers of a provider alone: it starts no session and knows no roles"},
 	{"access", []string{"access/audit", "access/authority", "api/v1", "internal/methods", "job", "job/naming"}, "permissions are checked in one place, against the definitions of the methods"},
 	{"internal/transport", []string{"access", "access/authority", "api/v1", "internal/wire/codec"}, "a connection is accepted, limited and guarded before any room hears of it"},
-	{"internal/verifier", []string{"api/v1", "modules", "runtime", "runtime/abi", "runtime/process", "runtime/sandbox", "runtime/script", "runtime/wasm", "sched"}, "an upload is not trusted: one process with limits looks at it"},
+	{"internal/verifier", []string{"api/v1", "modules", "runtime", "runtime/abi", "runtime/local", "runtime/process", "runtime/sandbox", "runtime/script", "runtime/wasm", "sched"}, "an upload is not trusted: one process with limits looks at it"},
 	{"cluster", []string{"api/v1", "internal/wait", "job", "job/naming", "journal/etcd", "nameserver", "nameserver/balance", "sched"}, "what a server knows of the others is one watched table, and all decisions follow from it"},
 	{"cluster/life", nil, "the life of a partition follows from events and from what a server sees: a test covers every phase with every event"},
 	{"cluster/router", []string{"access", "access/audit", "api/v1", "cluster", "internal/methods", "internal/transport", "internal/version", "internal/wait", "job", "job/naming", "modules", "modules/transfer", "sched"}, "there is one way to the owner of a partition"},

@@ -108,6 +108,7 @@ type answer struct {
 	Requests    runtime.Grants `json:"requests"`
 	Interpreter string         `json:"interpreter,omitempty"` // digest of the interpreter of a script
 	Cached      bool           `json:"cached,omitempty"`      // the folder of machine code has the code that the child needed
+	Tried       *sched.Tried   `json:"tried,omitempty"`       // the result of a trial
 }
 
 // maxAnswer bounds the bytes that are read from a child, which works on untrusted input.
@@ -166,22 +167,29 @@ func (g *Verifier) CheckScript(ctx context.Context, code *modules.Upload, interp
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	digest := modules.Digest(interpreter)
-	folder := g.code.get(digest)
-	if folder == "" && g.code.canFill() {
+	_, err := g.interpret(ctx, work{code: code.Reader(), interpreter: interpreter})
+	return err
+}
+
+// interpret lets a child work with the interpreter of a script. It compiles the interpreter before,
+// unless the cache has its machine code. The caller holds a turn.
+func (g *Verifier) interpret(ctx context.Context, w work) (answer, error) {
+	digest := modules.Digest(w.interpreter)
+	w.folder = g.code.get(digest)
+	if w.folder == "" && g.code.canFill() {
 		// A child of its own compiles the interpreter: no child that has a script writes to the
-		// cache. If it fails, the check below compiles as well and reports the reason.
-		_, _ = g.inspect(ctx, bytes.NewReader(interpreter), "", digest)
-		folder = g.code.get(digest)
+		// cache. If it fails, the child below compiles as well and reports the reason.
+		_, _ = g.inspect(ctx, bytes.NewReader(w.interpreter), "", digest)
+		w.folder = g.code.get(digest)
 	}
-	a, err := g.ask(ctx, work{code: code.Reader(), interpreter: interpreter, folder: folder})
-	if folder != "" && err == nil && !a.Cached {
+	a, err := g.ask(ctx, w)
+	if w.folder != "" && err == nil && !a.Cached {
 		g.code.remove(digest)
 	}
 	if err == nil && a.Refused != "" {
 		err = errors.New(a.Refused)
 	}
-	return err
+	return a, err
 }
 
 // interpreterDigest returns the digest of an upload that is an interpreter of scripts, "" for
@@ -235,7 +243,8 @@ func howToGet(digest string) string {
 type work struct {
 	code        io.Reader // the upload
 	manifest    string    // beside the upload; "": none
-	interpreter []byte    // of the script that the upload is, to check it; nil: the upload is inspected
+	interpreter []byte    // of the script that the upload is, to check or try it; nil: the upload is inspected
+	trial       []byte    // JSON of a sched.Trial of the script; nil: it is checked
 	folder      string    // has the machine code of the interpreter, or gets that of the upload; "": none
 	write       bool      // the child may write to the folder
 }
@@ -264,7 +273,8 @@ func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(w.manifest)))
 	head = binary.BigEndian.AppendUint32(head, uint32(len(w.interpreter)))
-	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(w.manifest), bytes.NewReader(w.interpreter), w.code)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(w.trial)))
+	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(w.manifest), bytes.NewReader(w.interpreter), bytes.NewReader(w.trial), w.code)
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	// The child ends when this process ends, in any way: it watches the other end of this
@@ -287,7 +297,7 @@ func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 	var a answer
 	switch {
 	case errors.Is(context.Cause(ctx), errWall):
-		return a, g.over("it took longer than %s to compile", g.Wall)
+		return a, g.over(w, "it took longer than %s to compile", "it took longer than %s", g.Wall)
 	case ctx.Err() != nil:
 		return a, context.Cause(ctx)
 	case err == nil && out.cut:
@@ -297,22 +307,28 @@ func (g *Verifier) ask(ctx context.Context, w work) (answer, error) {
 			return a, failed("the upload verifier's answer cannot be read: %v", err)
 		}
 		if a.Memory || noMemory(a.Refused) {
-			return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
+			return a, g.over(w, "compiling it needs more than %d MiB of memory", "it needs more than %d MiB of memory, with the interpreter and its keys", g.Memory>>20)
 		}
 		return a, nil
 	case cmd.ProcessState != nil && cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime() >= g.CPU-time.Second:
-		return a, g.over("compiling it takes more than %s of processor time", g.CPU)
+		return a, g.over(w, "compiling it takes more than %s of processor time", "it takes more than %s of processor time", g.CPU)
 	case noMemory(string(complaint.b)):
-		return a, g.over("compiling it needs more than %d MiB of memory", g.Memory>>20)
+		return a, g.over(w, "compiling it needs more than %d MiB of memory", "it needs more than %d MiB of memory, with the interpreter and its keys", g.Memory>>20)
+	case w.trial != nil:
+		return a, fmt.Errorf("the script was ended: its process ended (%w)", err)
 	}
 	return a, fmt.Errorf("module refused: the check ended the upload verifier's process (%w): it needs far more than %d MiB of memory, or meets a defect of the compiler; make it smaller, or build it with another optimisation level", err, g.Memory>>20)
 }
 
 var errWall = errors.New("the upload verifier's time limit has passed")
 
-// over returns the error for an upload that reached a limit.
-func (g *Verifier) over(format string, args ...any) error {
-	return fmt.Errorf("module refused: "+format+", which is the limit of an upload: split its largest functions, build with optimisation (-O2, wasm-opt -O) or without the parts that it does not need", args...)
+// over returns the error for work that reached a limit of the child: of an upload or of a trial, with
+// the same argument.
+func (*Verifier) over(w work, upload, trial string, arg any) error {
+	if w.trial != nil {
+		return fmt.Errorf("the script was ended: "+trial+", which is the limit of a trial", arg)
+	}
+	return fmt.Errorf("module refused: "+upload+", which is the limit of an upload: split its largest functions, build with optimisation (-O2, wasm-opt -O) or without the parts that it does not need", arg)
 }
 
 // failed returns an error of the verifier, not of the upload.
@@ -376,57 +392,64 @@ func Child(ctx context.Context, in io.Reader, out io.Writer, alive io.Reader) er
 		os.Exit(1)
 	}()
 	go watchMemory(memory, out)
-	var head [8]byte
+	var head [12]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	manifest, interpreter := int64(binary.BigEndian.Uint32(head[:4])), int64(binary.BigEndian.Uint32(head[4:]))
-	text, err := io.ReadAll(io.LimitReader(in, manifest+interpreter+modules.MaxBytes+1))
+	manifest, interpreter, trial := int64(binary.BigEndian.Uint32(head[:4])), int64(binary.BigEndian.Uint32(head[4:8])), int64(binary.BigEndian.Uint32(head[8:]))
+	before := manifest + interpreter + trial
+	text, err := io.ReadAll(io.LimitReader(in, before+modules.MaxBytes+1))
 	if err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
-	if int64(len(text)) < manifest+interpreter {
+	if int64(len(text)) < before {
 		return errors.New("read the upload: it is cut off")
 	}
-	code := text[manifest+interpreter:]
+	code, engine := text[before:], text[manifest:manifest+interpreter]
 	folder := os.Getenv(codeVariable)
-	if interpreter > 0 {
-		return json.NewEncoder(out).Encode(check(ctx, code, text[manifest:manifest+interpreter], folder))
+	switch {
+	case trial > 0:
+		return json.NewEncoder(out).Encode(try(ctx, code, engine, text[manifest+interpreter:before], folder))
+	case interpreter > 0:
+		return json.NewEncoder(out).Encode(check(ctx, code, engine, folder))
 	}
 	return json.NewEncoder(out).Encode(examine(ctx, code, string(text[:manifest]), limits, &compiler{folder: folder}))
 }
 
 // newEngine returns an engine with the machine code of a folder; "": without. A folder that
 // cannot be used only costs time.
-func newEngine(ctx context.Context, folder string) (*wasm.Engine, error) {
-	if engine, err := wasm.New(ctx, wasm.Config{Slots: 1, CacheDir: folder}); err == nil || folder == "" {
+func newEngine(ctx context.Context, folder string, services runtime.Services) (*wasm.Engine, error) {
+	if engine, err := wasm.New(ctx, wasm.Config{Slots: 1, CacheDir: folder, Services: services}); err == nil || folder == "" {
 		return engine, err
 	}
-	return wasm.New(ctx, wasm.Config{Slots: 1})
+	return wasm.New(ctx, wasm.Config{Slots: 1, Services: services})
 }
 
 // check parses a script with its interpreter, which the server has verified before. folder has
 // the machine code of the interpreter.
 func check(ctx context.Context, code, interpreter []byte, folder string) answer {
-	engine, err := newEngine(ctx, folder)
+	return withScript(ctx, code, interpreter, folder, nil, func(engine *wasm.Engine, digest string, _ *answer) error {
+		return engine.CheckScript(ctx, digest)
+	})
+}
+
+// withScript loads a script and its interpreter, and lets do go on with them.
+func withScript(ctx context.Context, code, interpreter []byte, folder string, services runtime.Services, do func(engine *wasm.Engine, digest string, a *answer) error) answer {
+	engine, err := newEngine(ctx, folder, services)
 	if err != nil {
 		return answer{Refused: err.Error()}
 	}
 	defer engine.Close(ctx) //nolint:errcheck // the process ends with it
 	var a answer
-	refused := func(err error) answer {
-		a.Refused = err.Error()
-		return a
-	}
-	digest := modules.Digest(code)
 	for _, m := range [][]byte{interpreter, code} {
 		if err := engine.Load(ctx, modules.Digest(m), m); err != nil {
-			return refused(err)
+			a.Refused = err.Error()
+			return a
 		}
 	}
 	a.Cached = engine.Cached(modules.Digest(interpreter))
-	if err := engine.CheckScript(ctx, digest); err != nil {
-		return refused(err)
+	if err := do(engine, modules.Digest(code), &a); err != nil {
+		a.Refused = err.Error()
 	}
 	return a
 }
@@ -491,7 +514,7 @@ type compiler struct{ folder string }
 
 // compile compiles a module, and reports whether the folder has its machine code.
 func (c *compiler) compile(ctx context.Context, digest string, code []byte) (cached bool, err error) {
-	engine, err := newEngine(ctx, c.folder)
+	engine, err := newEngine(ctx, c.folder, nil)
 	if err != nil {
 		return false, err
 	}

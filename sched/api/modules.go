@@ -111,7 +111,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 
 // checkScript lets the upload verifier parse an upload that is a script.
 func (a *modulesAPI) checkScript(ctx context.Context, of *appUploads, code *modules.Upload, digest string) error {
-	if digest == "" || a.s.cfg.CheckScript == nil {
+	if digest == "" || a.s.cfg.Scripts == nil {
 		return nil
 	}
 	interpreter, err := a.s.cfg.Modules.Get(digest)
@@ -123,7 +123,7 @@ func (a *modulesAPI) checkScript(ctx context.Context, of *appUploads, code *modu
 		return err
 	}
 	defer endTurn()
-	err = a.s.cfg.CheckScript(ctx, code, interpreter)
+	err = a.s.cfg.Scripts.CheckScript(ctx, code, interpreter)
 	if _, ok := status.FromError(err); err == nil || ok { // ok: the upload verifier itself failed
 		return err
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/access/authority"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -29,9 +30,7 @@ type Config struct {
 	// UploadBytes returns the size of the largest module that may be uploaded now; 0, or a
 	// nil function: the default.
 	UploadBytes func() int64
-	// CheckScript parses an upload that is a script with its interpreter; nil: scripts are
-	// not parsed.
-	CheckScript func(ctx context.Context, code *modules.Upload, interpreter []byte) error
+	Scripts     Scripts // nil: scripts are neither parsed nor tried
 
 	// Authority signs the certificates of machines; nil: no machine joins.
 	Authority *authority.Authority
@@ -86,3 +85,30 @@ type ModuleInfo struct {
 	// GetInterpreter is a text for users that says how to upload the interpreter.
 	GetInterpreter string
 }
+
+// Scripts works with uploads that are scripts, and with the bytes of their interpreters.
+// Implementations are safe for concurrent use. An error says why the script is refused.
+type Scripts interface {
+	// CheckScript parses the sources of a script and executes none of them.
+	CheckScript(ctx context.Context, code *modules.Upload, interpreter []byte) error
+	// TryScript executes a handler of a script.
+	TryScript(ctx context.Context, code *modules.Upload, interpreter []byte, t Trial) (Tried, error)
+}
+
+// Trial is one call of a handler of a script.
+type Trial struct {
+	App, Module, Handler string
+	Input                []byte
+	Timeout              time.Duration // of the handler; the interpreter is compiled before it
+}
+
+// Tried is the result of a Trial.
+type Tried struct {
+	Outcome, Error, Code, Trace string
+	Output                      []byte
+	Took                        time.Duration // in the handler
+	Log                         []TriedLine
+}
+
+// TriedLine is a line of the log of a Trial.
+type TriedLine struct{ Level, Text string }
