@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -300,4 +301,18 @@ func TestRuleSelects(t *testing.T) {
 			t.Errorf("the event %s is of jobs: %t", e, got)
 		}
 	}
+}
+
+// testAlerts answers an alert, tests a channel and opens a rule with the keyboard alone, on a narrow screen.
+func testAlerts(t *testing.T, b *browser) {
+	b.do(chromedp.EmulateViewport(400, 800))
+	defer b.do(chromedp.EmulateViewport(1440, 1000))
+	press := pressing(t, b, 400)
+	b.visit("/apps/default/alerts")
+	press(`form[action*="acknowledge"] button`, "Acknowledged: failures")
+	press(`form[action$="/channels/ops/test"] button`, "A test is on its way to ops.")
+	press(`form[action$="/silences/silence-1/end?channel=ops"] button`, "The silence has ended.")
+	press(`#rule-failures a`, "Definition as YAML")
+	press(`button[value=check]`, "Valid")
+	press(`.crumbs a`, "Latest events")
 }

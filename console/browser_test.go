@@ -248,6 +248,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("cordon a host by keyboard", testHost)
 	b.sub("values and secrets by keyboard", testValue)
 	b.sub("peek at messages by keyboard", testQueues)
+	b.sub("answer an alert by keyboard", testAlerts)
 	b.sub("create and delete an app by keyboard", testApps)
 	b.sub("change the cluster by keyboard", testCluster)
 }
