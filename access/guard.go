@@ -46,6 +46,8 @@ var (
 	Setup = Role{"setup", []string{"setup"}}
 	// Federation is the role of a server that signs in a person for the OpenID provider.
 	Federation = Role{"federation", []string{"federate"}}
+	// Acting is the role of a server in calls to itself for the callers of operations.
+	Acting = Role{"acting", []string{act}}
 	// Worker is the role of programs that execute runs with functions of their own. They
 	// get no modules, and nothing that modules are granted.
 	Worker = Role{"worker", []string{"work"}}
@@ -373,6 +375,27 @@ func (g *Guard) Identify(token string) (*Principal, error) {
 		return nil, status.Errorf(codes.Unauthenticated, "the token was refused: %s", why)
 	}
 	return k.Of, nil
+}
+
+// Current returns a principal with the permissions that its token gives now, or an error if the token
+// is no longer accepted. A principal whose token is in a file of a server, which may be another one,
+// stays as it is.
+func (g *Guard) Current(p *Principal) (*Principal, error) {
+	if p.Token == "" {
+		return p, nil
+	}
+	for _, k := range *g.known.Load() {
+		if k.Of.Token != p.Token {
+			continue
+		}
+		if why := k.refusal(); why != "" {
+			return nil, status.Errorf(codes.Unauthenticated, "%s is no longer accepted: %s", p.title(), why)
+		}
+		now := *k.Of
+		now.Address = p.Address
+		return &now, nil
+	}
+	return nil, status.Errorf(codes.Unauthenticated, "%s is no longer accepted: its token was revoked", p.title())
 }
 
 // refusal returns why a known credential is refused now; "": it is accepted.

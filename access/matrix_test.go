@@ -63,6 +63,9 @@ var allowed = map[string][]string{
 	"Queues/DropDeadLetters": operators, "Jobs/TriggerJob": starters,
 	"Queues/EditDeadLetter": coders, "Queues/ReplayDeadLetters": coders,
 
+	"Operations/ListOperations": readers, "Operations/ListAllOperations": readers, "Operations/GetOperation": readers,
+	"Operations/StartOperation": operators, "Operations/CancelOperation": operators,
+
 	"Jobs/ApplyJob": writers, "Jobs/CreateJob": writers, "Jobs/DeleteJob": writers,
 	"Calendars/PutCalendar": definers, "Calendars/DeleteCalendar": definers, "ChangeSets/ApplyChangeSet": definers,
 	"Modules/PushModule": definers, "Modules/SignModule": definers, "Modules/DeleteModule": definers, "Modules/CollectModules": definers,
@@ -107,7 +110,7 @@ var ofCluster = map[string]bool{
 // ofMany has the methods that a role in any app suffices for: their answers and changes are limited
 // to what the caller may see and give.
 var ofMany = map[string]bool{
-	"Apps/ListApps": true, "Cluster/ListHosts": true, "Access/WhoAmI": true,
+	"Apps/ListApps": true, "Cluster/ListHosts": true, "Operations/ListAllOperations": true, "Access/WhoAmI": true,
 	"Access/CreateToken": true, "Access/RotateToken": true, "Access/RevokeToken": true, "Access/AddBinding": true, "Access/RemoveBinding": true,
 	"Access/ListTokens": true, "Access/ListBindings": true, "Access/ListPrincipals": true, "Audit/ListAuditEvents": true, "Access/ListSessions": true, "Access/EndSession": true,
 	"Access/ApproveLogin": true, "Access/ListRoles": true,
@@ -324,11 +327,19 @@ func TestNested(t *testing.T) {
 		return change(&apiv1.Change{Kind: &apiv1.Change_Delete{Delete: &apiv1.Deletion{Kind: kind}}})
 	}
 	bulk := func(action string) proto.Message { return &apiv1.BulkJobsRequest{App: "shop", Action: action} }
+	operation := func(kind string) proto.Message { return &apiv1.StartOperationRequest{App: "shop", Kind: kind} }
 	for _, tt := range []struct {
 		what, method string
 		req          proto.Message
 		want         []string
 	}{
+		{"an operation that cancels", apiv1.Operations_StartOperation_FullMethodName, operation("runs.cancel"), operators},
+		{"an operation that retries", apiv1.Operations_StartOperation_FullMethodName, operation("runs.retry"), operators},
+		{"an operation that pauses", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.pause"), operators},
+		{"an operation that triggers", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.run"), starters},
+		{"an operation that deletes", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.delete"), writers},
+		{"an operation that sets fields", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.set"), writers},
+		{"an unknown operation", apiv1.Operations_StartOperation_FullMethodName, operation("of a newer version"), operators},
 		{"pause many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("pause"), operators},
 		{"resume many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("resume"), operators},
 		{"trigger many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("trigger"), starters},

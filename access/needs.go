@@ -31,6 +31,8 @@ func mayBegin(p *Principal, method string, m methods.Method) error {
 		return nil
 	case method == apiv1.Jobs_BulkJobs_FullMethodName && (p.MayAnywhere("jobs.trigger") || p.MayAnywhere("jobs.write")):
 		return nil
+	case method == apiv1.Operations_StartOperation_FullMethodName && (p.MayAnywhere("jobs.trigger") || p.MayAnywhere("jobs.write")):
+		return nil
 	case m.Apps == methods.None || m.Apps == methods.Unknown:
 		return lacks(p, m.Permission, "")
 	}
@@ -43,6 +45,8 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 	switch q := req.(type) {
 	case *apiv1.BulkJobsRequest:
 		return require(p, bulkPermission(q.Action), q.App)
+	case *apiv1.StartOperationRequest:
+		return require(p, operationPermission(q.Kind), q.App)
 	case *apiv1.ApplyChangeSetRequest:
 		return mayChange(p, q)
 	case *apiv1.SetAppLimitsRequest: // an administrator of one app must not raise its limits
@@ -111,6 +115,18 @@ func bulkPermission(action string) string {
 	case "trigger":
 		return "jobs.trigger"
 	case "delete":
+		return "jobs.write"
+	}
+	return "jobs.operate"
+}
+
+// operationPermission returns the permission of the single change of an operation. The server refuses
+// an unknown kind.
+func operationPermission(kind string) string {
+	switch kind {
+	case "jobs.run":
+		return "jobs.trigger"
+	case "jobs.delete", "jobs.set":
 		return "jobs.write"
 	}
 	return "jobs.operate"

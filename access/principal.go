@@ -76,6 +76,14 @@ func (p *Principal) AddressOf(ctx context.Context) string {
 	return ""
 }
 
+// At returns the principal with the address of the client that makes a call, for calls that are made
+// for it after that one.
+func (p *Principal) At(ctx context.Context) *Principal {
+	at := *p
+	at.Address = p.AddressOf(ctx)
+	return &at
+}
+
 // ClientHeader has the address of the client for which the HTTP API calls the server in its own
 // process. On other connections it is ignored.
 const ClientHeader = "wheelwork-client"

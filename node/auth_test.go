@@ -128,6 +128,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 	open := map[string]bool{ // among the services for people
 		"/wheelwork.v1.Cluster/GetVersion": true, "/wheelwork.v1.Cluster/ListHosts": true, "/wheelwork.v1.Cluster/GetOverview": true,
 		"/wheelwork.v1.Jobs/GetJob": true, "/wheelwork.v1.Jobs/ListJobs": true, "/wheelwork.v1.Apps/GetApp": true, "/wheelwork.v1.Apps/ListApps": true,
+		"/wheelwork.v1.Operations/ListOperations": true, "/wheelwork.v1.Operations/ListAllOperations": true, "/wheelwork.v1.Operations/GetOperation": true,
 		"/wheelwork.v1.Calendars/GetCalendar": true, "/wheelwork.v1.Calendars/ListCalendars": true,
 		"/wheelwork.v1.Membership/GetCluster": true, "/wheelwork.v1.Access/WhoAmI": true, "/wheelwork.v1.Access/ListSessions": true, "/wheelwork.v1.Access/EndSession": true,
 		"/wheelwork.v1.Access/SignIn": true, "/wheelwork.v1.Access/UseSession": true, "/wheelwork.v1.Audit/AnchorAudit": true,

@@ -34,6 +34,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/node/certificates"
+	"github.com/wheelworkhq/wheelwork/operation"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/script"
@@ -73,6 +74,8 @@ type serverParts struct {
 	uploads *verifier.Verifier
 	// authority signs the certificates of machines; nil: the server has none, because it serves without TLS.
 	authority *authority.Authority
+	// operations makes the services of operations.
+	operations *operation.Runner
 }
 
 // run serves until ctx ends.
@@ -136,7 +139,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 }
 
 func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens credential.Processes, guard *access.Guard, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
-	p := &serverParts{faults: newFaults()}
+	p := &serverParts{faults: newFaults(), operations: &operation.Runner{Current: guard.Current}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -226,6 +229,9 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 			return nil, err
 		}
 		p.add(p.member)
+		for _, r := range p.member.replicas {
+			r.Operations = func() sched.Operations { return p.operations.NewService() }
+		}
 		p.authority = p.member.authority
 		if err := d.MarkClustered(); err != nil {
 			return nil, err
@@ -252,6 +258,7 @@ func openServer(ctx context.Context, d *datadir.Dir, cfg ServerConfig, tokens cr
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
+	p.sched.Operate(p.operations.NewService())
 	if err := checkSecrets(d, p.sched.UnreadableSecrets(), cfg, log); err != nil {
 		return nil, err
 	}

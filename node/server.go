@@ -74,6 +74,7 @@ type serving struct {
 	hostToken string      // of workers, as at the start
 	legacy    bool        // token is accepted
 	inner     string      // token between the roles of this process
+	acting    string      // token of the calls to itself for the callers of operations
 	setup     *setup      // nil: there is no page to make the first administrator
 	people    *federation // nil: there is no provider, and no authenticating proxy
 	// tellSetup is called with the address of that page.
@@ -102,7 +103,7 @@ type serving struct {
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, auditEvery: cfg.auditEvery, codes: console.NewCodes(), inner: credential.NewToken("in_"), guard: access.New()}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, auditEvery: cfg.auditEvery, codes: console.NewCodes(), inner: credential.NewToken("in_"), acting: credential.NewToken("in_"), guard: access.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -251,7 +252,13 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 	if s.self, err = s.dial(s.inner); err != nil {
 		return err
 	}
+	acting, err := s.dial(s.acting)
+	if err != nil {
+		return err
+	}
+	s.parts.operations.Conn = acting
 	if m != nil {
+		s.parts.operations.Conn = &router.Acting{Self: acting, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
 		m.Router.Writes, m.Router.PublicURL = s.guard.Writes, s.public
 		apiv1.RegisterNameserverServer(s.server.GRPC, m.Nameserver())
 		apiv1.RegisterMembershipServer(s.server.GRPC, m.Service())
@@ -463,7 +470,7 @@ func (s *serving) accepted(token, hostToken string, processes credential.Process
 	if s.legacy {
 		all = append(all, access.Token{Text: token, Role: access.Admin})
 	}
-	all = append(append(all, processes.Tokens()...), access.Token{Text: s.inner, Role: access.Member})
+	all = append(append(all, processes.Tokens()...), access.Token{Text: s.inner, Role: access.Member}, access.Token{Text: s.acting, Role: access.Acting})
 	if s.setup != nil {
 		all = append(all, access.Token{Text: s.setup.token, Role: access.Setup})
 	}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
@@ -157,9 +158,10 @@ func (c *Config) projection() projection.Config {
 type Server struct {
 	*api.Services
 	*slotmove.Slots
-	cfg    Config
-	loop   *core.Loop
-	sender *sender.Sender // of the messages of alerts; nil: none is sent
+	cfg        Config
+	loop       *core.Loop
+	sender     *sender.Sender // of the messages of alerts; nil: none is sent
+	operations Operations     // nil: there are none
 }
 
 // New loads the state from the store, replays the journal from there and returns a server
@@ -199,11 +201,35 @@ func serve(cfg Config, l *core.Loop) (*Server, error) {
 	return s, nil
 }
 
+// Operations is the service of operations of a partition.
+type Operations interface {
+	apiv1.OperationsServer
+	// Close stops the operations. It does not wait for them.
+	Close()
+}
+
+// Operate gives the server its service of operations, before Register and Run. The server closes
+// it at its end.
+func (s *Server) Operate(o Operations) { s.operations = o }
+
+// Register registers the server's gRPC services with r.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	s.Services.Register(r)
+	if s.operations == nil {
+		apiv1.RegisterOperationsServer(r, apiv1.UnimplementedOperationsServer{})
+		return
+	}
+	apiv1.RegisterOperationsServer(r, s.operations)
+}
+
 // Run runs the server until ctx ends, then brings the store up to date and returns nil.
 // An error means that the journal or the store has failed: all acknowledged changes are
 // durable, and the process should end. Run is called once.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	if s.operations != nil {
+		context.AfterFunc(ctx, s.operations.Close)
+	}
 	g.Go(func() error { return s.loop.Run(ctx) })
 	g.Go(func() error { return s.loop.WriteCheckpoints() })
 	g.Go(func() error { return s.snapshots(ctx) })

@@ -80,6 +80,7 @@ type Client struct {
 	producer *producer
 
 	jobs       apiv1.JobsClient
+	operations apiv1.OperationsClient
 	runs       apiv1.RunsClient
 	calendars  apiv1.CalendarsClient
 	apps       apiv1.AppsClient
@@ -118,14 +119,15 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	}
 	servers.takeover, servers.program = min(takeover, limits.retryFor), cmp.Or(opt.Program, "sdk")
 	c := &Client{
-		retryFor:  limits.retryFor,
-		servers:   servers,
-		jobs:      apiv1.NewJobsClient(servers),
-		runs:      apiv1.NewRunsClient(servers),
-		calendars: apiv1.NewCalendarsClient(servers),
-		values:    apiv1.NewValuesClient(servers),
-		secrets:   apiv1.NewSecretsClient(servers),
-		access:    apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers), machines: apiv1.NewMachinesClient(servers),
+		retryFor:   limits.retryFor,
+		servers:    servers,
+		jobs:       apiv1.NewJobsClient(servers),
+		runs:       apiv1.NewRunsClient(servers),
+		operations: apiv1.NewOperationsClient(servers),
+		calendars:  apiv1.NewCalendarsClient(servers),
+		values:     apiv1.NewValuesClient(servers),
+		secrets:    apiv1.NewSecretsClient(servers),
+		access:     apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers), machines: apiv1.NewMachinesClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
 		revisions: apiv1.NewRevisionsClient(servers), alerts: apiv1.NewAlertsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
 		modules: apiv1.NewModulesClient(servers),

@@ -89,6 +89,9 @@ func (r *Replica) restore(ctx context.Context) (life.Event, error) {
 		}
 		return life.Failed, err
 	}
+	if r.Operations != nil {
+		o.server.Operate(r.Operations())
+	}
 	for _, name := range o.server.UnreadableSecrets() {
 		r.log.Warn("a secret cannot be read by this server, and runs that use it fail: set it again, or give the server the key file of the others", "partition", r.name, "secret", name)
 	}

@@ -63,6 +63,10 @@ type Config struct {
 // modules on its disk. Package life decides when it changes between the two; the methods
 // of [life.Effects] carry that out.
 type Replica struct {
+	// Operations makes the service of operations for each ownership. It is set before Run; nil: there
+	// is none.
+	Operations func() sched.Operations
+
 	name     string
 	maxHosts int
 	dir      func(...string) string

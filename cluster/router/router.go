@@ -46,6 +46,7 @@ func routed() []*grpc.ServiceDesc {
 		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Revisions_ServiceDesc, &apiv1.ChangeSets_ServiceDesc, &apiv1.Runs_ServiceDesc, &apiv1.Alerts_ServiceDesc,
 		&apiv1.Modules_ServiceDesc, &apiv1.Producer_ServiceDesc, &apiv1.Worker_ServiceDesc, &apiv1.Guest_ServiceDesc,
 		&apiv1.Values_ServiceDesc, &apiv1.Secrets_ServiceDesc, &apiv1.ModuleAccess_ServiceDesc, &apiv1.Cluster_ServiceDesc, &apiv1.Access_ServiceDesc, &apiv1.Audit_ServiceDesc, &apiv1.Machines_ServiceDesc,
+		&apiv1.Operations_ServiceDesc,
 	}
 }
 
@@ -131,6 +132,8 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 	switch q := req.(type) {
 	case *apiv1.ListAppsRequest:
 		return r.listApps(ctx, q)
+	case *apiv1.ListAllOperationsRequest:
+		return listOperations(ctx, r, q)
 	case *apiv1.ListHostsRequest:
 		return r.listHosts(ctx, q)
 	case *apiv1.ListAuditEventsRequest:

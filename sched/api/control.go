@@ -464,8 +464,16 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
+	if err := core.CheckKey(req.IdempotencyKey); err != nil {
+		return nil, err
+	}
 	once := onceOf(ctx)
-	return a.retry(ctx, core.AppOf(req.App), id, func(t *core.Trigger) { once.fix(t, once.try()) })
+	return a.retry(ctx, core.AppOf(req.App), id, func(t *core.Trigger) {
+		if req.IdempotencyKey != "" {
+			t.SetKey(req.IdempotencyKey)
+		}
+		once.fix(t, once.try())
+	})
 }
 
 // retry makes a new run of an ended one. identify sets the key or the id of the new run.

@@ -41,11 +41,19 @@ func NewTrigger(t *Trigger, req *apiv1.TriggerJobRequest, traceParent string) er
 	if err := job.CheckInput(len(t.Input)); err != nil {
 		return Invalid(err)
 	}
-	if len(req.IdempotencyKey) > maxKey {
-		return status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(req.IdempotencyKey), maxKey)
+	if err := CheckKey(req.IdempotencyKey); err != nil {
+		return err
 	}
 	if req.IdempotencyKey != "" {
 		t.SetKey(req.IdempotencyKey)
+	}
+	return nil
+}
+
+// CheckKey returns an error if an idempotency key is too long.
+func CheckKey(key string) error {
+	if len(key) > maxKey {
+		return status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(key), maxKey)
 	}
 	return nil
 }
