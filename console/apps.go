@@ -19,7 +19,7 @@ const maxApps = 500
 // addresses without an app, because their contents belong to all apps.
 var (
 	sections = []string{"overview", "jobs", "runs", "errors", "alerts", "schedules", "calendars", "modules", "secrets", "values"}
-	global   = map[string]string{"apps": "/apps", "hosts": "/hosts", "cluster": "/cluster", "health": "/health", "queues": "/queues", "deadletters": "/dead-letters", "access": "/access/users", "audit": "/audit"}
+	global   = map[string]string{"apps": "/apps", "operations": "/operations", "hosts": "/hosts", "cluster": "/cluster", "health": "/health", "queues": "/queues", "deadletters": "/dead-letters", "access": "/access/users", "audit": "/audit"}
 )
 
 // sectionAddress returns the page of a section for an app.

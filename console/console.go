@@ -76,24 +76,25 @@ type console struct {
 	maxFile func() int64 // of a module
 	admit   func(*http.Request) error
 
-	jobs      apiv1.JobsClient
-	revisions apiv1.RevisionsClient
-	runs      apiv1.RunsClient
-	dates     apiv1.CalendarsClient
-	modules   apiv1.ModulesClient
-	grants    apiv1.ModuleAccessClient
-	values    apiv1.ValuesClient
-	secrets   apiv1.SecretsClient
-	cluster   apiv1.ClusterClient
-	queues    apiv1.QueuesClient
-	apps      apiv1.AppsClient
-	access    apiv1.AccessClient
-	audit     apiv1.AuditClient
-	members   apiv1.MembershipClient
-	machines  apiv1.MachinesClient
-	alerts    apiv1.AlertsClient
-	changes   apiv1.ChangeSetsClient
-	health    grpc_health_v1.HealthClient
+	jobs       apiv1.JobsClient
+	revisions  apiv1.RevisionsClient
+	runs       apiv1.RunsClient
+	dates      apiv1.CalendarsClient
+	modules    apiv1.ModulesClient
+	grants     apiv1.ModuleAccessClient
+	values     apiv1.ValuesClient
+	secrets    apiv1.SecretsClient
+	cluster    apiv1.ClusterClient
+	queues     apiv1.QueuesClient
+	apps       apiv1.AppsClient
+	access     apiv1.AccessClient
+	audit      apiv1.AuditClient
+	members    apiv1.MembershipClient
+	machines   apiv1.MachinesClient
+	alerts     apiv1.AlertsClient
+	changes    apiv1.ChangeSetsClient
+	health     grpc_health_v1.HealthClient
+	operations apiv1.OperationsClient
 
 	sessions *sessions
 	codes    *Codes
@@ -163,35 +164,36 @@ func newConsole(cfg Config) (*console, error) {
 		return nil, err
 	}
 	return &console{
-		banner:    cfg.Banner,
-		version:   cfg.Version,
-		secure:    cfg.Secure || strings.HasPrefix(cfg.PublicURL, "https://"),
-		public:    cfg.PublicURL,
-		foreign:   foreign,
-		log:       cfg.Logger,
-		maxBody:   bound(cfg.MaxBody, 4<<20),
-		maxFile:   bound(cfg.MaxModule, maxModule),
-		admit:     cfg.Admit,
-		jobs:      apiv1.NewJobsClient(cfg.Conn),
-		revisions: apiv1.NewRevisionsClient(cfg.Conn),
-		runs:      apiv1.NewRunsClient(cfg.Conn),
-		dates:     apiv1.NewCalendarsClient(cfg.Conn),
-		modules:   apiv1.NewModulesClient(cfg.Conn),
-		grants:    apiv1.NewModuleAccessClient(cfg.Conn),
-		values:    apiv1.NewValuesClient(cfg.Conn),
-		secrets:   apiv1.NewSecretsClient(cfg.Conn),
-		cluster:   apiv1.NewClusterClient(cfg.Conn),
-		queues:    apiv1.NewQueuesClient(cfg.Conn),
-		apps:      apiv1.NewAppsClient(cfg.Conn),
-		access:    apiv1.NewAccessClient(cfg.Conn),
-		audit:     apiv1.NewAuditClient(cfg.Conn),
-		members:   apiv1.NewMembershipClient(cfg.Conn),
-		machines:  apiv1.NewMachinesClient(cfg.Conn),
-		alerts:    apiv1.NewAlertsClient(cfg.Conn),
-		changes:   apiv1.NewChangeSetsClient(cfg.Conn),
-		health:    grpc_health_v1.NewHealthClient(cfg.Conn),
-		sessions:  newSessions(cfg.Sessions, cfg.Logger),
-		codes:     cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
+		banner:     cfg.Banner,
+		version:    cfg.Version,
+		secure:     cfg.Secure || strings.HasPrefix(cfg.PublicURL, "https://"),
+		public:     cfg.PublicURL,
+		foreign:    foreign,
+		log:        cfg.Logger,
+		maxBody:    bound(cfg.MaxBody, 4<<20),
+		maxFile:    bound(cfg.MaxModule, maxModule),
+		admit:      cfg.Admit,
+		jobs:       apiv1.NewJobsClient(cfg.Conn),
+		revisions:  apiv1.NewRevisionsClient(cfg.Conn),
+		runs:       apiv1.NewRunsClient(cfg.Conn),
+		dates:      apiv1.NewCalendarsClient(cfg.Conn),
+		modules:    apiv1.NewModulesClient(cfg.Conn),
+		grants:     apiv1.NewModuleAccessClient(cfg.Conn),
+		values:     apiv1.NewValuesClient(cfg.Conn),
+		secrets:    apiv1.NewSecretsClient(cfg.Conn),
+		cluster:    apiv1.NewClusterClient(cfg.Conn),
+		queues:     apiv1.NewQueuesClient(cfg.Conn),
+		operations: apiv1.NewOperationsClient(cfg.Conn),
+		apps:       apiv1.NewAppsClient(cfg.Conn),
+		access:     apiv1.NewAccessClient(cfg.Conn),
+		audit:      apiv1.NewAuditClient(cfg.Conn),
+		members:    apiv1.NewMembershipClient(cfg.Conn),
+		machines:   apiv1.NewMachinesClient(cfg.Conn),
+		alerts:     apiv1.NewAlertsClient(cfg.Conn),
+		changes:    apiv1.NewChangeSetsClient(cfg.Conn),
+		health:     grpc_health_v1.NewHealthClient(cfg.Conn),
+		sessions:   newSessions(cfg.Sessions, cfg.Logger),
+		codes:      cfg.Codes, setup: cfg.Setup, provider: cfg.Provider, proxy: cfg.Proxy,
 		address: cfg.Address,
 		signed:  cfg.SignedIn,
 		views:   views,
@@ -272,6 +274,7 @@ func (c *console) routes() []route {
 
 		{pattern: "GET /health", page: c.healthPage},
 		{pattern: "GET /queues", page: c.queuesPage},
+		{pattern: "GET /operations", page: c.operationsPage},
 		{pattern: "GET /queues/messages", page: c.messagesPage},
 		{pattern: "GET /dead-letters", page: c.deadPage},
 		{pattern: "POST /dead-letters/replay", page: c.replayDead},
@@ -371,6 +374,13 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/alerts/channels/{name}", page: ofKind(alertChannels, c.editAlertDocument), body: bound(nil, maxEditor)},
 		{pattern: "GET /apps/{app}/alerts/channels/{name}/delete", page: ofKind(alertChannels, c.deleteAlertDocumentPage)},
 		{pattern: "POST /apps/{app}/alerts/channels/{name}/delete", page: ofKind(alertChannels, c.deleteAlertDocument)},
+
+		{pattern: "GET /apps/{app}/bulk/runs", page: c.bulkPage(true)},
+		{pattern: "POST /apps/{app}/bulk/runs", page: c.startBulk(true)},
+		{pattern: "GET /apps/{app}/bulk/jobs", page: c.bulkPage(false)},
+		{pattern: "POST /apps/{app}/bulk/jobs", page: c.startBulk(false)},
+		{pattern: "GET /apps/{app}/operations/{id}", page: c.operationPage},
+		{pattern: "POST /apps/{app}/operations/{id}/cancel", page: c.cancelOperation},
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
 		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: bound(nil, maxCalendar)},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},

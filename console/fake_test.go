@@ -58,6 +58,7 @@ type fakeAPI struct {
 	fakeResources
 	fakeJobs
 	fakeAlerts
+	fakeOperations
 
 	mu      sync.Mutex
 	namers  []string // the things that name each job
@@ -142,6 +143,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 		})
 	}
 	f.populatePolicies(ts)
+	f.populateOperations()
 	f.logs[liveRun] = []*apiv1.LogLine{
 		{Offset: 0, Time: ts(6 * time.Second), Attempt: 2, Level: "info", Text: "reading orders"},
 		{Offset: 1, Time: ts(5 * time.Second), Attempt: 2, Level: "warn", Text: evil + "\nsecond line\r\nevent: end"},
@@ -230,6 +232,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterModulesServer(srv, f)
 	apiv1.RegisterClusterServer(srv, f)
 	apiv1.RegisterQueuesServer(srv, f)
+	apiv1.RegisterOperationsServer(srv, f)
 	apiv1.RegisterMembershipServer(srv, f)
 	apiv1.RegisterModuleAccessServer(srv, f)
 	apiv1.RegisterSecretsServer(srv, f)

@@ -88,6 +88,7 @@ func pages() map[string][]string {
 	maps.Copy(all, hostPages())
 	maps.Copy(all, resourcePages())
 	maps.Copy(all, queuePages())
+	maps.Copy(all, operationPages())
 	maps.Copy(all, appPages())
 	maps.Copy(all, healthPages())
 	maps.Copy(all, clusterPages())

@@ -135,6 +135,7 @@ func (f frame) Sections() []sectionLink {
 		{"secrets", "k", f.May("secrets.read")},
 		{"values", "v", f.May("kv.read")},
 		{"apps", "a", true},
+		{"operations", "b", true},
 		{"hosts", "h", true},
 		{"cluster", "n", servers},
 		{"health", "y", servers},
