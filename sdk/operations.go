@@ -78,3 +78,8 @@ func (c *Client) CancelOperation(ctx context.Context, app, id string) (*Operatio
 	op, err := c.operations.CancelOperation(ctx, &apiv1.CancelOperationRequest{App: appOf(app), Id: id})
 	return op, c.callError(ctx, "cancel operation "+id, err)
 }
+
+// SelectRuns returns the conditions of a [RunBulk] for an operation.
+func SelectRuns(b RunBulk) *RunSelection {
+	return &RunSelection{Job: b.Job, State: b.State, Host: b.Host, Triggers: b.Triggers, Labels: b.Labels, Since: timestampOf(b.Since), Until: timestampOf(b.Until)}
+}

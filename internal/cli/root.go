@@ -25,6 +25,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
 	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
+	"github.com/wheelworkhq/wheelwork/internal/cli/operation"
 	"github.com/wheelworkhq/wheelwork/internal/cli/output"
 	"github.com/wheelworkhq/wheelwork/internal/cli/run"
 	"github.com/wheelworkhq/wheelwork/internal/cli/serve"
@@ -106,6 +107,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		alert.Command(i.printer, i.server),
 		job.Command(i.printer, i.server),
 		run.Command(i.printer, i.server),
+		operation.Command(i.printer, i.server),
 		module.Command(i.printer, i.server, getenv),
 		mq.Command(i.printer, i.server),
 		cluster.Command(i.printer, i.server),

@@ -19,15 +19,19 @@ type Action struct {
 	Noun      string // one of the objects, as "job"
 	DryRun    bool   // only count
 	Yes       bool   // do not ask
+	Detach    bool   // let the server carry it out
 	// Call sends the action to the server. It calls progress, which may be nil, after each
 	// page.
 	Call func(dryRun bool, progress func(sdk.Bulked)) (sdk.Bulked, error)
+	// Start starts the action as an operation of the server.
+	Start func() (*sdk.Operation, error)
 }
 
-// Flags defines --dry-run and --yes.
+// Flags defines --dry-run, --yes and --detach.
 func (a *Action) Flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.DryRun, "dry-run", false, "only count")
 	cmd.Flags().BoolVar(&a.Yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&a.Detach, "detach", false, "let the server go on alone, and print the operation; see wheelwork operation")
 }
 
 // result is the output of an action.
@@ -53,6 +57,13 @@ func (a *Action) Do(printer *output.Printer, cmd *cobra.Command) (sdk.Bulked, er
 			if err := command.Confirm(cmd, fmt.Sprintf("%s %s of app %s", strings.ToUpper(a.Name[:1])+a.Name[1:], command.Count(found.Matched, a.Noun), a.App)); err != nil {
 				return done, err
 			}
+		}
+		if a.Detach {
+			op, err := a.Start()
+			if err != nil {
+				return done, err
+			}
+			return done, printer.PrintOne(OperationColumns(), OperationRecord(op))
 		}
 		bar := printer.Progress(found.Matched, a.Noun+"s", false)
 		done, err = a.Call(false, func(so sdk.Bulked) { bar.Reached(min(so.Matched, found.Matched)) })

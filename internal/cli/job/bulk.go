@@ -51,6 +51,9 @@ asks, unless --yes is given.`,
 			return command.Usage(cmd, "--all and a selection exclude each other: give one of them")
 		}
 		return c.Wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			if a.Detach && len(args) > 0 {
+				return command.Usage(cmd, "--detach works with --prefix, --label or --all, not with names")
+			}
 			return c.doBulk(ctx, client, cmd, b, a)
 		})(cmd, args)
 	}
@@ -62,6 +65,10 @@ func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Co
 	a.Call = func(dryRun bool, progress func(sdk.Bulked)) (sdk.Bulked, error) {
 		b.DryRun, b.Progress = dryRun, progress
 		return client.Bulk(ctx, b)
+	}
+	a.Start = func() (*sdk.Operation, error) {
+		kind := map[string]string{sdk.BulkPause: sdk.PauseJobs, sdk.BulkResume: sdk.ResumeJobs, sdk.BulkTrigger: sdk.RunJobs, sdk.BulkDelete: sdk.DeleteJobs}[b.Action]
+		return client.StartOperation(ctx, &sdk.OperationRequest{App: b.App, Kind: kind, Jobs: &sdk.JobSelection{Prefix: b.Prefix, Labels: b.Labels}, All: b.All, Force: b.Force})
 	}
 	done, err := a.Do(c.Printer, cmd)
 	if err == nil && len(b.Names) > 0 && b.Prefix == "" && len(b.Labels) == 0 && done.Matched < int64(len(distinct(b.Names))) {

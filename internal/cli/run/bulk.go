@@ -98,9 +98,16 @@ their parent. The command shows the number of runs and asks, unless --yes is giv
 				b.DryRun, b.Progress = dryRun, progress
 				return client.BulkRuns(ctx, b)
 			}
+			a.Start = func() (*sdk.Operation, error) { return client.StartOperation(ctx, operationOf(b)) }
 			_, err := a.Do(c.Printer, cmd)
 			return err
 		})(cmd, args)
 	}
 	return cmd
+}
+
+// operationOf returns the request for the same change by the server.
+func operationOf(b sdk.RunBulk) *sdk.OperationRequest {
+	kind := map[string]string{sdk.BulkCancel: sdk.CancelRuns, sdk.BulkRetry: sdk.RetryRuns}[b.Action]
+	return &sdk.OperationRequest{App: b.App, Kind: kind, Runs: sdk.SelectRuns(b), All: b.All}
 }
