@@ -193,3 +193,10 @@ func (e errorsView) Runs(address string, g *errorGroup) string {
 	f.Job, f.State, f.Kind = g.Job, g.State, g.ID
 	return f.Link(address)
 }
+
+// OfJob returns an address with the filter and the runs of the job of a group that have its state.
+func (e errorsView) OfJob(address string, g *errorGroup) string {
+	f := e.runFilter
+	f.Job, f.State, f.Error, f.Kind = g.Job, g.State, "", ""
+	return f.Fixed(address)
+}

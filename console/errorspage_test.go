@@ -16,7 +16,7 @@ import (
 
 func errorPages() map[string][]string {
 	return map[string][]string{
-		"/apps/default/errors":               {"line ‹n›: amount is not a number", "range=day", "exit", failedRun, "That is the whole selection."},
+		"/apps/default/errors":               {"line ‹n›: amount is not a number", "range=day", "exit", failedRun, "bulk/runs?", "That is the whole selection."},
 		"/apps/default/errors?job=report":    {"No failed run in this part"},
 		"/apps/default/errors?error=nowhere": {"No failed run in this part", `value="nowhere"`},
 	}
@@ -72,7 +72,7 @@ func TestErrorsAreGrouped(t *testing.T) {
 	_, body := s.do(t, "GET", "/apps/default/errors?range=hour", nil)
 	for _, want := range []string{
 		"/apps/default/runs?job=charge&amp;kind=", "range=hour&amp;state=failed",
-		"Failed runs: 33, kinds of error: 2.",
+		"Failed runs: 33, kinds of error: 2.", "/apps/default/bulk/runs?from=20", "&amp;job=charge&amp;state=failed\"",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not hold %q", want)

@@ -139,6 +139,10 @@ func (f runFilter) Set() bool {
 	return f.Job != "" || f.State != "" || f.Host != "" || f.Parent != "" || f.Trigger != "" || f.Label != "" || f.reads() || f.Timed()
 }
 
+// Bulk reports whether a change of all runs of the filter can be offered: it selects runs by neither
+// the text nor the kind of an error, and would change others.
+func (f runFilter) Bulk() bool { return f.Set() && f.Error == "" && f.Kind == "" }
+
 // Timed reports whether the filter has a time range.
 func (f runFilter) Timed() bool { return !f.since.IsZero() || !f.until.IsZero() }
 
@@ -184,6 +188,13 @@ func (f runFilter) Link(address string, pairs ...string) string {
 		"state", f.State, "job", f.Job, "host", f.Host, "parent", f.Parent, "trigger", f.Trigger, "label", f.Label,
 		"module", f.Module, "error", f.Error, "kind", f.Kind, "range", f.Range, "from", from, "to", to,
 	}, pairs...)...)
+}
+
+// Fixed returns an address with the filter and the times of a preset, so that a change has the runs
+// that the page shows.
+func (f runFilter) Fixed(address string, pairs ...string) string {
+	f.Range = ""
+	return f.Link(address, pairs...)
 }
 
 // During returns an address with another time range.

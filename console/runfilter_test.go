@@ -14,10 +14,10 @@ import (
 
 func filterPages() map[string][]string {
 	return map[string][]string{
-		"/apps/default/runs?trigger=manual":                               {liveRun, `value="manual" selected`, `<details class="fold" open="">`},
+		"/apps/default/runs?trigger=manual":                               {liveRun, `value="manual" selected`, `<details class="fold" open="">`, "bulk/runs?trigger=manual"},
 		"/apps/default/runs?module=report&state=succeeded":                {doneRun, "That is the whole selection."},
 		"/apps/default/runs?error=AMOUNT":                                 {failedRun, `aria-current="true">24 hours`, `name="range" value="day"`},
-		"/apps/default/runs?from=2026-03-08T12:00&to=2026-03-08T13:00:01": {"No run matches", `value="2026-03-08T12:00:00"`, `value="2026-03-08T13:00:01"`},
+		"/apps/default/runs?from=2026-03-08T12:00&to=2026-03-08T13:00:01": {"No run matches", `value="2026-03-08T12:00:00"`, `value="2026-03-08T13:00:01"`, "from=2026-03-08T12%3A00%3A00Z&amp;to=2026-03-08T13%3A00%3A01Z"},
 	}
 }
 
@@ -66,7 +66,7 @@ func TestFilterLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, link := range []string{f.Link("/x"), f.Link("/x", "page", "p~q")} {
+		for _, link := range []string{f.Link("/x"), f.Fixed("/x"), f.Link("/x", "page", "p~q")} {
 			u, err := url.Parse(link)
 			if err != nil {
 				t.Fatal(err)
@@ -75,6 +75,9 @@ func TestFilterLinks(t *testing.T) {
 			if err != nil || !proto.Equal(again.request("a"), f.request("a")) || again.Module != f.Module || again.Error != f.Error || again.Kind != f.Kind {
 				t.Errorf("%s: %+v, want %+v: %v", link, again, f, err)
 			}
+		}
+		if strings.Contains(f.Fixed("/x"), "range=") {
+			t.Errorf("the times of %s change", f.Fixed("/x"))
 		}
 	}
 }
@@ -103,6 +106,13 @@ func TestRunsAreFiltered(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", query, got, want)
 		}
+		whole := !strings.HasPrefix(query, "error=") && !strings.HasPrefix(query, "kind=") // a change would have other runs
+		if strings.Contains(body, "Change all of these…") != whole || strings.Contains(body, "/apps/default/bulk/runs?") != whole {
+			t.Errorf("%s: leads to a change of all runs: %v, want %v", query, !whole, whole)
+		}
+	}
+	if _, body := s.do(t, "GET", "/apps/default/runs", nil); strings.Contains(body, "bulk/runs") {
+		t.Error("without a filter the list leads to a change of all runs")
 	}
 	resp, body := s.do(t, "GET", "/apps/default/runs?label=team", nil)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "is not a label") {
