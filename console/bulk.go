@@ -240,7 +240,7 @@ func readChanges(q url.Values) (*apiv1.JobChanges, error) {
 func (c *console) bulkPage(runs bool) func(*visit) error {
 	return func(v *visit) error {
 		view, err := c.readBulk(v, runs)
-		if err == nil && view.Kind() != "" {
+		if err == nil && view.Kind() != "" && c.visitor(v).May(bulkPermission(view.Kind()), v.app) {
 			preview := proto.CloneOf(view.Request)
 			preview.DryRun = true
 			view.Found, err = c.operations.StartOperation(v.ctx, preview)

@@ -69,8 +69,15 @@ func (q jobQuery) In(app, sort string) string { return q.page(app, sort, "") }
 // Page returns the address of the page with a token.
 func (q jobQuery) Page(app, token string) string { return q.page(app, q.Sort, token) }
 
+// Bulk returns the address of the page that changes all jobs of the list.
+func (q jobQuery) Bulk(app string) string { return q.at(href("apps", app, "bulk", "jobs"), "", "") }
+
 func (q jobQuery) page(app, sort, token string) string {
-	return withQuery(href("apps", app, "jobs"), "q", q.Text, "prefix", q.Prefix, "label", q.Label, "paused", q.Paused, "failing", q.Failing,
+	return q.at(href("apps", app, "jobs"), sort, token)
+}
+
+func (q jobQuery) at(address, sort, token string) string {
+	return withQuery(address, "q", q.Text, "prefix", q.Prefix, "label", q.Label, "paused", q.Paused, "failing", q.Failing,
 		"owner", q.Owner, "module", q.Module, "schedule", q.Schedule, "sort", sort, "page", token)
 }
 

@@ -44,6 +44,9 @@ func TestJobFilters(t *testing.T) {
 	} {
 		_, body := s.do(t, "GET", "/apps/default/jobs?"+query, nil)
 		checkPage(t, body)
+		if leads := strings.Contains(body, `href="/apps/default/bulk/jobs?`); leads != (want != "") {
+			t.Errorf("%s: the list leads to a change of all its jobs: %v", query, leads)
+		}
 		var got []string
 		for _, name := range []string{"by-hand", "report", "sweep", "totals"} {
 			if strings.Contains(body, `id="job-`+name+`"`) {

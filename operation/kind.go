@@ -129,11 +129,15 @@ func setFields(j *apiv1.Job, set *apiv1.JobChanges) {
 const (
 	maxNote = 450 // bytes
 	maxKey  = 120 // bytes: those of the changes also have the name of a job
+
+	maxRequest = 16 << 10 // bytes
 )
 
 // check returns an error if a request is invalid.
 func check(k kind, q *apiv1.StartOperationRequest) error {
 	switch {
+	case proto.Size(q) > maxRequest: // the registry keeps it
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes, the limit is %d", proto.Size(q), maxRequest)
 	case len(q.Note) > maxNote:
 		return status.Errorf(codes.InvalidArgument, "the note has %d bytes, the limit is %d", len(q.Note), maxNote)
 	case len(q.IdempotencyKey) > maxKey:
@@ -164,7 +168,7 @@ func selects(q *apiv1.StartOperationRequest) bool {
 	proto.Merge(runs, q.Runs)
 	proto.Merge(jobs, q.Jobs)
 	runs.App, runs.State, runs.PageSize, runs.PageToken = "", "", 0, ""
-	jobs.App, jobs.PageSize, jobs.PageToken, jobs.WithInput = "", 0, "", false
+	jobs.App, jobs.PageSize, jobs.PageToken, jobs.WithInput, jobs.Order = "", 0, "", false, ""
 	return q.Module != "" || proto.Size(runs) > 0 || proto.Size(jobs) > 0
 }
 

@@ -342,7 +342,7 @@ func listJobs(ctx context.Context, w *work, token string) ([]object, string, err
 	if w.req.Jobs != nil {
 		q = proto.CloneOf(w.req.Jobs)
 	}
-	q.App, q.PageSize, q.PageToken, q.WithInput = w.req.App, pageSize, token, false
+	q.App, q.PageSize, q.PageToken, q.WithInput, q.Order = w.req.App, pageSize, token, false, ""
 	answer, err := w.jobs.ListJobs(ctx, q)
 	if err != nil {
 		return nil, token, err
