@@ -534,6 +534,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 		out.Runs = out.Runs[:n]
 	}
 	switch {
+	case r.Parent != "" && f.cut > 0:
 	case r.PageToken != "":
 		out.Runs = nil
 	case r.State == "" && r.Parent == "":

@@ -44,7 +44,7 @@ func TestEditor(t *testing.T) {
 			}
 			e := startEditor(t, dir, schemas)
 			found := e.open(t, "jobs/wrong.yaml", prefix+fmt.Sprintf(wrong, prefix, prefix))
-			for _, want := range []string{"above the maximum of 100", "Property tries is not allowed", `Valid values: "Alias", "App", "Calendar"`, `Missing property "version"`} {
+			for _, want := range []string{"above the maximum of 100", "Property tries is not allowed", `Valid values: "AlertChannel", "AlertRule", "Alias"`, `Missing property "version"`} {
 				if !slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, want) }) {
 					t.Errorf("the editor reports %q, and not %q", found, want)
 				}
