@@ -284,7 +284,7 @@ func TestRolesOverHTTP(t *testing.T) {
 		}
 		for _, o := range all {
 			ofApp := strings.Contains(o.path, "/apps/") && !strings.HasSuffix(o.path, "/limits") // limits are the cluster's
-			ofMany := o.path == "/api/v1/apps" || o.path == "/api/v1/hosts" || o.path == "/api/v1/whoami" || o.path == "/api/v1/audit/events" || o.permission == "self" ||
+			ofMany := o.path == "/api/v1/apps" || o.path == "/api/v1/hosts" || o.path == "/api/v1/whoami" || o.path == "/api/v1/audit/events" || o.path == "/api/v1/operations" || o.permission == "self" ||
 				strings.HasPrefix(o.path, "/api/v1/tokens") || strings.HasPrefix(o.path, "/api/v1/bindings") || strings.HasPrefix(o.path, "/api/v1/principals")
 			for scope, token := range tokens {
 				for _, app := range []string{"shop", "bank"} {
