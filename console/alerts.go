@@ -203,7 +203,7 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 // firstPage returns the first pageSize entries of a list.
 func firstPage[T any](all []T) []T { return all[:min(len(all), pageSize)] }
 
-// ruleRows adds to rules what they do at a time.
+// ruleRows adds to each rule its alerts that fire and its silences at a time.
 func ruleRows(rules []*apiv1.AlertRule, firing []*apiv1.Alert, silences []*apiv1.AlertSilence, now time.Time) []alertRule {
 	count := map[string]int{}
 	for _, a := range firing {

@@ -53,7 +53,7 @@ type bulkField struct{ Name, Value string }
 // Kind returns the chosen kind; "": none is chosen.
 func (b bulkView) Kind() string { return b.Request.Kind }
 
-// Conditions returns what is selected.
+// Conditions returns the conditions of the selection, in words.
 func (b bulkView) Conditions() []string { return conditionsOf(b.Request) }
 
 // Changes returns the fields of definitions to set.

@@ -215,8 +215,8 @@ func (s scriptText) problemOf(refusal string) scriptProblem {
 	return scriptProblem{Text: refusal}
 }
 
-// lastNumber matches a version with a number in it: what is before its last number, that number,
-// and what follows.
+// lastNumber matches a version with a number in it: the text before its last number, that number,
+// and the text after it.
 var lastNumber = regexp.MustCompile(`^(.*?)(\d{1,9})(\D*)$`)
 
 // nextVersion proposes the version after another one: its last number plus one, or more if that is

@@ -31,7 +31,7 @@ type Source interface {
 	Take(ctx context.Context) ([]state.Work, time.Time, error)
 	// Open returns a channel as it is defined now.
 	Open(ctx context.Context, app, name string) (channel.Channel, error)
-	// Done makes durable what became of a message.
+	// Done makes the result of a message durable.
 	Done(ctx context.Context, w state.Work, at time.Time, r channel.Result) error
 }
 

@@ -263,7 +263,7 @@ func (st *State) message(name string, ready []*Delivery, d channel.Decision) Wor
 	return w
 }
 
-// Done takes what became of a message.
+// Done notes the result of a message.
 func (st *State) Done(w Work, now time.Time, r channel.Result) {
 	delete(st.box.sending, w.Channel)
 	if to, ok := st.box.receivers[w.Channel]; ok {

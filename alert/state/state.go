@@ -326,7 +326,7 @@ func (st *State) settle(g *group, nowMs int64) {
 		return
 	}
 	at := g.state.Due(r, nowMs, st.quiet(g.rule, g.state.Labels))
-	if at == 0 { // what is left of an alert that was told becomes idle
+	if at == 0 { // the rest of an alert that was sent becomes idle
 		at = g.state.QuietMs
 		if n := len(g.state.Seen); n > 0 && r.Window > 0 {
 			at = max(at, g.state.Seen[n-1]+r.Window.Milliseconds())

@@ -98,7 +98,7 @@ func TestMailNeedsTLS(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate for this machine and its key, and returns their files and who trusts it.
+// certificate writes a certificate for this machine and its key, and returns their files and the pool that trusts it.
 func certificate(t *testing.T, dir string) (cert, key string, trusted *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
