@@ -101,6 +101,7 @@ type calendarView struct {
 	dated
 	Saved bool
 	Form  calendarForm
+	Year  calendarYear
 }
 
 // calendarForm is the content of the form of a calendar.
@@ -152,10 +153,26 @@ func (c *console) calendarPage(v *visit) error {
 	}
 	view := calendarView{Form: formOf(m)}
 	_, view.Saved = noticeOf[calendarSaved](v)
-	if view.dated, err = newDated(m, time.Now().UTC()); err != nil {
+	today := time.Now().UTC()
+	if view.dated, err = newDated(m, today); err != nil {
+		return err
+	}
+	if view.Year, err = yearOf(m, v.r.URL.Query().Get("year"), today); err != nil {
 		return err
 	}
 	return c.show(v, "calendar", "calendars", view)
+}
+
+// calendarJobsPage lists the jobs whose schedules name a calendar.
+func (c *console) calendarJobsPage(v *visit) error {
+	name := v.r.PathValue("name")
+	view, err := c.jobsThat(v, func(j *apiv1.Job) bool {
+		return slices.Contains(j.GetSchedule().GetInclude(), name) || slices.Contains(j.GetSchedule().GetExclude(), name)
+	})
+	if err != nil {
+		return err
+	}
+	return c.show(v, "calendarjobs", "calendars", view)
 }
 
 // putCalendar handles the form of a calendar. A refused form is shown again with the

@@ -140,3 +140,26 @@ func TestCalendarsCountDays(t *testing.T) {
 		}
 	}
 }
+
+func TestYearOfACalendar(t *testing.T) {
+	today := time.Date(2026, 3, 5, 23, 59, 0, 0, time.UTC)
+	y, err := yearOf(&apiv1.Calendar{Name: "c", Dates: []string{"2026-03-01", "2026-12-31/2027-01-01"}, Yearly: []string{"02-29"}}, "", today)
+	if err != nil || y.Year != 2026 || y.Days != 2 {
+		t.Fatalf("%d has %d days: %v", y.Year, y.Days, err)
+	}
+	march := y.Months[2] // the first is a Sunday
+	if len(march.Weeks) != 6 || march.Weeks[0][6] != (calendarDay{Number: 1, In: true}) || march.Weeks[0][5].Number != 0 || march.Weeks[1][3] != (calendarDay{Number: 5, Today: true}) || march.Weeks[5][1].Number != 31 || march.Weeks[5][2].Number != 0 {
+		t.Errorf("%+v", march)
+	}
+	if y, err = yearOf(&apiv1.Calendar{Name: "c", Yearly: []string{"02-29"}}, "2028", today); err != nil || y.Months[1].Days != 1 || len(y.Others()) != 2 {
+		t.Errorf("%+v %v", y.Months[1], err)
+	}
+	for _, text := range []string{"1969", "10000", "x", "-1"} {
+		if _, err := yearOf(&apiv1.Calendar{Name: "c"}, text, today); err == nil {
+			t.Errorf("%q is a year", text)
+		}
+	}
+	if y, err := yearOf(&apiv1.Calendar{Name: "c"}, "9999", today); err != nil || len(y.Others()) != 1 {
+		t.Errorf("%v %v", y.Others(), err)
+	}
+}

@@ -384,6 +384,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
 		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: bound(nil, maxCalendar)},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},
+		{pattern: "GET /apps/{app}/calendars/{name}/jobs", page: c.calendarJobsPage},
 		{pattern: "GET /apps/{app}/calendars/{name}/delete", page: c.deleteCalendarPage},
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},

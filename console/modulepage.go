@@ -326,11 +326,11 @@ func (c *console) downloadModule(v *visit) error {
 }
 
 // maxLooks bounds the calls, of pageSize jobs each, with which one page looks for the jobs that name
-// a module.
+// a module or a calendar.
 const maxLooks = 10
 
-// moduleJobsView are the jobs that name a module, among the next maxLooks × pageSize of the app.
-type moduleJobsView struct {
+// jobUsersView are the jobs that name a module or a calendar, among the next maxLooks × pageSize of the app.
+type jobUsersView struct {
 	Name   string
 	Jobs   []*apiv1.Job
 	Looked int    // jobs of the app that the page looked at
@@ -339,15 +339,28 @@ type moduleJobsView struct {
 }
 
 func (c *console) moduleJobsPage(v *visit) error {
+	name := v.r.PathValue("name")
+	view, err := c.jobsThat(v, func(j *apiv1.Job) bool {
+		of, _, _ := strings.Cut(j.GetHandler().GetModule(), "@")
+		return of == name
+	})
+	if err != nil {
+		return err
+	}
+	return c.show(v, "modulejobs", "modules", view)
+}
+
+// jobsThat looks for the jobs that a page about an object lists, from the page token of the address on.
+func (c *console) jobsThat(v *visit, match func(*apiv1.Job) bool) (jobUsersView, error) {
 	q := v.r.URL.Query()
-	view := moduleJobsView{Name: v.r.PathValue("name"), Next: q.Get("page"), Paged: q.Get("page") != ""}
+	view := jobUsersView{Name: v.r.PathValue("name"), Next: q.Get("page"), Paged: q.Get("page") != ""}
 	for range maxLooks {
 		answer, err := c.jobs.ListJobs(v.ctx, &apiv1.ListJobsRequest{App: v.app, PageSize: pageSize, PageToken: view.Next})
 		if err != nil {
-			return err
+			return view, err
 		}
 		for _, j := range answer.Jobs {
-			if name, _, _ := strings.Cut(j.GetHandler().GetModule(), "@"); name == view.Name {
+			if match(j) {
 				view.Jobs = append(view.Jobs, j)
 			}
 		}
@@ -356,7 +369,7 @@ func (c *console) moduleJobsPage(v *visit) error {
 			break
 		}
 	}
-	return c.show(v, "modulejobs", "modules", view)
+	return view, nil
 }
 
 // revisionMoved is the error of a form about an object that another caller has changed since the

@@ -26,6 +26,7 @@ func TestTitlesNameTheObject(t *testing.T) {
 		"/apps/default/modules/totals":                           "totals · ",
 		"/apps/default/modules/totals/jobs":                      "totals · ",
 		"/apps/default/calendars/weekend":                        "weekend · ",
+		"/apps/default/calendars/weekend/jobs":                   "weekend · ",
 		"/hosts/host-a":                                          "node-1",
 		"/hosts/host-a/cordon":                                   "node-1",
 		"/dead-letters/1":                                        "1 · ",
