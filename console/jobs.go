@@ -2,8 +2,10 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -23,57 +25,111 @@ import (
 // jobDeleted is a notice: the name of the job.
 type jobDeleted string
 
+// The tabs of the page of a job, as its parameter tab; the first is the default.
+const (
+	tabRuns       = "runs"
+	tabSchedule   = "schedule"
+	tabCalendar   = "calendar"
+	tabDuration   = "duration"
+	tabDefinition = "definition"
+)
+
 type jobView struct {
 	*apiv1.Job
+	Tab        string
 	Runs       []*apiv1.Run // the latest runs, newest first
 	Unreadable int32        // damaged blocks of the history that the list skipped
 	Times      []time.Time  // planned times of the next runs
 	Alerts     jobAlerts
+	Planned    *scheduleView
+	Heat       *heatView
+	Durations  *durationView
 	Definition string
 	Format     string // yaml or json
 	Saved      bool   // the definition was just saved
 }
 
+// Tabs returns the names of the tabs, in order.
+func (jobView) Tabs() []string {
+	return []string{tabRuns, tabSchedule, tabCalendar, tabDuration, tabDefinition}
+}
+
 // Strip returns the latest runs in order of time, for the row of status marks.
 func (v jobView) Strip() []*apiv1.Run { return oldestFirst(v.Runs) }
 
+// tabOf returns the tab that an address names. An address with a format is of the definition.
+func tabOf(q url.Values) string {
+	switch tab := q.Get("tab"); {
+	case slices.Contains(jobView{}.Tabs(), tab):
+		return tab
+	case q.Get("format") != "":
+		return tabDefinition
+	}
+	return tabRuns
+}
+
 func (c *console) jobPage(v *visit) error {
-	const shownTimes = 8
-	name := v.r.PathValue("name")
-	var view jobView
+	view := jobView{Tab: tabOf(v.r.URL.Query())}
 	g, ctx := errgroup.WithContext(v.ctx)
 	g.Go(func() (err error) {
-		view.Job, err = c.jobs.GetJob(ctx, &apiv1.GetJobRequest{App: v.app, Name: name})
+		view.Job, err = c.jobs.GetJob(ctx, &apiv1.GetJobRequest{App: v.app, Name: v.r.PathValue("name")})
 		return err
 	})
-	g.Go(func() error {
-		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: stripRuns})
-		view.Runs, view.Unreadable = answer.GetRuns(), answer.GetUnreadableBlocks()
-		return err
-	})
+	g.Go(func() error { return c.fillRuns(ctx, v, &view) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if c.visitor(v).May("alerts.read", v.app) {
+	if view.Tab == tabRuns && c.visitor(v).May("alerts.read", v.app) {
 		var err error
 		if view.Alerts, err = c.alertsOfJob(v.ctx, v.app, view.Job); err != nil {
 			return err
 		}
 	}
-	calendars, err := c.calendars(v, view.Schedule)
-	if err != nil {
-		return err
-	}
-	view.Times = upcoming(view.Job, calendars, time.Now(), shownTimes)
-	view.Format = "yaml"
-	if v.r.URL.Query().Get("format") == "json" {
-		view.Format = "json"
-	}
-	if view.Definition, err = definition(view.Job, view.Format); err != nil {
+	if err := c.fillTimes(v, &view); err != nil {
 		return err
 	}
 	_, view.Saved = noticeOf[jobSaved](v)
 	return c.show(v, "job", "jobs", view)
+}
+
+// fillRuns puts into a view what its tab shows of the runs of the job.
+func (c *console) fillRuns(ctx context.Context, v *visit, view *jobView) (err error) {
+	name := v.r.PathValue("name")
+	switch view.Tab {
+	case tabRuns:
+		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: stripRuns})
+		view.Runs, view.Unreadable = answer.GetRuns(), answer.GetUnreadableBlocks()
+		return err
+	case tabDuration:
+		view.Durations, err = c.durationTab(ctx, v, name)
+	case tabCalendar:
+		view.Heat, err = c.heatTab(v, name, time.Now().In(zoneOf(v.r).Location))
+	}
+	return err
+}
+
+// fillTimes puts into a view what its tab shows of the definition of the job.
+func (c *console) fillTimes(v *visit, view *jobView) (err error) {
+	const shownTimes = 8
+	switch view.Tab {
+	case tabRuns, tabSchedule:
+		calendars, err := c.calendars(v, view.Schedule)
+		if err != nil {
+			return err
+		}
+		if view.Tab == tabSchedule {
+			view.Planned, err = c.scheduleTab(v, view.Job, calendars, time.Now())
+			return err
+		}
+		view.Times = upcoming(view.Job, calendars, time.Now(), shownTimes)
+	case tabDefinition:
+		view.Format = "yaml"
+		if v.r.URL.Query().Get("format") == "json" {
+			view.Format = "json"
+		}
+		view.Definition, err = definition(view.Job, view.Format)
+	}
+	return err
 }
 
 // calendars fetches the calendars that a schedule names.

@@ -36,7 +36,7 @@ func pages() map[string][]string {
 		"/apps/default/calendars/never":             {"None in the next ten years."},
 		"/apps/default/calendars/weekend/delete":    {"Delete the calendar weekend?"},
 		"/apps/default/runs?parent=" + parentRun():  {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
-		"/apps/default/jobs/totals":                 {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals":                 {"Next times", "CST", "Run now", "/jobs/totals/delete", "up to 3 times", "Recent runs", "Run with another input"},
 		"/apps/default/jobs/totals?format=json":     {"&#34;module&#34;: &#34;totals@1&#34;"},
 		"/apps/default/jobs/report":                 {"Resume", "If it were resumed now"},
 		"/apps/default/jobs/by-hand":                {"Only when triggered", "wheelwork job trigger by-hand --wait"},
@@ -99,6 +99,7 @@ func pages() map[string][]string {
 	maps.Copy(all, filterPages())
 	maps.Copy(all, runPages())
 	maps.Copy(all, alertPages())
+	maps.Copy(all, jobTabPages())
 	return all
 }
 

@@ -54,6 +54,7 @@ type session struct {
 	notices notices
 	counts  errorCounts
 	hosts   hostNames
+	sweeps  sweeps
 	visitors
 }
 

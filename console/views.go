@@ -152,6 +152,7 @@ func functions(w words, a *assets) template.FuncMap {
 		"iso":       func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
 		"clock":     func(t *timestamppb.Timestamp) string { return w.clock(stamp(t)) },
 		"weekday":   w.weekday,
+		"instant":   w.instant,
 		"lasted":    w.duration,
 		"span":      func(d time.Duration) string { return w.duration(span(d)) },
 		"timeOfDay": w.timeOfDay,

@@ -26,7 +26,8 @@ func TestWorkflowPages(t *testing.T) {
 	s := newSite(t, f).signIn(t)
 	for path, wants := range map[string][]string{
 		"/apps/default/jobs":                         {"daily"},
-		"/apps/default/jobs/daily":                   {">read</td>", `<a href="/apps/default/jobs/report">report</a>`, "success", "nodes.read.output ==", "workflow:"},
+		"/apps/default/jobs/daily":                   {">read</td>", `<a href="/apps/default/jobs/report">report</a>`, "success", "nodes.read.output =="},
+		"/apps/default/jobs/daily?tab=definition":    {"workflow:"},
 		"/apps/default/runs/" + id:                   {"Pending", ">kept<", "its nodes: 3", "the runs that execute it have logs of their own", `href="/apps/default/runs/` + doneRun + `"`, ">report</a>"},
 		"/apps/default/runs/" + queuedRun[:25] + "W": {"Workflow", id, "<dt>Node</dt><dd>read</dd>"},
 	} {

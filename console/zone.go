@@ -57,6 +57,13 @@ func (w words) weekday(t time.Time) (string, error) {
 	return w.texts.text("day." + strings.ToLower(t.Weekday().String()[:3]))
 }
 
+// instant is a time with its day of the week, to the second, in the zone of the visitor.
+func (w words) instant(t time.Time) (string, error) {
+	t = t.In(w.loc)
+	day, err := w.weekday(t)
+	return day + " " + t.Format("2006-01-02 15:04:05 MST"), err
+}
+
 // duration puts the units of a duration into the language of the page.
 func (w words) duration(d string) string {
 	if w.lang != "zh" {
