@@ -30,7 +30,7 @@ type alertsView struct {
 	Rules       []alertRule
 	RulesTotal  int
 
-	Channels      []alertChannel // none for a visitor who may not read channels
+	Channels      []alertChannel // empty if the visitor may not read channels
 	ChannelsTotal int
 
 	Silences      []*apiv1.AlertSilence

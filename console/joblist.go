@@ -114,7 +114,7 @@ type jobsView struct {
 	Searched bool   // the page ended early, because it had looked long enough
 	App      *apiv1.App
 	Gone     string // name of the job that was just deleted
-	Refused  string // what is wrong with the query
+	Refused  string // why the server refused the query; "": it did not
 	BadLabel bool
 }
 

@@ -24,7 +24,7 @@ type textChanges struct {
 
 // textChange is one line of a comparison.
 type textChange struct {
-	Kind string // del, ins or same; gap stands for equal lines that are left out
+	Kind string // del, ins or same; gap replaces equal lines that the page omits
 	Text string
 }
 

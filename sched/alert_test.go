@@ -82,7 +82,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{"X-Request-Id": {fmt.Sprint("request-", len(r.told))}}, Body: io.NopCloser(bytes.NewReader(nil))}, nil
 }
 
-// took returns what was told since the last call, as "firing bad: failed".
+// took returns the messages since the last call, as "firing bad: failed".
 func (r *receiver) took() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,7 +56,7 @@ type AlertsClient interface {
 	// keys in them.
 	ListAlertChannels(ctx context.Context, in *ListAlertChannelsRequest, opts ...grpc.CallOption) (*ListAlertChannelsResponse, error)
 	// TestAlertChannel queues an example for a channel, past all limits but those of its platform, and
-	// returns its delivery. ListAlertDeliveries tells what became of it.
+	// returns its delivery. ListAlertDeliveries tells its result.
 	TestAlertChannel(ctx context.Context, in *TestAlertChannelRequest, opts ...grpc.CallOption) (*AlertDelivery, error)
 	// ListAlertDeliveries returns deliveries, the newest first: all that wait, and the last 1 000 that
 	// have ended.
@@ -198,7 +198,7 @@ type AlertsServer interface {
 	// keys in them.
 	ListAlertChannels(context.Context, *ListAlertChannelsRequest) (*ListAlertChannelsResponse, error)
 	// TestAlertChannel queues an example for a channel, past all limits but those of its platform, and
-	// returns its delivery. ListAlertDeliveries tells what became of it.
+	// returns its delivery. ListAlertDeliveries tells its result.
 	TestAlertChannel(context.Context, *TestAlertChannelRequest) (*AlertDelivery, error)
 	// ListAlertDeliveries returns deliveries, the newest first: all that wait, and the last 1 000 that
 	// have ended.

@@ -101,7 +101,7 @@ func author(by string) string {
 	return by
 }
 
-// alertError gives errors of the state a code and the name of what was asked for.
+// alertError gives errors of the state a code and the id of the object in the request.
 func alertError(err error, app, id string) error {
 	switch {
 	case err == nil:

@@ -50,7 +50,7 @@ func (al *Alerts) redefine(a *app) {
 	}
 }
 
-// follow folds what the apps have seen, and records what has changed.
+// follow folds the new events of the apps, and records the rows that changed.
 func (al *Alerts) follow() {
 	if len(al.touched) == 0 || al.l.commits.failure != nil {
 		return
@@ -374,7 +374,7 @@ func (al *Alerts) Read(app string) *alerts.State {
 	return a.alerts.state
 }
 
-// Sent takes what became of a message.
+// Sent notes the result of a message.
 func (al *Alerts) Sent(w alerts.Work, at time.Time, r channel.Result) {
 	a := al.l.State.apps[w.App]
 	if a == nil || a.alerts == nil {

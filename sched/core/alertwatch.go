@@ -157,7 +157,7 @@ func (w *watches) begin(_ *Alerts, a *app, rules []watchRule) {
 	}
 }
 
-// fire handles what is due now.
+// fire handles the entries that are due now.
 func (w *watches) fire(al *Alerts, a *app) {
 	nowMs := al.l.clock.nowMs
 	for at, x, ok := w.queue.First(); ok && at <= nowMs; at, x, ok = w.queue.First() {
