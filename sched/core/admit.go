@@ -229,7 +229,7 @@ func (ad *admission) limited(r *job.Run) bool {
 		ad.await(own, r)
 		return true
 	}
-	a := ad.l.State.apps[r.App]
+	a := ad.l.State.find(r.App)
 	starts, per := job.RateOf(a.slots[job.ModuleSlot].Settings.GetRate())
 	if starts > 0 && a.split() { // each partition has a share of the rate
 		per = per * job.Slots / time.Duration(max(a.share(), 1))

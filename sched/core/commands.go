@@ -418,9 +418,8 @@ func (cm *Commands) knows(app string, id job.RunID, again bool) (bool, error) {
 // freshID returns a random id for a new run. It need not be reproducible: a caller that
 // retries sends an idempotency key.
 func (cm *Commands) freshID(j *job.Job) job.RunID {
-	var rest [9]byte
-	cm.l.cfg.Random.Read(rest[:]) //nolint:errcheck // it never fails
-	return job.NewRunID(j.Slot().Index, cm.l.clock.now, rest)
+	cm.l.cfg.Random.Read(cm.entropy[:]) //nolint:errcheck // it never fails
+	return job.NewRunID(j.Slot().Index, cm.l.clock.now, cm.entropy)
 }
 
 // CancelRun requests the end of a run. It returns false if the run is not live.

@@ -46,8 +46,12 @@ const maxGranted = 10_000
 // grantsOf returns the capabilities that the module of a template may use: those that its
 // manifest asks for and that were granted. Tasks of the same template share the result.
 func (gu *Guests) grantsOf(app string, sh *job.Shape) grants {
+	if sh == gu.recent {
+		return gu.given
+	}
 	g, ok := gu.granted[sh] // the template belongs to one app
 	if ok {
+		gu.recent, gu.given = sh, g
 		return g
 	}
 	s := gu.l.State.apps[app].slots[job.ModuleSlot]
@@ -64,6 +68,12 @@ func (gu *Guests) grantsOf(app string, sh *job.Shape) grants {
 	}
 	gu.granted[sh] = g
 	return g
+}
+
+// forgetGrants drops what grantsOf has remembered: a module or its grants have changed.
+func (gu *Guests) forgetGrants() {
+	clear(gu.granted)
+	gu.recent = nil
 }
 
 // moduleOf returns the version of a module with the digest of a template, or nil.

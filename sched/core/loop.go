@@ -172,6 +172,7 @@ type Commands struct {
 	l          *Loop
 	accepted   apiv1.Accepted // reused by TriggerJob, with acceptedID
 	acceptedID job.RunID
+	entropy    [9]byte // of the last id; a field, because a variable would be allocated for each run
 }
 
 // Catalog has the modules of apps and their aliases.
@@ -184,6 +185,8 @@ type Catalog struct {
 type Guests struct {
 	l       *Loop
 	granted map[*job.Shape]grants // the grants of modules in the form that tasks carry
+	recent  *job.Shape            // that grantsOf was called with last; nil: none
+	given   grants                // of recent
 }
 
 // Moves has the slots that leave for another partition or arrive from one.
@@ -244,8 +247,9 @@ type Stats struct {
 
 // state is what the records have made: the apps of the partition with their slots.
 type state struct {
-	apps map[string]*app
-	live int // live runs of all apps
+	apps   map[string]*app
+	recent *app // that find has returned last; nil: none
+	live   int  // live runs of all apps
 }
 
 // mailbox has what waits for the loop: functions of callers, hosts and goroutines of the

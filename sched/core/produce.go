@@ -193,7 +193,7 @@ func (cm *Commands) findJobs(cmds []command) {
 	for i, j := range job.FindJobs(cmds, func(c *command, w *job.Wanted) {
 		t := c.Trigger
 		w.Name, w.Key = t.Name, t.hash
-		if a := cm.l.State.apps[t.App]; a != nil {
+		if a := cm.l.State.find(t.App); a != nil {
 			w.Slot = a.slots[job.SlotOf(t.Name)]
 		}
 	}) {

@@ -61,7 +61,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 
 // app returns the app of that name, and makes it if it is missing.
 func (st *state) app(name string) *app {
-	a := st.apps[name]
+	a := st.find(name)
 	if a == nil {
 		a = &app{name: name, fair: fair.App{Name: name}, labels: newLabels(name), canaries: map[string]*job.Tally{}}
 		for i := range a.slots {
@@ -74,9 +74,22 @@ func (st *state) app(name string) *app {
 	return a
 }
 
+// find returns the app of that name; nil: there is none. Most calls are for the same app as the
+// call before, so they need no look-up.
+func (st *state) find(name string) *app {
+	if st.recent == nil || st.recent.name != name {
+		a := st.apps[name]
+		if a == nil {
+			return nil
+		}
+		st.recent = a
+	}
+	return st.recent
+}
+
 // Job returns a job; nil: there is none.
 func (st *state) Job(app, name string) *job.Job {
-	if a := st.apps[app]; a != nil {
+	if a := st.find(app); a != nil {
 		return a.slots[job.SlotOf(name)].Jobs.Get(name)
 	}
 	return nil
@@ -84,7 +97,7 @@ func (st *state) Job(app, name string) *job.Job {
 
 // LiveRun returns a live run; nil: there is none.
 func (st *state) LiveRun(app string, id job.RunID) *job.Run {
-	if a := st.apps[app]; a != nil {
+	if a := st.find(app); a != nil {
 		return a.slots[id.Slot()].Runs.Get(id)
 	}
 	return nil
@@ -102,7 +115,7 @@ func (st *state) findRun(app string, id []byte) *job.Run {
 // slotOfRun returns the slot that has a run, if it is live; nil: the app does not exist, or
 // the id is malformed.
 func (st *state) slotOfRun(app string, id []byte) (s *job.Slot, run job.RunID) {
-	if a := st.apps[app]; a != nil && len(id) == len(run) {
+	if a := st.find(app); a != nil && len(id) == len(run) {
 		run = job.RunID(id)
 		s = a.slots[run.Slot()]
 	}

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -21,9 +23,9 @@ func (di *dispatcher) task(r *job.Run) *apiv1.Task {
 	t.TimeoutMs, t.Covers = r.Policy.Timeout.Milliseconds(), r.Covers
 	var traceState string
 	if t.TraceParent, traceState = job.SplitTrace(r.TraceParent); traceState != "" {
-		t.TraceState = &traceState
+		t.TraceState = proto.String(traceState) // not &traceState, which would be allocated for each task
 	}
-	t.Trust, t.MemoryBytes, t.Fuel = di.l.State.apps[r.App].trustID(), sh.Memory, sh.Fuel
+	t.Trust, t.MemoryBytes, t.Fuel = ownerOf(r.Slot()).trustID(), sh.Memory, sh.Fuel
 	t.Priority, t.Pace = r.Policy.Priority, paceText(r.Pace)
 	t.StartWithinMs = di.l.Sessions.startWithin(r)
 	if r.IsPart() {

@@ -258,7 +258,7 @@ func (l *Loop) account(fx []job.Effect) {
 			l.View.JobCounted(e.Job)
 		case job.ModuleAdded:
 			l.View.ModuleAdded(e.Module)
-			clear(l.Guests.granted)
+			l.Guests.forgetGrants()
 		case job.ModuleDeleted:
 			l.View.ModuleDeleted(e.Module)
 		case job.AliasChanged, job.AliasDeleted:
@@ -284,7 +284,7 @@ func (l *Loop) account(fx []job.Effect) {
 			l.View.RowChanged(e.Row)
 			switch {
 			case e.Row.Grants():
-				clear(l.Guests.granted)
+				l.Guests.forgetGrants()
 			case e.Row.Defines():
 				l.Alerts.redefine(l.State.app(e.Row.App()))
 			}

@@ -42,6 +42,12 @@ type Paces struct {
 	// its own takes the pace of a job that is alike. This serves apps with many jobs that
 	// differ only in their name and have one run each.
 	alike map[likeness]uint8
+	// last is what Of has looked up last, with its pace: jobs that are alike mostly follow each
+	// other. It is zero if there is none.
+	last struct {
+		likeness
+		pace uint8
+	}
 }
 
 // likeness identifies a handler and its input.
@@ -60,7 +66,10 @@ func (p *Paces) Of(r *job.Run) uint8 {
 	if pace := r.Owner().Pace; pace != 0 || len(p.alike) == 0 {
 		return pace
 	}
-	return p.alike[likenessOf(r)]
+	if k := likenessOf(r); k != p.last.likeness {
+		p.last.likeness, p.last.pace = k, p.alike[k]
+	}
+	return p.last.pace
 }
 
 // Learn updates the pace of a run's job with the duration of an attempt. The duration of
@@ -77,6 +86,8 @@ func (p *Paces) Learn(r *job.Run, took time.Duration, outcome apiv1.Outcome) {
 		if p.alike == nil || len(p.alike) >= maxAlike {
 			p.alike = map[likeness]uint8{}
 		}
-		p.alike[likenessOf(r)] = j.Pace
+		k := likenessOf(r)
+		p.alike[k] = j.Pace
+		p.last.likeness, p.last.pace = k, j.Pace
 	}
 }
