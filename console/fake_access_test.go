@@ -34,6 +34,7 @@ type fakeAccess struct {
 	events     []*apiv1.AuditEvent
 	auditAsked *apiv1.ListAuditEventsRequest // the last one
 	limits     *apiv1.AppLimits
+	pause      *apiv1.AppPause
 	machines   []*apiv1.Certificate
 	joins      []*apiv1.JoinToken
 	plain      bool // the server serves without TLS
@@ -241,10 +242,27 @@ func (f *fakeAPI) GetApp(_ context.Context, r *apiv1.GetAppRequest) (*apiv1.App,
 	if l == nil {
 		l = &apiv1.AppLimits{Jobs: 2000000, QueuedRuns: 5000000, Bytes: 16 << 30, ModuleBytes: 4 << 30}
 	}
-	if r.Name == "billing" {
+	if r.Name == "billing" { // it has no limit in use and no pause
 		return &apiv1.App{Name: r.Name, UpdatedAt: timestamppb.Now(), Limits: l}, nil
 	}
-	return &apiv1.App{Name: r.Name, Jobs: 1900000, Live: 12, AtHosts: 3, Bytes: 5 << 20, ModuleBytes: 1 << 30, Limits: l}, nil
+	return &apiv1.App{Name: r.Name, Jobs: 1900000, Live: 12, AtHosts: 3, Bytes: 5 << 20, ModuleBytes: 1 << 30, Limits: l, Pause: f.pause}, nil
+}
+
+func (f *fakeAPI) PauseApp(_ context.Context, r *apiv1.PauseAppRequest) (*apiv1.App, error) {
+	if r.Until != nil && r.Until.AsTime().Before(time.Now()) {
+		return nil, status.Error(codes.InvalidArgument, "until has passed")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pause = &apiv1.AppPause{Reason: r.Reason, Until: r.Until, Since: timestamppb.Now(), By: "user:ann"}
+	return &apiv1.App{Name: r.Name, Pause: f.pause}, nil
+}
+
+func (f *fakeAPI) ResumeApp(_ context.Context, r *apiv1.ResumeAppRequest) (*apiv1.App, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pause = nil
+	return &apiv1.App{Name: r.Name}, nil
 }
 
 func (f *fakeAPI) SetAppLimits(_ context.Context, r *apiv1.SetAppLimitsRequest) (*apiv1.App, error) {

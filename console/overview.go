@@ -2,6 +2,8 @@ package console
 
 import (
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -15,7 +17,8 @@ type overviewView struct {
 	Chart  chart
 	Recent []*apiv1.Run
 	Failed []*apiv1.Run
-	Alerts int // that fire, at most as many as the API lists
+	Alerts int             // that fire, at most as many as the API lists
+	Pause  *apiv1.AppPause // nil: the app is not paused
 
 	Unreadable int32 // damaged blocks of the history that were passed over for these
 }
@@ -40,6 +43,14 @@ func (c *console) overviewPage(v *visit) error {
 	g, ctx := errgroup.WithContext(v.ctx)
 	g.Go(func() (err error) {
 		view.Overview, err = c.cluster.GetOverview(ctx, &apiv1.GetOverviewRequest{App: v.app})
+		return err
+	})
+	g.Go(func() error {
+		a, err := c.apps.GetApp(ctx, &apiv1.GetAppRequest{Name: v.app})
+		if status.Code(err) == codes.NotFound { // nothing is in it yet
+			return nil
+		}
+		view.Pause = a.GetPause()
 		return err
 	})
 	runs := func(to **apiv1.ListRunsResponse, state string) func() error {

@@ -158,6 +158,7 @@ func palettePages(f frame) []paletteEntry {
 		pages = append(pages, paletteEntry{s.Text(), s.Name, s.Name, s.Address, true})
 	}
 	return append(pages,
+		paletteEntry{"pause.title", "pause", "apps", href("apps", f.App, "pause"), f.May("jobs.operate")},
 		paletteEntry{"limits.title", "limits", "apps", href("apps", f.App, "limits"), true},
 		paletteEntry{"access.tokens", "tokens", "access", f.Global("/access/tokens"), f.Visitor.Somewhere("access.read")},
 		paletteEntry{"access.machines", "machines", "hosts", f.Global("/access/machines"), f.Visitor.May("cluster.read", "")},

@@ -66,6 +66,7 @@ const (
 	rowHome       = "home"
 	rowChangeSet  = "changeset" // see changeset.go
 	rowLimits     = "limits"
+	rowPause      = "pause"
 	rowDefinition = "definition" // see AppDefinition
 	rowAlert      = "alert"
 )
@@ -175,6 +176,8 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 	case *apiv1.Record_AppLimits:
 		s.Limits = k.AppLimits
 		fx = s.changed(fx, rowLimits, "", s.Limits)
+	case *apiv1.Record_AppPause:
+		fx = s.setPause(k.AppPause, fx)
 	case *apiv1.Record_ChangeSetPart:
 		if s.changeSet == nil {
 			s.changeSet = &ChangeSet{}
@@ -191,6 +194,19 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		}
 	}
 	return fx
+}
+
+// setPause sets the pause of the app; nil or an empty one: none.
+func (s *Slot) setPause(p *apiv1.AppPause, fx []Effect) []Effect {
+	if p.GetSince() == nil {
+		if s.Pause == nil {
+			return fx
+		}
+		s.Pause = nil
+		return s.changed(fx, rowPause, "", nil)
+	}
+	s.Pause = p
+	return s.changed(fx, rowPause, "", p)
 }
 
 // deleteApp empties the slot. It does nothing while there are jobs or live runs.
@@ -226,6 +242,7 @@ func (s *Slot) deleteApp(atMs int64, fx []Effect) []Effect {
 	}
 	clear(s.Modules)
 	fx = s.dropDefinitions(fx)
+	fx = s.setPause(nil, fx)
 	s.revisions = s.revisions[:0] // an app that is gone has no history
 	s.Settings = &apiv1.App{Name: s.App, DeletedAt: timestamppb.New(time.UnixMilli(atMs))}
 	return append(fx, Effect{Change: AppChanged, App: s.Settings})
@@ -337,6 +354,9 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 	case rowLimits:
 		s.Limits = &apiv1.AppLimits{}
 		return false, proto.Unmarshal(value, s.Limits)
+	case rowPause:
+		s.Pause = &apiv1.AppPause{}
+		return false, proto.Unmarshal(value, s.Pause)
 	case rowChangeSet:
 		if s.changeSet == nil {
 			s.changeSet = &ChangeSet{}
@@ -365,7 +385,7 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return slot, true, nil
-	case rowSecret, rowGrants, rowHome, rowChangeSet, rowLimits, rowDefinition, rowAlert:
+	case rowSecret, rowGrants, rowHome, rowChangeSet, rowLimits, rowPause, rowDefinition, rowAlert:
 		return ModuleSlot, true, nil
 	case rowCheckpoint, rowMapInputs, rowMapOutputs:
 		const length = 26 // of the text of a run's id

@@ -213,6 +213,9 @@ type Slot struct {
 	// Limits are the limits of the app that differ from the defaults; nil: none. Only in
 	// ModuleSlot. They are immutable.
 	Limits *apiv1.AppLimits
+	// Pause is the last pause of the app, which may have ended; nil: none. Only in ModuleSlot. It
+	// is immutable.
+	Pause *apiv1.AppPause
 	// Usage counts what the slot has. The slots of an app may share one.
 	Usage *Usage
 

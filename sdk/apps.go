@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -30,6 +32,30 @@ func (c *Client) PutApp(ctx context.Context, app *App) (*App, error) {
 func (c *Client) SetAppLimits(ctx context.Context, app string, limits *AppLimits) (*App, error) {
 	kept, err := c.apps.SetAppLimits(forApp(ctx, app), &apiv1.SetAppLimitsRequest{Name: app, Limits: limits})
 	return kept, c.callError(ctx, "set the limits of app "+app, err)
+}
+
+// Pause says why and until when [Client.PauseApp] pauses an app.
+type Pause struct {
+	Reason string    // at most 500 bytes
+	Until  time.Time // in the future; zero: until [Client.ResumeApp]
+}
+
+// PauseApp pauses an app from now on, or replaces its pause. A paused app starts nothing: planned
+// times are skipped, and triggered runs and retries wait. Attempts that hosts have go on. It needs
+// the permission jobs.operate in the app.
+func (c *Client) PauseApp(ctx context.Context, app string, p Pause) (*App, error) {
+	req := &apiv1.PauseAppRequest{Name: app, Reason: p.Reason}
+	if !p.Until.IsZero() {
+		req.Until = timestamppb.New(p.Until)
+	}
+	m, err := c.apps.PauseApp(forApp(ctx, app), req)
+	return m, c.callError(ctx, "pause app "+app, err)
+}
+
+// ResumeApp ends the pause of an app. It changes nothing in an app that is not paused.
+func (c *Client) ResumeApp(ctx context.Context, app string) (*App, error) {
+	m, err := c.apps.ResumeApp(forApp(ctx, app), &apiv1.ResumeAppRequest{Name: app})
+	return m, c.callError(ctx, "resume app "+app, err)
 }
 
 // AppDeletion says how [Client.DeleteApp] deletes an app.

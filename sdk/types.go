@@ -6,6 +6,7 @@ import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 type (
 	App        = apiv1.App
 	AppLimits  = apiv1.AppLimits
+	AppPause   = apiv1.AppPause
 	Job        = apiv1.Job
 	Handler    = apiv1.Handler
 	Schedule   = apiv1.Schedule

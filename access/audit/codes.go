@@ -45,6 +45,8 @@ var Codes = []Code{
 	{"app.created", "an app got its first settings", "app"},
 	{"app.changed", "the settings of an app were replaced", "app"},
 	{"app.deleted", "an app was deleted with everything in it", "app"},
+	{"app.paused", "an app was paused, or its pause was replaced", "app"},
+	{"app.resumed", "the pause of an app was ended", "app"},
 	{"app.limits", "the limits of an app were replaced", "app"},
 	{"module.changed", "a version of a module was pushed, signed, or lost its bytes", "module@version"},
 	{"secret.set", "a secret was created or replaced", "secret"},
@@ -146,6 +148,15 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 	switch k := rec.GetKind().(type) {
 	case *apiv1.Record_AppLimits:
 		e = Row{Code: "app.limits", Object: app, After: limitsText(k.AppLimits)}
+	case *apiv1.Record_AppPause:
+		if e = (Row{Code: "app.paused", Object: app, Message: k.AppPause.GetReason()}); k.AppPause.GetUntil() == nil {
+			break
+		}
+		if until := k.AppPause.Until.AsTime(); until.UnixMilli() <= rec.AtMs {
+			e = Row{Code: "app.resumed", Object: app}
+		} else {
+			e.After = "until " + until.Format(time.RFC3339)
+		}
 	case *apiv1.Record_ModulePut:
 		m := k.ModulePut.GetModule()
 		e = Row{Code: "module.changed", Object: m.GetName() + "@" + m.GetVersion(), After: m.GetDigest()}

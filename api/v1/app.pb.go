@@ -50,6 +50,7 @@ type App struct {
 	AtHosts       int64                  `protobuf:"varint,26,opt,name=at_hosts,json=atHosts,proto3" json:"at_hosts,omitempty"`             // runs that hosts have
 	Bytes         int64                  `protobuf:"varint,27,opt,name=bytes,proto3" json:"bytes,omitempty"`                                // of the definitions of jobs and the inputs of live runs
 	ModuleBytes   int64                  `protobuf:"varint,28,opt,name=module_bytes,json=moduleBytes,proto3" json:"module_bytes,omitempty"` // of the modules whose code is stored, each digest once
+	Pause         *AppPause              `protobuf:"bytes,29,opt,name=pause,proto3" json:"pause,omitempty"`                                 // unset: the app is not paused; PauseApp and ResumeApp change it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +225,82 @@ func (x *App) GetModuleBytes() int64 {
 	return 0
 }
 
+func (x *App) GetPause() *AppPause {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
+}
+
+// AppPause is the pause of an app.
+type AppPause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"` // its end; unset: until ResumeApp
+	By            string                 `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`       // the caller that paused the app
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppPause) Reset() {
+	*x = AppPause{}
+	mi := &file_v1_app_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppPause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppPause) ProtoMessage() {}
+
+func (x *AppPause) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppPause.ProtoReflect.Descriptor instead.
+func (*AppPause) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AppPause) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AppPause) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *AppPause) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *AppPause) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // AppLimits says how much an app may take of what all apps share. Each default protects the
 // other apps from a program that is out of control. In an app that is split over partitions,
 // each partition enforces its share, by its number of slots.
@@ -240,7 +317,7 @@ type AppLimits struct {
 
 func (x *AppLimits) Reset() {
 	*x = AppLimits{}
-	mi := &file_v1_app_proto_msgTypes[1]
+	mi := &file_v1_app_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +329,7 @@ func (x *AppLimits) String() string {
 func (*AppLimits) ProtoMessage() {}
 
 func (x *AppLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[1]
+	mi := &file_v1_app_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +342,7 @@ func (x *AppLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppLimits.ProtoReflect.Descriptor instead.
 func (*AppLimits) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{1}
+	return file_v1_app_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AppLimits) GetJobs() int64 {
@@ -313,7 +390,7 @@ type SetAppLimitsRequest struct {
 
 func (x *SetAppLimitsRequest) Reset() {
 	*x = SetAppLimitsRequest{}
-	mi := &file_v1_app_proto_msgTypes[2]
+	mi := &file_v1_app_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +402,7 @@ func (x *SetAppLimitsRequest) String() string {
 func (*SetAppLimitsRequest) ProtoMessage() {}
 
 func (x *SetAppLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[2]
+	mi := &file_v1_app_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +415,7 @@ func (x *SetAppLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAppLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetAppLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{2}
+	return file_v1_app_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SetAppLimitsRequest) GetName() string {
@@ -363,7 +440,7 @@ type ListAppsRequest struct {
 
 func (x *ListAppsRequest) Reset() {
 	*x = ListAppsRequest{}
-	mi := &file_v1_app_proto_msgTypes[3]
+	mi := &file_v1_app_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +452,7 @@ func (x *ListAppsRequest) String() string {
 func (*ListAppsRequest) ProtoMessage() {}
 
 func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[3]
+	mi := &file_v1_app_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +465,7 @@ func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsRequest.ProtoReflect.Descriptor instead.
 func (*ListAppsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{3}
+	return file_v1_app_proto_rawDescGZIP(), []int{4}
 }
 
 type ListAppsResponse struct {
@@ -400,7 +477,7 @@ type ListAppsResponse struct {
 
 func (x *ListAppsResponse) Reset() {
 	*x = ListAppsResponse{}
-	mi := &file_v1_app_proto_msgTypes[4]
+	mi := &file_v1_app_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +489,7 @@ func (x *ListAppsResponse) String() string {
 func (*ListAppsResponse) ProtoMessage() {}
 
 func (x *ListAppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[4]
+	mi := &file_v1_app_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +502,7 @@ func (x *ListAppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsResponse.ProtoReflect.Descriptor instead.
 func (*ListAppsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{4}
+	return file_v1_app_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListAppsResponse) GetApps() []*App {
@@ -444,7 +521,7 @@ type GetAppRequest struct {
 
 func (x *GetAppRequest) Reset() {
 	*x = GetAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[5]
+	mi := &file_v1_app_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +533,7 @@ func (x *GetAppRequest) String() string {
 func (*GetAppRequest) ProtoMessage() {}
 
 func (x *GetAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[5]
+	mi := &file_v1_app_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +546,7 @@ func (x *GetAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAppRequest.ProtoReflect.Descriptor instead.
 func (*GetAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{5}
+	return file_v1_app_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetAppRequest) GetName() string {
@@ -488,7 +565,7 @@ type PutAppRequest struct {
 
 func (x *PutAppRequest) Reset() {
 	*x = PutAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[6]
+	mi := &file_v1_app_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +577,7 @@ func (x *PutAppRequest) String() string {
 func (*PutAppRequest) ProtoMessage() {}
 
 func (x *PutAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[6]
+	mi := &file_v1_app_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +590,7 @@ func (x *PutAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAppRequest.ProtoReflect.Descriptor instead.
 func (*PutAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{6}
+	return file_v1_app_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PutAppRequest) GetApp() *App {
@@ -521,6 +598,110 @@ func (x *PutAppRequest) GetApp() *App {
 		return x.App
 	}
 	return nil
+}
+
+type PauseAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // at most 500 bytes
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`   // in the future; unset: until ResumeApp
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseAppRequest) Reset() {
+	*x = PauseAppRequest{}
+	mi := &file_v1_app_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseAppRequest) ProtoMessage() {}
+
+func (x *PauseAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseAppRequest.ProtoReflect.Descriptor instead.
+func (*PauseAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PauseAppRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PauseAppRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PauseAppRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type ResumeAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeAppRequest) Reset() {
+	*x = ResumeAppRequest{}
+	mi := &file_v1_app_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeAppRequest) ProtoMessage() {}
+
+func (x *ResumeAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_app_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeAppRequest.ProtoReflect.Descriptor instead.
+func (*ResumeAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_app_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ResumeAppRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type DeleteAppRequest struct {
@@ -532,7 +713,7 @@ type DeleteAppRequest struct {
 
 func (x *DeleteAppRequest) Reset() {
 	*x = DeleteAppRequest{}
-	mi := &file_v1_app_proto_msgTypes[7]
+	mi := &file_v1_app_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +725,7 @@ func (x *DeleteAppRequest) String() string {
 func (*DeleteAppRequest) ProtoMessage() {}
 
 func (x *DeleteAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[7]
+	mi := &file_v1_app_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +738,7 @@ func (x *DeleteAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAppRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{7}
+	return file_v1_app_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteAppRequest) GetName() string {
@@ -576,7 +757,7 @@ type DeleteAppResponse struct {
 
 func (x *DeleteAppResponse) Reset() {
 	*x = DeleteAppResponse{}
-	mi := &file_v1_app_proto_msgTypes[8]
+	mi := &file_v1_app_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +769,7 @@ func (x *DeleteAppResponse) String() string {
 func (*DeleteAppResponse) ProtoMessage() {}
 
 func (x *DeleteAppResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_app_proto_msgTypes[8]
+	mi := &file_v1_app_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +782,7 @@ func (x *DeleteAppResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAppResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAppResponse) Descriptor() ([]byte, []int) {
-	return file_v1_app_proto_rawDescGZIP(), []int{8}
+	return file_v1_app_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteAppResponse) GetBytes() int64 {
@@ -615,7 +796,7 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xd8\x05\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\x86\x06\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
@@ -640,7 +821,13 @@ const file_v1_app_proto_rawDesc = "" +
 	"\x06limits\x18\x19 \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\x12\x1f\n" +
 	"\bat_hosts\x18\x1a \x01(\x03B\x04\xf8\xbb\x18\x01R\aatHosts\x12\x1a\n" +
 	"\x05bytes\x18\x1b \x01(\x03B\x04\xf8\xbb\x18\x01R\x05bytes\x12'\n" +
-	"\fmodule_bytes\x18\x1c \x01(\x03B\x04\xf8\xbb\x18\x01R\vmoduleBytes\"\x96\x01\n" +
+	"\fmodule_bytes\x18\x1c \x01(\x03B\x04\xf8\xbb\x18\x01R\vmoduleBytes\x12,\n" +
+	"\x05pause\x18\x1d \x01(\v2\x16.wheelwork.v1.AppPauseR\x05pause\"\x96\x01\n" +
+	"\bAppPause\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\x96\x01\n" +
 	"\tAppLimits\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x1f\n" +
 	"\vqueued_runs\x18\x02 \x01(\x03R\n" +
@@ -657,17 +844,25 @@ const file_v1_app_proto_rawDesc = "" +
 	"\rGetAppRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
 	"\rPutAppRequest\x12#\n" +
-	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"&\n" +
+	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"o\n" +
+	"\x0fPauseAppRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"&\n" +
+	"\x10ResumeAppRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"&\n" +
 	"\x10DeleteAppRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\")\n" +
 	"\x11DeleteAppResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x03R\x05bytes2\x8b\x05\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes2\x8b\a\n" +
 	"\x04Apps\x12y\n" +
 	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\".\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x05»\x18\x01*\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12r\n" +
 	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"8\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x01»\x18\x04name\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12|\n" +
 	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"B\xaa\xbb\x18\n" +
 	"apps.write\xb0\xbb\x18\x03»\x18\bapp.name\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}\x12\x8f\x01\n" +
-	"\fSetAppLimits\x12!.wheelwork.v1.SetAppLimitsRequest\x1a\x11.wheelwork.v1.App\"I\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02$:\x06limits\x1a\x1a/api/v1/apps/{name}/limits\x12\x83\x01\n" +
+	"\fSetAppLimits\x12!.wheelwork.v1.SetAppLimitsRequest\x1a\x11.wheelwork.v1.App\"I\xaa\xbb\x18\x0fcluster.operate\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02$:\x06limits\x1a\x1a/api/v1/apps/{name}/limits\x12~\n" +
+	"\bPauseApp\x12\x1d.wheelwork.v1.PauseAppRequest\x1a\x11.wheelwork.v1.App\"@\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/api/v1/apps/{name}:pause\x12~\n" +
+	"\tResumeApp\x12\x1e.wheelwork.v1.ResumeAppRequest\x1a\x11.wheelwork.v1.App\">\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02\x1c\"\x1a/api/v1/apps/{name}:resume\x12\x83\x01\n" +
 	"\tDeleteApp\x12\x1e.wheelwork.v1.DeleteAppRequest\x1a\x1f.wheelwork.v1.DeleteAppResponse\"5\xaa\xbb\x18\n" +
 	"apps.write\xb0\xbb\x18\x03»\x18\x04name\x82\xd3\xe4\x93\x02\x15*\x13/api/v1/apps/{name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
@@ -683,43 +878,54 @@ func file_v1_app_proto_rawDescGZIP() []byte {
 	return file_v1_app_proto_rawDescData
 }
 
-var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_v1_app_proto_goTypes = []any{
 	(*App)(nil),                   // 0: wheelwork.v1.App
-	(*AppLimits)(nil),             // 1: wheelwork.v1.AppLimits
-	(*SetAppLimitsRequest)(nil),   // 2: wheelwork.v1.SetAppLimitsRequest
-	(*ListAppsRequest)(nil),       // 3: wheelwork.v1.ListAppsRequest
-	(*ListAppsResponse)(nil),      // 4: wheelwork.v1.ListAppsResponse
-	(*GetAppRequest)(nil),         // 5: wheelwork.v1.GetAppRequest
-	(*PutAppRequest)(nil),         // 6: wheelwork.v1.PutAppRequest
-	(*DeleteAppRequest)(nil),      // 7: wheelwork.v1.DeleteAppRequest
-	(*DeleteAppResponse)(nil),     // 8: wheelwork.v1.DeleteAppResponse
-	(*Rate)(nil),                  // 9: wheelwork.v1.Rate
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*AppPause)(nil),              // 1: wheelwork.v1.AppPause
+	(*AppLimits)(nil),             // 2: wheelwork.v1.AppLimits
+	(*SetAppLimitsRequest)(nil),   // 3: wheelwork.v1.SetAppLimitsRequest
+	(*ListAppsRequest)(nil),       // 4: wheelwork.v1.ListAppsRequest
+	(*ListAppsResponse)(nil),      // 5: wheelwork.v1.ListAppsResponse
+	(*GetAppRequest)(nil),         // 6: wheelwork.v1.GetAppRequest
+	(*PutAppRequest)(nil),         // 7: wheelwork.v1.PutAppRequest
+	(*PauseAppRequest)(nil),       // 8: wheelwork.v1.PauseAppRequest
+	(*ResumeAppRequest)(nil),      // 9: wheelwork.v1.ResumeAppRequest
+	(*DeleteAppRequest)(nil),      // 10: wheelwork.v1.DeleteAppRequest
+	(*DeleteAppResponse)(nil),     // 11: wheelwork.v1.DeleteAppResponse
+	(*Rate)(nil),                  // 12: wheelwork.v1.Rate
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_v1_app_proto_depIdxs = []int32{
-	9,  // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
-	10, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
-	10, // 2: wheelwork.v1.App.deleted_at:type_name -> google.protobuf.Timestamp
-	1,  // 3: wheelwork.v1.App.limits:type_name -> wheelwork.v1.AppLimits
-	1,  // 4: wheelwork.v1.SetAppLimitsRequest.limits:type_name -> wheelwork.v1.AppLimits
-	0,  // 5: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
-	0,  // 6: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
-	3,  // 7: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
-	5,  // 8: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
-	6,  // 9: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
-	2,  // 10: wheelwork.v1.Apps.SetAppLimits:input_type -> wheelwork.v1.SetAppLimitsRequest
-	7,  // 11: wheelwork.v1.Apps.DeleteApp:input_type -> wheelwork.v1.DeleteAppRequest
-	4,  // 12: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
-	0,  // 13: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
-	0,  // 14: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
-	0,  // 15: wheelwork.v1.Apps.SetAppLimits:output_type -> wheelwork.v1.App
-	8,  // 16: wheelwork.v1.Apps.DeleteApp:output_type -> wheelwork.v1.DeleteAppResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	12, // 0: wheelwork.v1.App.rate:type_name -> wheelwork.v1.Rate
+	13, // 1: wheelwork.v1.App.updated_at:type_name -> google.protobuf.Timestamp
+	13, // 2: wheelwork.v1.App.deleted_at:type_name -> google.protobuf.Timestamp
+	2,  // 3: wheelwork.v1.App.limits:type_name -> wheelwork.v1.AppLimits
+	1,  // 4: wheelwork.v1.App.pause:type_name -> wheelwork.v1.AppPause
+	13, // 5: wheelwork.v1.AppPause.since:type_name -> google.protobuf.Timestamp
+	13, // 6: wheelwork.v1.AppPause.until:type_name -> google.protobuf.Timestamp
+	2,  // 7: wheelwork.v1.SetAppLimitsRequest.limits:type_name -> wheelwork.v1.AppLimits
+	0,  // 8: wheelwork.v1.ListAppsResponse.apps:type_name -> wheelwork.v1.App
+	0,  // 9: wheelwork.v1.PutAppRequest.app:type_name -> wheelwork.v1.App
+	13, // 10: wheelwork.v1.PauseAppRequest.until:type_name -> google.protobuf.Timestamp
+	4,  // 11: wheelwork.v1.Apps.ListApps:input_type -> wheelwork.v1.ListAppsRequest
+	6,  // 12: wheelwork.v1.Apps.GetApp:input_type -> wheelwork.v1.GetAppRequest
+	7,  // 13: wheelwork.v1.Apps.PutApp:input_type -> wheelwork.v1.PutAppRequest
+	3,  // 14: wheelwork.v1.Apps.SetAppLimits:input_type -> wheelwork.v1.SetAppLimitsRequest
+	8,  // 15: wheelwork.v1.Apps.PauseApp:input_type -> wheelwork.v1.PauseAppRequest
+	9,  // 16: wheelwork.v1.Apps.ResumeApp:input_type -> wheelwork.v1.ResumeAppRequest
+	10, // 17: wheelwork.v1.Apps.DeleteApp:input_type -> wheelwork.v1.DeleteAppRequest
+	5,  // 18: wheelwork.v1.Apps.ListApps:output_type -> wheelwork.v1.ListAppsResponse
+	0,  // 19: wheelwork.v1.Apps.GetApp:output_type -> wheelwork.v1.App
+	0,  // 20: wheelwork.v1.Apps.PutApp:output_type -> wheelwork.v1.App
+	0,  // 21: wheelwork.v1.Apps.SetAppLimits:output_type -> wheelwork.v1.App
+	0,  // 22: wheelwork.v1.Apps.PauseApp:output_type -> wheelwork.v1.App
+	0,  // 23: wheelwork.v1.Apps.ResumeApp:output_type -> wheelwork.v1.App
+	11, // 24: wheelwork.v1.Apps.DeleteApp:output_type -> wheelwork.v1.DeleteAppResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_v1_app_proto_init() }
@@ -735,7 +941,7 @@ func file_v1_app_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_app_proto_rawDesc), len(file_v1_app_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,8 @@ const (
 	Apps_GetApp_FullMethodName       = "/wheelwork.v1.Apps/GetApp"
 	Apps_PutApp_FullMethodName       = "/wheelwork.v1.Apps/PutApp"
 	Apps_SetAppLimits_FullMethodName = "/wheelwork.v1.Apps/SetAppLimits"
+	Apps_PauseApp_FullMethodName     = "/wheelwork.v1.Apps/PauseApp"
+	Apps_ResumeApp_FullMethodName    = "/wheelwork.v1.Apps/ResumeApp"
 	Apps_DeleteApp_FullMethodName    = "/wheelwork.v1.Apps/DeleteApp"
 )
 
@@ -44,6 +46,13 @@ type AppsClient interface {
 	// SetAppLimits replaces the limits of an app. It needs the permission for the whole cluster:
 	// limits protect other apps, so the administrators of one app cannot raise them.
 	SetAppLimits(ctx context.Context, in *SetAppLimitsRequest, opts ...grpc.CallOption) (*App, error)
+	// PauseApp pauses an app, or replaces its pause. While it lasts, no attempt of the app is
+	// sent to a host, and runs that their schedules plan for this time are skipped. Runs that
+	// callers, retries and other runs start are accepted, and wait. Attempts that hosts have go on.
+	// The pause ends at its time, or with ResumeApp. An app that does not exist is NOT_FOUND.
+	PauseApp(ctx context.Context, in *PauseAppRequest, opts ...grpc.CallOption) (*App, error)
+	// ResumeApp ends the pause of an app. It changes nothing in an app that is not paused.
+	ResumeApp(ctx context.Context, in *ResumeAppRequest, opts ...grpc.CallOption) (*App, error)
 	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
 	// and settings. Its ended runs and their lines are no longer shown. An app that still has
 	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
@@ -99,6 +108,26 @@ func (c *appsClient) SetAppLimits(ctx context.Context, in *SetAppLimitsRequest, 
 	return out, nil
 }
 
+func (c *appsClient) PauseApp(ctx context.Context, in *PauseAppRequest, opts ...grpc.CallOption) (*App, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(App)
+	err := c.cc.Invoke(ctx, Apps_PauseApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *appsClient) ResumeApp(ctx context.Context, in *ResumeAppRequest, opts ...grpc.CallOption) (*App, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(App)
+	err := c.cc.Invoke(ctx, Apps_ResumeApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *appsClient) DeleteApp(ctx context.Context, in *DeleteAppRequest, opts ...grpc.CallOption) (*DeleteAppResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteAppResponse)
@@ -127,6 +156,13 @@ type AppsServer interface {
 	// SetAppLimits replaces the limits of an app. It needs the permission for the whole cluster:
 	// limits protect other apps, so the administrators of one app cannot raise them.
 	SetAppLimits(context.Context, *SetAppLimitsRequest) (*App, error)
+	// PauseApp pauses an app, or replaces its pause. While it lasts, no attempt of the app is
+	// sent to a host, and runs that their schedules plan for this time are skipped. Runs that
+	// callers, retries and other runs start are accepted, and wait. Attempts that hosts have go on.
+	// The pause ends at its time, or with ResumeApp. An app that does not exist is NOT_FOUND.
+	PauseApp(context.Context, *PauseAppRequest) (*App, error)
+	// ResumeApp ends the pause of an app. It changes nothing in an app that is not paused.
+	ResumeApp(context.Context, *ResumeAppRequest) (*App, error)
 	// DeleteApp deletes what an app has: modules, aliases, calendars, secrets, grants, values
 	// and settings. Its ended runs and their lines are no longer shown. An app that still has
 	// jobs or live runs is refused with FAILED_PRECONDITION: cancel the runs and delete the
@@ -153,6 +189,12 @@ func (UnimplementedAppsServer) PutApp(context.Context, *PutAppRequest) (*App, er
 }
 func (UnimplementedAppsServer) SetAppLimits(context.Context, *SetAppLimitsRequest) (*App, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetAppLimits not implemented")
+}
+func (UnimplementedAppsServer) PauseApp(context.Context, *PauseAppRequest) (*App, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseApp not implemented")
+}
+func (UnimplementedAppsServer) ResumeApp(context.Context, *ResumeAppRequest) (*App, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeApp not implemented")
 }
 func (UnimplementedAppsServer) DeleteApp(context.Context, *DeleteAppRequest) (*DeleteAppResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteApp not implemented")
@@ -250,6 +292,42 @@ func _Apps_SetAppLimits_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Apps_PauseApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AppsServer).PauseApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Apps_PauseApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AppsServer).PauseApp(ctx, req.(*PauseAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Apps_ResumeApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AppsServer).ResumeApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Apps_ResumeApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AppsServer).ResumeApp(ctx, req.(*ResumeAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Apps_DeleteApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteAppRequest)
 	if err := dec(in); err != nil {
@@ -290,6 +368,14 @@ var Apps_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetAppLimits",
 			Handler:    _Apps_SetAppLimits_Handler,
+		},
+		{
+			MethodName: "PauseApp",
+			Handler:    _Apps_PauseApp_Handler,
+		},
+		{
+			MethodName: "ResumeApp",
+			Handler:    _Apps_ResumeApp_Handler,
 		},
 		{
 			MethodName: "DeleteApp",

@@ -2056,6 +2056,7 @@ type AppState struct {
 	Epoch         uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                        // of the owner of the primary partition that made this state
 	Revision      uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                  // number of the state; a later state of the same owner has a higher one
 	Limits        *AppLimits             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
+	Pause         *AppPause              `protobuf:"bytes,13,opt,name=pause,proto3" json:"pause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2170,6 +2171,13 @@ func (x *AppState) GetRevision() uint64 {
 func (x *AppState) GetLimits() *AppLimits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *AppState) GetPause() *AppPause {
+	if x != nil {
+		return x.Pause
 	}
 	return nil
 }
@@ -3764,7 +3772,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x0eCopyOutRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\"\x11\n" +
-	"\x0fCopyOutResponse\"\xdd\x03\n" +
+	"\x0fCopyOutResponse\"\x8b\x04\n" +
 	"\bAppState\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12-\n" +
@@ -3779,7 +3787,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\v \x01(\x04R\brevision\x12/\n" +
-	"\x06limits\x18\f \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\"\xfc\x03\n" +
+	"\x06limits\x18\f \x01(\v2\x17.wheelwork.v1.AppLimitsR\x06limits\x12,\n" +
+	"\x05pause\x18\r \x01(\v2\x16.wheelwork.v1.AppPauseR\x05pause\"\xfc\x03\n" +
 	"\n" +
 	"AskRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
@@ -3989,19 +3998,20 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*SecretRow)(nil),               // 57: wheelwork.v1.SecretRow
 	(*ModuleGrants)(nil),            // 58: wheelwork.v1.ModuleGrants
 	(*AppLimits)(nil),               // 59: wheelwork.v1.AppLimits
-	(*GuestGetEntryRequest)(nil),    // 60: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 61: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 62: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 63: wheelwork.v1.GuestEnqueueRequest
-	(*Change)(nil),                  // 64: wheelwork.v1.Change
-	(*Attribution)(nil),             // 65: wheelwork.v1.Attribution
-	(*Refusal_Problem)(nil),         // 66: wheelwork.v1.Refusal.Problem
-	(*GuestGetEntryResponse)(nil),   // 67: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 68: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 69: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 70: wheelwork.v1.Run
-	(*Command)(nil),                 // 71: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 72: wheelwork.v1.CommandResult
+	(*AppPause)(nil),                // 60: wheelwork.v1.AppPause
+	(*GuestGetEntryRequest)(nil),    // 61: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 62: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 63: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 64: wheelwork.v1.GuestEnqueueRequest
+	(*Change)(nil),                  // 65: wheelwork.v1.Change
+	(*Attribution)(nil),             // 66: wheelwork.v1.Attribution
+	(*Refusal_Problem)(nil),         // 67: wheelwork.v1.Refusal.Problem
+	(*GuestGetEntryResponse)(nil),   // 68: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 69: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 70: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 71: wheelwork.v1.Run
+	(*Command)(nil),                 // 72: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 73: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
@@ -4029,73 +4039,74 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	57, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
 	58, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
 	59, // 24: wheelwork.v1.AppState.limits:type_name -> wheelwork.v1.AppLimits
-	60, // 25: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	61, // 26: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	62, // 27: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	63, // 28: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	35, // 29: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	33, // 30: wheelwork.v1.AskRequest.apply_changes:type_name -> wheelwork.v1.ChangeSetShare
-	64, // 31: wheelwork.v1.ChangeSetShare.changes:type_name -> wheelwork.v1.Change
-	65, // 32: wheelwork.v1.ChangeSetShare.attribution:type_name -> wheelwork.v1.Attribution
-	50, // 33: wheelwork.v1.ChangeSetCheck.results:type_name -> wheelwork.v1.ChangeSetCheck.Result
-	66, // 34: wheelwork.v1.ChangeSetCheck.problems:type_name -> wheelwork.v1.Refusal.Problem
-	67, // 35: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	68, // 36: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	69, // 37: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	70, // 38: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	34, // 39: wheelwork.v1.AskResponse.check:type_name -> wheelwork.v1.ChangeSetCheck
-	71, // 40: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	72, // 41: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	46, // 42: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	47, // 43: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	44, // 44: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	45, // 45: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	51, // 46: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 47: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	2,  // 48: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
-	3,  // 49: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
-	5,  // 50: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	9,  // 51: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	11, // 52: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	17, // 53: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	18, // 54: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	20, // 55: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	39, // 56: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	40, // 57: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	41, // 58: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	42, // 59: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	23, // 60: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
-	24, // 61: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	37, // 62: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	25, // 63: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
-	27, // 64: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	29, // 65: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
-	32, // 66: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 67: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 68: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
-	4,  // 69: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
-	6,  // 70: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	10, // 71: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	16, // 72: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	19, // 73: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	19, // 74: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	21, // 75: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	43, // 76: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	43, // 77: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	43, // 78: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	43, // 79: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	43, // 80: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	43, // 81: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	38, // 82: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	26, // 83: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	28, // 84: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	30, // 85: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
-	36, // 86: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	67, // [67:87] is the sub-list for method output_type
-	47, // [47:67] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	60, // 25: wheelwork.v1.AppState.pause:type_name -> wheelwork.v1.AppPause
+	61, // 26: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	62, // 27: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	63, // 28: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	64, // 29: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	35, // 30: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	33, // 31: wheelwork.v1.AskRequest.apply_changes:type_name -> wheelwork.v1.ChangeSetShare
+	65, // 32: wheelwork.v1.ChangeSetShare.changes:type_name -> wheelwork.v1.Change
+	66, // 33: wheelwork.v1.ChangeSetShare.attribution:type_name -> wheelwork.v1.Attribution
+	50, // 34: wheelwork.v1.ChangeSetCheck.results:type_name -> wheelwork.v1.ChangeSetCheck.Result
+	67, // 35: wheelwork.v1.ChangeSetCheck.problems:type_name -> wheelwork.v1.Refusal.Problem
+	68, // 36: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	69, // 37: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	70, // 38: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	71, // 39: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	34, // 40: wheelwork.v1.AskResponse.check:type_name -> wheelwork.v1.ChangeSetCheck
+	72, // 41: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	73, // 42: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	46, // 43: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	47, // 44: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	44, // 45: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	45, // 46: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	51, // 47: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 48: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	2,  // 49: wheelwork.v1.Cluster.CordonHost:input_type -> wheelwork.v1.CordonHostRequest
+	3,  // 50: wheelwork.v1.Cluster.UncordonHost:input_type -> wheelwork.v1.UncordonHostRequest
+	5,  // 51: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	9,  // 52: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	11, // 53: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	17, // 54: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	18, // 55: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	20, // 56: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	39, // 57: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	40, // 58: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	41, // 59: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	42, // 60: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	23, // 61: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	24, // 62: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	37, // 63: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	25, // 64: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	27, // 65: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	29, // 66: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
+	32, // 67: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 68: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 69: wheelwork.v1.Cluster.CordonHost:output_type -> wheelwork.v1.Host
+	4,  // 70: wheelwork.v1.Cluster.UncordonHost:output_type -> wheelwork.v1.Host
+	6,  // 71: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	10, // 72: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	16, // 73: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	19, // 74: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	19, // 75: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	21, // 76: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	43, // 77: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	43, // 78: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 79: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	43, // 80: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	43, // 81: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	43, // 82: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	38, // 83: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	26, // 84: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	28, // 85: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	30, // 86: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
+	36, // 87: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	68, // [68:88] is the sub-list for method output_type
+	48, // [48:68] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }

@@ -134,6 +134,7 @@ type Record struct {
 	//	*Record_DefinitionPut
 	//	*Record_DefinitionDelete
 	//	*Record_Alerted
+	//	*Record_AppPause
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -563,6 +564,15 @@ func (x *Record) GetAlerted() *Alerted {
 	return nil
 }
 
+func (x *Record) GetAppPause() *AppPause {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AppPause); ok {
+			return x.AppPause
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -749,6 +759,10 @@ type Record_Alerted struct {
 	Alerted *Alerted `protobuf:"bytes,84,opt,name=alerted,proto3,oneof"`
 }
 
+type Record_AppPause struct {
+	AppPause *AppPause `protobuf:"bytes,90,opt,name=app_pause,json=appPause,proto3,oneof"` // of the slot's app, after a change; empty: none
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -832,6 +846,8 @@ func (*Record_DefinitionPut) isRecord_Kind() {}
 func (*Record_DefinitionDelete) isRecord_Kind() {}
 
 func (*Record_Alerted) isRecord_Kind() {}
+
+func (*Record_AppPause) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -7635,7 +7651,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa4\x14\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xdb\x14\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7688,7 +7704,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12D\n" +
 	"\x0edefinition_put\x18R \x01(\v2\x1b.wheelwork.v1.DefinitionPutH\x00R\rdefinitionPut\x12M\n" +
 	"\x11definition_delete\x18S \x01(\v2\x1e.wheelwork.v1.DefinitionDeleteH\x00R\x10definitionDelete\x121\n" +
-	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x12;\n" +
+	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x125\n" +
+	"\tapp_pause\x18Z \x01(\v2\x16.wheelwork.v1.AppPauseH\x00R\bappPause\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -8385,18 +8402,19 @@ var file_v1_journal_proto_goTypes = []any{
 	(*RouteRow_Use)(nil),      // 96: wheelwork.v1.RouteRow.Use
 	(*KeyRow_Key)(nil),        // 97: wheelwork.v1.KeyRow.Key
 	(*AppLimits)(nil),         // 98: wheelwork.v1.AppLimits
-	(*Attribution)(nil),       // 99: wheelwork.v1.Attribution
-	(*Job)(nil),               // 100: wheelwork.v1.Job
-	(*Module)(nil),            // 101: wheelwork.v1.Module
-	(*Alias)(nil),             // 102: wheelwork.v1.Alias
-	(*AlertRule)(nil),         // 103: wheelwork.v1.AlertRule
-	(*AlertChannel)(nil),      // 104: wheelwork.v1.AlertChannel
-	(*Calendar)(nil),          // 105: wheelwork.v1.Calendar
-	(*App)(nil),               // 106: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 107: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 108: wheelwork.v1.Outcome
-	(*Command)(nil),           // 109: wheelwork.v1.Command
-	(*LogLine)(nil),           // 110: wheelwork.v1.LogLine
+	(*AppPause)(nil),          // 99: wheelwork.v1.AppPause
+	(*Attribution)(nil),       // 100: wheelwork.v1.Attribution
+	(*Job)(nil),               // 101: wheelwork.v1.Job
+	(*Module)(nil),            // 102: wheelwork.v1.Module
+	(*Alias)(nil),             // 103: wheelwork.v1.Alias
+	(*AlertRule)(nil),         // 104: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),      // 105: wheelwork.v1.AlertChannel
+	(*Calendar)(nil),          // 106: wheelwork.v1.Calendar
+	(*App)(nil),               // 107: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 108: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 109: wheelwork.v1.Outcome
+	(*Command)(nil),           // 110: wheelwork.v1.Command
+	(*LogLine)(nil),           // 111: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -8441,76 +8459,77 @@ var file_v1_journal_proto_depIdxs = []int32{
 	30,  // 39: wheelwork.v1.Record.definition_put:type_name -> wheelwork.v1.DefinitionPut
 	31,  // 40: wheelwork.v1.Record.definition_delete:type_name -> wheelwork.v1.DefinitionDelete
 	33,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
-	99,  // 42: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	63,  // 43: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	100, // 44: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	35,  // 45: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,   // 46: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	99,  // 47: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	19,  // 48: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	25,  // 49: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	23,  // 50: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	26,  // 51: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
-	21,  // 52: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
-	15,  // 53: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
-	16,  // 54: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
-	17,  // 55: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
-	12,  // 56: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13,  // 57: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	87,  // 58: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
-	88,  // 59: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
-	24,  // 60: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	22,  // 61: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	20,  // 62: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
-	24,  // 63: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	101, // 64: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	102, // 65: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	32,  // 66: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
-	103, // 67: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
-	104, // 68: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	34,  // 69: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
-	89,  // 70: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	90,  // 71: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	91,  // 72: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	42,  // 73: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	42,  // 74: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	105, // 75: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	106, // 76: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	59,  // 77: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	61,  // 78: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	107, // 79: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	55,  // 80: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	56,  // 81: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	55,  // 82: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	58,  // 83: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	92,  // 84: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	35,  // 85: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	42,  // 86: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	93,  // 87: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	94,  // 88: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	93,  // 89: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	70,  // 90: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	42,  // 91: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	69,  // 92: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	35,  // 93: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	95,  // 94: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	108, // 95: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	74,  // 96: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	109, // 97: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	96,  // 98: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	68,  // 99: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	97,  // 100: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	110, // 101: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	83,  // 102: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 103: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 104: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	35,  // 105: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	108, // 106: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	99,  // 42: wheelwork.v1.Record.app_pause:type_name -> wheelwork.v1.AppPause
+	100, // 43: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	63,  // 44: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	101, // 45: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	35,  // 46: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,   // 47: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	100, // 48: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	19,  // 49: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	25,  // 50: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	23,  // 51: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	26,  // 52: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	21,  // 53: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
+	15,  // 54: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
+	16,  // 55: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
+	17,  // 56: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
+	12,  // 57: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13,  // 58: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	87,  // 59: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
+	88,  // 60: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
+	24,  // 61: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	22,  // 62: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	20,  // 63: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
+	24,  // 64: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	102, // 65: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	103, // 66: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	32,  // 67: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
+	104, // 68: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
+	105, // 69: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	34,  // 70: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	89,  // 71: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	90,  // 72: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	91,  // 73: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	42,  // 74: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	42,  // 75: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	106, // 76: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	107, // 77: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	59,  // 78: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	61,  // 79: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	108, // 80: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	55,  // 81: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	56,  // 82: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	55,  // 83: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	58,  // 84: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	92,  // 85: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	35,  // 86: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	42,  // 87: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	93,  // 88: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	94,  // 89: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	93,  // 90: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	70,  // 91: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	42,  // 92: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	69,  // 93: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	35,  // 94: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	95,  // 95: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	109, // 96: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	74,  // 97: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	110, // 98: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	96,  // 99: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	68,  // 100: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	97,  // 101: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	111, // 102: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	83,  // 103: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 104: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 105: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	35,  // 106: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	109, // 107: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8569,6 +8588,7 @@ func file_v1_journal_proto_init() {
 		(*Record_DefinitionPut)(nil),
 		(*Record_DefinitionDelete)(nil),
 		(*Record_Alerted)(nil),
+		(*Record_AppPause)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),

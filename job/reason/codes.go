@@ -14,6 +14,8 @@ const (
 	AppRate           = "app_rate"
 	JobRate           = "job_rate"
 	AppLiveRuns       = "app_live_runs"
+	AppPaused         = "app_paused"
+	AppPausedUntil    = "app_paused_until"
 	DiskFull          = "disk_full"
 	MaybeDispatched   = "maybe_dispatched"
 	BroadcastRecovery = "broadcast_recovery"
@@ -78,6 +80,8 @@ var english = map[string]string{
 	JobRate:             "the job starts at most {n} times in {per}",
 	JobRate + One:       "the job starts at most once in {per}",
 	AppLiveRuns:         "hosts have {n} runs of the app, which is its limit live-runs: an administrator of the cluster raises it with `wheelwork app limits {app} --live-runs N`",
+	AppPaused:           "app {app} is paused by {by} until it is resumed: `wheelwork app resume {app}`; the reason: {reason}",
+	AppPausedUntil:      "app {app} is paused by {by} until {until}; the reason: {reason}",
 	DiskFull:            "the server's disk is full: nothing starts until there is space on it",
 	MaybeDispatched:     "the server before this one may have sent it to a host, which has a moment to say so",
 	BroadcastRecovery:   "the server has just started, and a broadcast waits until its hosts are back",

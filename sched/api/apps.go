@@ -56,6 +56,17 @@ func (a *appsAPI) SetAppLimits(ctx context.Context, req *apiv1.SetAppLimitsReque
 	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.SetLimits(req.Name, m) })
 }
 
+func (a *appsAPI) PauseApp(ctx context.Context, req *apiv1.PauseAppRequest) (*apiv1.App, error) {
+	by := author(core.AttributionOf(ctx).GetAuthor())
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) {
+		return l.Commands.PauseApp(core.AppOf(req.Name), by, req.Reason, req.Until)
+	})
+}
+
+func (a *appsAPI) ResumeApp(ctx context.Context, req *apiv1.ResumeAppRequest) (*apiv1.App, error) {
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.App, error) { return l.Commands.ResumeApp(core.AppOf(req.Name)) })
+}
+
 // DeleteApp deletes what an app has, and the bytes of its modules that no other app has. It
 // waits until the store has the ended runs of the app, because it hides them by their time.
 // The record comes before the removal of the bytes: after a crash in between, a file belongs

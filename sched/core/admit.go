@@ -61,6 +61,9 @@ func (ad *admission) admit(r *job.Run) {
 		ad.endUnrun(r, job.Failed, "no_alias", fmt.Sprintf("there was no alias %s when the run was accepted: set it with `wheelwork module alias`, and retry the run", sh.Handler.Module))
 		return
 	}
+	if ad.sleeps(r) {
+		return
+	}
 	if at := deadlineMs(r); at > 0 {
 		ad.l.timing.wheel.add(at-ad.l.timing.ahead.lag(r)+1, deadlineTimer{r})
 	}

@@ -78,13 +78,14 @@ func (w *watches) noSuccess(al *Alerts, j *job.Job, r *alerts.Rule) {
 }
 
 // successDue returns when a job must have had a success; 0: never, because it is paused. The time begins with the last
-// success, or with the last change of the job, as when it was resumed.
+// success, with the last change of the job, as when it was resumed, or with the end of the last pause of its app.
 func (w *watches) successDue(_ *Alerts, j *job.Job, r *alerts.Rule) int64 {
 	d := j.Definition()
-	if d.GetPaused() {
+	wakesMs, wakes := w.of.a.wakesMs()
+	if d.GetPaused() || !wakes {
 		return 0
 	}
-	return max(j.SuccessMs(), d.GetUpdatedAt().AsTime().UnixMilli()) + r.NoSuccessSince.Milliseconds()
+	return max(j.SuccessMs(), wakesMs, d.GetUpdatedAt().AsTime().UnixMilli()) + r.NoSuccessSince.Milliseconds()
 }
 
 // reload derives all that is watched from the rules.
@@ -193,6 +194,10 @@ func (w *watches) due(al *Alerts, a *app, r *alerts.Rule, atMs int64, x watch) {
 		if al.l.State.LiveRun(x.run.App, x.run.ID) != x.run || x.what == rule.LateStart && started(x.run) {
 			return
 		}
+		if x.what == rule.LateStart && a.pausedAt(nowMs) != nil { // it has as much time after the pause
+			w.add(nowMs+r.LateStart.Milliseconds(), x)
+			return
+		}
 		e := rule.Event{Name: x.what, Subject: subjectOf(x.run.Owner()), Host: x.run.Host, Run: x.run.ID.String(), AtMs: nowMs}
 		e.App = x.run.App
 		if e.About, e.Error = aboutLate(x.run), "it did not start within "+r.LateStart.String(); x.what == rule.RunningLongerThan {
@@ -237,7 +242,7 @@ func (w *watches) unfinished(al *Alerts, j *job.Job, r *alerts.Rule, deadline ti
 	year, month, day := deadline.In(r.Zone).Date()
 	midnight := time.Date(year, month, day, 0, 0, 0, 0, r.Zone)
 	d := j.Definition()
-	if j.SuccessMs() >= midnight.UnixMilli() || d.GetPaused() || d.GetCreatedAt().AsTime().After(deadline) {
+	if j.SuccessMs() >= midnight.UnixMilli() || d.GetPaused() || w.of.a.pausedAt(deadline.UnixMilli()) != nil || d.GetCreatedAt().AsTime().After(deadline) {
 		return
 	}
 	if d.GetSchedule() != nil {

@@ -166,7 +166,7 @@ func (ca *Catalog) DeleteApp(name string) (digests map[string]bool, err error) {
 	if err := a.errIfSplit(); err != nil {
 		return nil, err
 	}
-	if m := a.message(); m.Jobs+m.Live > 0 {
+	if m := a.message(0); m.Jobs+m.Live > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "app %s is not empty (jobs: %d, live runs: %d): cancel the runs and delete the jobs first, or use `wheelwork app delete %s --force`", name, m.Jobs, m.Live, name)
 	}
 	if err := ca.l.commits.refuseChange(); err != nil {

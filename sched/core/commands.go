@@ -568,5 +568,5 @@ func (cm *Commands) SetLimits(app string, m *apiv1.AppLimits) (*apiv1.App, error
 	}
 	a := cm.l.State.app(app)
 	cm.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AppLimits{AppLimits: m}})
-	return a.message(), nil
+	return a.message(cm.l.clock.nowMs), nil
 }

@@ -91,7 +91,7 @@ func (d *dispatching) serveLane(a *fair.App, lv *fair.Level, i int) bool {
 			a.Queue.Push(r, false)
 			continue
 		}
-		free := ownerOf(r.Slot()).room()
+		free := ownerOf(r.Slot()).room(l.clock.nowMs)
 		if free == 0 {
 			return false // until one of its runs leaves a host
 		}

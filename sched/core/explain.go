@@ -59,7 +59,9 @@ func (di *dispatcher) whyWaiting(r *job.Run) (job.State, reason.Reason) {
 		return job.Queued, reason.New(reason.JobRate, "n", number(r.Policy.Rate), "per", r.Policy.RatePer.String())
 	case di.l.commits.cramped():
 		return job.Queued, reason.New(reason.DiskFull)
-	case ownerOf(r.Slot()).room() == 0 && !r.Policy.Workflow:
+	case ownerOf(r.Slot()).pausedAt(di.l.clock.nowMs) != nil && !r.Policy.Workflow:
+		return job.Queued, whyPaused(r.App, ownerOf(r.Slot()).pausedAt(di.l.clock.nowMs))
+	case ownerOf(r.Slot()).room(di.l.clock.nowMs) == 0 && !r.Policy.Workflow:
 		return job.Queued, reason.New(reason.AppLiveRuns, "n", strconv.Itoa(fairOf(r).AtHosts), "app", r.App)
 	case di.l.Sessions.maybeDispatched(r):
 		return job.Queued, reason.New(reason.MaybeDispatched)

@@ -180,8 +180,11 @@ func (li *limits) mayAddApp(name string) error {
 	return nil
 }
 
-// room returns how many runs hosts may be sent of an app now.
-func (a *app) room() int {
+// room returns how many runs hosts may be sent of an app at a time in Unix ms.
+func (a *app) room(nowMs int64) int {
+	if a.pausedAt(nowMs) != nil {
+		return 0
+	}
 	limit := a.slots[job.ModuleSlot].Limits.GetLiveRuns()
 	if limit == 0 {
 		return math.MaxInt

@@ -191,6 +191,9 @@ func (mo *Moves) CopyApp(st *apiv1.AppState) error {
 	if !proto.Equal(m.Limits, st.Limits) {
 		mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_AppLimits{AppLimits: cmp.Or(st.Limits, &apiv1.AppLimits{})}})
 	}
+	if !proto.Equal(m.Pause, st.Pause) {
+		mo.l.Commands.pause(a, cmp.Or(st.Pause, &apiv1.AppPause{}))
+	}
 	for _, x := range st.Modules {
 		if !proto.Equal(m.Modules[x.Name+"@"+x.Version], x) {
 			mo.l.commits.record(m, &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: x}}})
@@ -392,7 +395,7 @@ func (mo *Moves) AppState(app string) *apiv1.AppState {
 		return nil
 	}
 	m := a.slots[job.ModuleSlot]
-	st := &apiv1.AppState{App: app, Settings: m.Settings, Limits: m.Limits}
+	st := &apiv1.AppState{App: app, Settings: m.Settings, Limits: m.Limits, Pause: m.Pause}
 	for _, k := range slices.Sorted(maps.Keys(m.Modules)) {
 		st.Modules = append(st.Modules, m.Modules[k])
 	}

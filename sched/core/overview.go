@@ -159,8 +159,8 @@ func (l *Loop) AppNames() (names []string) {
 	return names
 }
 
-// message returns an app as the API shows it.
-func (a *app) message() *apiv1.App {
+// message returns an app as the API shows it at a time in Unix ms.
+func (a *app) message(nowMs int64) *apiv1.App {
 	m := &apiv1.App{Name: a.name}
 	if s := a.slots[job.ModuleSlot].Settings; s != nil {
 		m = proto.CloneOf(s)
@@ -169,14 +169,14 @@ func (a *app) message() *apiv1.App {
 		m.Jobs += int64(s.Jobs.Len())
 		m.Live += int64(s.Runs.Len())
 	}
-	m.Limits, m.AtHosts, m.Bytes, m.ModuleBytes = a.limits(), int64(a.fair.AtHosts), a.used.Bytes, a.moduleBytes("")
+	m.Limits, m.AtHosts, m.Bytes, m.ModuleBytes, m.Pause = a.limits(), int64(a.fair.AtHosts), a.used.Bytes, a.moduleBytes(""), a.pausedAt(nowMs)
 	return m
 }
 
 // AppMessage returns an app as the API shows it; nil: there is none.
 func (l *Loop) AppMessage(name string) *apiv1.App {
 	if a := l.State.apps[name]; a != nil && !a.gone() {
-		return a.message()
+		return a.message(l.clock.nowMs)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ type LimitUse struct {
 
 // uses appends the use of each limit of the app.
 func (a *app) uses(all []LimitUse) []LimitUse {
-	m := a.message()
+	m := a.message(0)
 	add := func(limit string, used, most int64) {
 		if most > 0 {
 			all = append(all, LimitUse{a.name, limit, float64(used) / float64(a.part(most))})

@@ -251,6 +251,7 @@ func (tm *timing) rebuildTimers() {
 		tm.wheel.add(x.due, x.v)
 	}
 	for _, a := range tm.l.State.apps {
+		tm.paused(a)
 		if a.alerts != nil {
 			a.alerts.timerMs = 0
 			tm.l.Alerts.touch(a)

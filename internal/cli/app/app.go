@@ -25,7 +25,7 @@ type commands struct {
 func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command {
 	c := &commands{printer, server}
 	return []*cobra.Command{
-		command.Group("app", "List apps, set their limits, and delete them", c.listApps(), c.getApp(), c.setApp(), c.limitApp(), c.deleteApp()),
+		command.Group("app", "List apps, set their limits, pause and delete them", c.listApps(), c.getApp(), c.setApp(), c.limitApp(), c.pauseApp(), c.resumeApp(), c.deleteApp()),
 		command.Group("calendar", "Manage sets of dates that schedules include or exclude",
 			c.putCalendar(), c.getCalendar(), c.listCalendars(), c.deleteCalendar()),
 		command.Group("kv", "Show and change the values that handlers store", c.getValue(), c.putValue(), c.listValues(), c.deleteValue()),
@@ -33,7 +33,7 @@ func Commands(printer *output.Printer, server *connect.Server) []*cobra.Command 
 	}
 }
 
-var appColumns = []string{"name", "jobs", "live runs", "rate", "weight", "kv quota", "retention", "enqueue from", "description", "signed by"}
+var appColumns = []string{"name", "jobs", "live runs", "rate", "weight", "kv quota", "retention", "enqueue from", "description", "signed by", "paused"}
 
 func appRecord(app *sdk.App) output.Record {
 	return output.Message(app, func() []output.Cell {
@@ -48,6 +48,7 @@ func appRecord(app *sdk.App) output.Record {
 			{Text: strings.Join(app.GetEnqueueFrom(), ", ")},
 			{Text: app.GetDescription()},
 			{Text: signedBy(app)},
+			{Text: pauseText(app.GetPause())},
 		}
 	})
 }

@@ -49,6 +49,7 @@ const (
 	RecordDefinitionPut    = 82
 	RecordDefinitionDelete = 83
 	RecordAlerted          = 84
+	RecordAppPause         = 90
 )
 
 // The fields of apiv1.AuditEvents.
