@@ -61,6 +61,8 @@ var Codes = []Code{
 	{"host.cordoned", "a host was cordoned or drained", "host"},
 	{"host.uncordoned", "a host was released again", "host"},
 	{"run.cancelled", "a run was cancelled or terminated, or its end was requested", "run"},
+	{"operation.started", "a change of many runs or jobs was started; after has its kind, conditions and new values", "operation"},
+	{"operation.cancelled", "a change of many runs or jobs was stopped before its end", "operation"},
 	{"cluster.drained", "a server was drained: its partitions go to others", "server"},
 	{"cluster.undrained", "a drained server was released again", "server"},
 	{"cluster.moved", "a partition was moved", "partition to server"},
