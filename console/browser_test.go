@@ -242,6 +242,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("roll back by keyboard", testRollBackByKeyboard)
 	b.sub("edit a job with a conflict by keyboard", testEditJob)
 	b.sub("refused upload", testRefusedUpload)
+	b.sub("upload", testUpload)
 	b.sub("give access by keyboard", testGiveAccess)
 	b.sub("let machines join by keyboard", testLetMachinesJoin)
 	b.sub("move a module by keyboard", testModule)
