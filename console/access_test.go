@@ -414,7 +414,7 @@ func TestVendoredFiles(t *testing.T) {
 }
 
 func TestScriptsAndTemplatesNeedNoEval(t *testing.T) {
-	names := []string{"assets/static/combobox.js", "assets/static/console.js", "assets/static/keys.js", "assets/static/marks.js", "assets/static/palette.js", "assets/static/stream.js"}
+	names := []string{"assets/static/combobox.js", "assets/static/console.js", "assets/static/keys.js", "assets/static/marks.js", "assets/static/palette.js", "assets/static/stream.js", "assets/static/upload.js"}
 	entries, err := embedded.ReadDir("assets/templates")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/conditions"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -54,10 +55,10 @@ type bulkField struct{ Name, Value string }
 func (b bulkView) Kind() string { return b.Request.Kind }
 
 // Conditions returns the conditions of the selection, in words.
-func (b bulkView) Conditions() []string { return conditionsOf(b.Request) }
+func (b bulkView) Conditions() []string { return conditions.Of(b.Request) }
 
 // Changes returns the fields of definitions to set.
-func (b bulkView) Changes() []string { return fieldsOf(b.Request.Set) }
+func (b bulkView) Changes() []string { return conditions.Fields(b.Request.Set) }
 
 // Choice returns what the form has in a field.
 func (b bulkView) Choice(name string) string { return b.Choices.Get(name) }

@@ -345,6 +345,8 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollbackPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/history/{number}/rollback", page: c.rollback},
 		{pattern: "GET /apps/{app}/errors", page: c.errorsPage},
+		{pattern: "GET /apps/{app}/errors/{fingerprint}/mark", page: c.markErrorPage},
+		{pattern: "POST /apps/{app}/errors/{fingerprint}/mark", page: c.markError},
 		{pattern: "GET /apps/{app}/schedules", page: c.schedulesPage},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
 		{pattern: "GET /apps/{app}/runs/export", page: c.exportRuns},

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/errorkind"
 )
 
 // maxKinds bounds the groups of one page of errors. A slice with more of them ends earlier.
@@ -22,11 +23,21 @@ const maxKinds = 200
 type errorsView struct {
 	runFilter
 	scanned
-	Groups    []*errorGroup // the largest first
-	Failures  int           // of all groups
-	Continued bool          // newer runs were read before
-	Paged     bool          // and their failures are not in the groups
-	Refused   string        // why the filter cannot be used
+	Groups    []*errorGroup      // the largest first; either the ignored kinds or the others
+	Ignored   int                // kinds among those that were counted
+	Kinds     int                // that were counted
+	Others    []*apiv1.ErrorMark // marks of kinds without a counted run, on the page of ignored kinds
+	Show      string             // showIgnored, or "": the other kinds
+	Done      accessDone
+	Failures  int    // of all groups
+	Continued bool   // newer runs were read before
+	Paged     bool   // and their failures are not in the groups
+	Refused   string // why the filter cannot be used
+}
+
+// fingerprint identifies the kind of a run's error.
+func fingerprint(r *apiv1.Run) string {
+	return errorkind.Fingerprint(r.Job, r.Code, errorkind.Of(r.Error))
 }
 
 // errorGroup are the failed runs with one fingerprint.
@@ -39,6 +50,12 @@ type errorGroup struct {
 	Example     string // id of the newest
 	Message     string // of its error, shortened
 	First, Last *timestamppb.Timestamp
+	Mark        *apiv1.ErrorMark // nil: none
+}
+
+// Again reports whether the error has occurred after its acknowledgement.
+func (g *errorGroup) Again() bool {
+	return g.Mark.GetState() == "acknowledged" && stamp(g.Last).After(stamp(g.Mark.GetMarkedAt()))
 }
 
 // errorCount groups failures.
@@ -69,8 +86,8 @@ func (t *errorCount) add(r *apiv1.Run) bool {
 	if !failure(r) {
 		return true
 	}
-	kind := errorKind(r.Error)
-	id := fingerprintOf(r, kind)
+	kind := errorkind.Of(r.Error)
+	id := errorkind.Fingerprint(r.Job, r.Code, kind)
 	g := t.groups[id]
 	if g == nil {
 		g = &errorGroup{ID: id, Job: r.Job, Code: r.Code, State: r.State, Text: kind, First: r.FinishedAt}
@@ -86,7 +103,7 @@ func (t *errorCount) add(r *apiv1.Run) bool {
 		g.First = r.FinishedAt
 	}
 	if g.Last == nil || at.After(stamp(g.Last)) {
-		g.Last, g.Example, g.Message = r.FinishedAt, r.Id, shorten(maxKind, r.Error)
+		g.Last, g.Example, g.Message = r.FinishedAt, r.Id, shorten(errorkind.MaxBytes, r.Error)
 	}
 	return !t.full()
 }
@@ -155,7 +172,11 @@ func (t *errorCounts) put(page string, counted *errorCount) {
 func (c *console) errorsPage(v *visit) error {
 	page := v.r.URL.Query().Get("page")
 	f, err := readRunFilter(v, lastDay, time.Now())
-	view := errorsView{runFilter: f, Continued: page != ""}
+	view := errorsView{runFilter: f, Continued: page != "", Show: v.r.URL.Query().Get("show")}
+	view.Done, _ = noticeOf[accessDone](v)
+	if view.Show != "" && view.Show != showIgnored && err == nil {
+		err = status.Errorf(codes.InvalidArgument, "show is %.40q, want %s, or leave it out", view.Show, showIgnored)
+	}
 	if err == nil {
 		req := f.request(v.app)
 		req.State = cmp.Or(f.State, "unsuccessful")
@@ -172,6 +193,13 @@ func (c *console) errorsPage(v *visit) error {
 		}
 		view.scanned, view.Groups, view.Failures = counted.scanned, counted.sorted(), counted.total
 	}
+	if err == nil {
+		var marks []*apiv1.ErrorMark
+		var by map[string]*apiv1.ErrorMark
+		if marks, by, err = c.errorMarks(v); err == nil {
+			view.mark(marks, by)
+		}
+	}
 	if status.Code(err) == codes.InvalidArgument {
 		view.Refused = status.Convert(err).Message()
 		return c.showStatus(v, http.StatusBadRequest, "errors", "errors", view)
@@ -180,6 +208,49 @@ func (c *console) errorsPage(v *visit) error {
 		return err
 	}
 	return c.show(v, "errors", "errors", view)
+}
+
+// mark adds marks to the groups, and leaves those that the page shows.
+func (e *errorsView) mark(marks []*apiv1.ErrorMark, by map[string]*apiv1.ErrorMark) {
+	e.Kinds = len(e.Groups)
+	found := map[string]bool{}
+	e.Groups = slices.DeleteFunc(e.Groups, func(g *errorGroup) bool {
+		g.Mark, found[g.ID] = by[g.ID], true
+		ignored := g.Mark.GetState() == "ignored"
+		if ignored {
+			e.Ignored++
+		}
+		return ignored != (e.Show == showIgnored)
+	})
+	if e.Show != showIgnored {
+		return
+	}
+	for _, m := range marks {
+		if !found[m.Fingerprint] && (e.Job == "" || m.Job == e.Job) && len(e.Others) < maxKinds {
+			e.Others = append(e.Others, m)
+		}
+	}
+}
+
+// Link returns an address with the filter and pairs of further parameters.
+func (e errorsView) Link(address string, pairs ...string) string {
+	return e.runFilter.Link(address, append([]string{"show", e.Show}, pairs...)...)
+}
+
+// During returns an address with another time range.
+func (e errorsView) During(address, preset string) string {
+	e.runFilter = e.during(preset)
+	return e.Link(address)
+}
+
+// Showing returns an address with the ignored kinds, or with the others if show is empty.
+func (e errorsView) Showing(address, show string) string {
+	return e.runFilter.Link(address, "show", show)
+}
+
+// MarkOf returns the address of the page that marks a group.
+func (e errorsView) MarkOf(address string, g *errorGroup) string {
+	return e.Link(address, "run", g.Example)
 }
 
 // Narrowed reports whether the page may leave out failures of its time range.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,11 +15,18 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
+// totalsError is the kind of the error of failedRun.
+var totalsError = fingerprint(newFake().populate().run(failedRun))
+
 func errorPages() map[string][]string {
 	return map[string][]string{
 		"/apps/default/errors":               {"line ‹n›: amount is not a number", "range=day", "exit", failedRun, "bulk/runs?", "That is the whole selection."},
 		"/apps/default/errors?job=report":    {"No failed run in this part"},
 		"/apps/default/errors?error=nowhere": {"No failed run in this part", `value="nowhere"`},
+		"/apps/default/errors?show=ignored":  {"No ignored kind of error", "Other marks", "fedcba9876543210", "the partner repairs it"},
+
+		"/apps/default/errors/fedcba9876543210/mark?range=week":                            {"Mark a kind of error", "report", "Clear the mark", `checked=""> Ignored`, "/apps/default/errors?range=week"},
+		"/apps/default/errors/" + totalsError + "/mark?run=" + failedRun + "&show=ignored": {"line ‹n›: amount is not a number", "totals", failedRun, `checked=""> Acknowledged`},
 	}
 }
 
@@ -142,6 +150,7 @@ func TestErrorsRefused(t *testing.T) {
 		"/apps/default/errors?range=year":                            "there is no time range",
 		"/apps/default/errors?from=monday":                           "is not a time",
 		"/apps/default/errors?label=team":                            "is not a label",
+		"/apps/default/errors?show=all":                              "want ignored",
 		"/apps/default/errors?from=2026-01-01T00:00&zone=Nowhere/At": "Nowhere/At",
 	} {
 		resp, body := s.do(t, "GET", path, nil)
@@ -149,5 +158,64 @@ func TestErrorsRefused(t *testing.T) {
 			t.Errorf("%s: %s without %q", path, resp.Status, want)
 		}
 		checkPage(t, body)
+	}
+}
+
+// TestErrorIsMarked: a visitor acknowledges a kind of error, ignores it until a time, and undoes that. The list says
+// who did it, and folds ignored kinds away.
+func TestErrorIsMarked(t *testing.T) {
+	f := newFake()
+	f.failures(3, "charge", "exit", `period %d is locked`, time.Minute)
+	f.failures(1, "close", "exit", `no space`, time.Minute)
+	s := newSite(t, f).signIn(t)
+	id := fingerprint(f.runs[0])
+	page := "/apps/default/errors/" + id + "/mark?run=" + f.runs[0].Id
+	post := func(want int, fields ...string) string {
+		t.Helper()
+		form := url.Values{}
+		for i := 0; i < len(fields); i += 2 {
+			form.Set(fields[i], fields[i+1])
+		}
+		resp, body := s.post(t, page, form.Encode())
+		if resp.StatusCode != want {
+			t.Fatalf("%v: status %d, want %d: %s", form, resp.StatusCode, want, body)
+		}
+		return body
+	}
+	list := func(address string, holds, lacks []string) {
+		t.Helper()
+		_, body := s.do(t, "GET", address, nil)
+		checkPage(t, body)
+		for _, text := range holds {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s lacks %q", address, text)
+			}
+		}
+		for _, text := range lacks {
+			if strings.Contains(body, text) {
+				t.Errorf("%s holds %q", address, text)
+			}
+		}
+	}
+	list("/apps/default/errors", []string{"errors/" + id + "/mark", "Ignored (0)"}, []string{"Again since"})
+	post(http.StatusSeeOther, "state", "acknowledged", "note", "ann asks the bank")
+	list("/apps/default/errors", []string{"The error of charge is acknowledged.", "ada", "ann asks the bank"}, []string{"Again since"})
+	f.failures(1, "charge", "exit", `period %d is locked`, -time.Minute)
+	list("/apps/default/errors", []string{"Again since"}, nil)
+
+	body := post(http.StatusUnprocessableEntity, "state", "ignored", "note", "kept text", "until", "2020-01-01T00:00")
+	checkPage(t, body)
+	if !strings.Contains(body, "kept text") || !strings.Contains(body, "until has passed") {
+		t.Errorf("the refused form: %s", body)
+	}
+	post(http.StatusSeeOther, "state", "ignored", "until", time.Now().Add(48*time.Hour).Format("2006-01-02T15:04"))
+	list("/apps/default/errors", []string{"The error of charge is ignored.", "Ignored (1)", "no space", "Failed runs: 5, kinds of error: 2."}, []string{"is locked"})
+	list("/apps/default/errors?show=ignored", []string{"is locked", "until"}, []string{"no space", "Other marks"})
+	list("/apps/default/errors?show=ignored&job=close", []string{"No ignored kind of error"}, []string{"is locked"})
+	post(http.StatusSeeOther, "do", "clear")
+	post(http.StatusSeeOther, "do", "clear") // another visitor was faster
+	list("/apps/default/errors", []string{"is locked", "Ignored (0)"}, nil)
+	if resp, _ := s.do(t, "GET", "/apps/default/errors/xyz/mark", nil); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the page of no fingerprint: %d", resp.StatusCode)
 	}
 }

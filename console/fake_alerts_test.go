@@ -33,9 +33,11 @@ type fakeAlerts struct {
 	silences   []*apiv1.AlertSilence
 	deliveries []*apiv1.AlertDelivery // the newest first
 	tested     []*apiv1.TestAlertChannelRequest
+	errorMarks []*apiv1.ErrorMark
 }
 
 func (f *fakeAPI) populateAlerts(ts func(time.Duration) *timestamppb.Timestamp) {
+	f.errorMarks = []*apiv1.ErrorMark{{App: "default", Fingerprint: "fedcba9876543210", State: "ignored", Note: "the partner repairs it " + evil, Job: "report", MarkedBy: "bob", MarkedAt: ts(time.Hour)}}
 	f.firing = []*apiv1.Alert{
 		{
 			Id: firstAlert, App: "default", Rule: "failures", Severity: "critical", Event: "failed", Labels: map[string]string{"job": "totals"}, Count: 1234,
@@ -243,4 +245,38 @@ func (f *fakeAPI) ApplyChangeSet(_ context.Context, r *apiv1.ApplyChangeSetReque
 		}
 	}
 	return &apiv1.ApplyChangeSetResponse{Results: []*apiv1.ChangeResult{{Result: "updated"}}}, nil
+}
+
+func (f *fakeAPI) MarkError(_ context.Context, r *apiv1.MarkErrorRequest) (*apiv1.ErrorMark, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Until != nil && !r.Until.AsTime().After(time.Now()) {
+		return nil, status.Error(codes.InvalidArgument, "until has passed")
+	}
+	m := &apiv1.ErrorMark{App: r.App, Fingerprint: r.Fingerprint, State: r.State, Note: r.Note, Job: r.Job, Until: r.Until, MarkedBy: "ada", MarkedAt: timestamppb.Now()}
+	f.errorMarks = append(slices.DeleteFunc(slices.Clone(f.errorMarks), func(x *apiv1.ErrorMark) bool { return x.Fingerprint == r.Fingerprint }), m)
+	return m, nil
+}
+
+func (f *fakeAPI) ListErrorMarks(_ context.Context, r *apiv1.ListErrorMarksRequest) (*apiv1.ListErrorMarksResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &apiv1.ListErrorMarksResponse{}
+	for _, m := range f.errorMarks {
+		if m.App == r.App {
+			out.Marks = append(out.Marks, m)
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeAPI) ClearErrorMark(_ context.Context, r *apiv1.ClearErrorMarkRequest) (*apiv1.ClearErrorMarkResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(f.errorMarks), func(x *apiv1.ErrorMark) bool { return x.Fingerprint == r.Fingerprint })
+	if len(left) == len(f.errorMarks) {
+		return nil, status.Error(codes.NotFound, "there is no such mark of an error")
+	}
+	f.errorMarks = left
+	return &apiv1.ClearErrorMarkResponse{}, nil
 }

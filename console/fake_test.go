@@ -88,6 +88,8 @@ type fakeAPI struct {
 	approved            []string // codes of command lines
 	cut                 int      // parts of a run in one page of a list; 0: all
 	unreadable          int32    // damaged blocks of the history that each list of runs passes over
+
+	check func(context.Context) error // what the check of an upload does; nil: nothing
 }
 
 func newFake() *fakeAPI {
@@ -624,6 +626,11 @@ func (f *fakeAPI) PushModule(s grpc.ClientStreamingServer[apiv1.PushModuleReques
 		body.Write(req.GetChunk())
 		if body.Len() >= 4 && !bytes.HasPrefix(body.Bytes(), []byte("\x00asm")) {
 			return status.Error(codes.InvalidArgument, "this is not WebAssembly: it does not begin with \\0asm "+evil)
+		}
+	}
+	if f.check != nil {
+		if err := f.check(s.Context()); err != nil {
+			return err
 		}
 	}
 	m := &apiv1.Module{App: head.App, Name: head.Name, Version: head.Version, Size: int64(body.Len()), Digest: "sha256:00", Manifest: head.Manifest, Kind: "command"}

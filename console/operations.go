@@ -1,16 +1,11 @@
 package console
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-	"time"
-
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/conditions"
 )
 
 // The kinds of operations that the console offers.
@@ -61,53 +56,10 @@ func (o operationView) Percent() int64 {
 }
 
 // Conditions returns what the operation selects.
-func (o operationView) Conditions() []string { return conditionsOf(o.Request) }
+func (o operationView) Conditions() []string { return conditions.Of(o.Request) }
 
 // Changes returns the fields of definitions that the operation sets.
-func (o operationView) Changes() []string { return fieldsOf(o.Request.GetSet()) }
-
-// conditionsOf returns the conditions of a request, as "state=failed"; none: it selects all objects.
-func conditionsOf(r *apiv1.StartOperationRequest) []string {
-	all := append(fieldsOf(r.GetRuns()), fieldsOf(r.GetJobs())...)
-	if r.GetModule() != "" {
-		all = append(all, "module="+r.GetModule())
-	}
-	return all
-}
-
-// fieldsOf returns the fields of a message that are set, without those of pages, in the order of their
-// numbers.
-func fieldsOf(m proto.Message) (all []string) {
-	fields := m.ProtoReflect().Descriptor().Fields()
-	for i := range fields.Len() {
-		f := fields.Get(i)
-		name, value := strings.TrimSuffix(string(f.Name()), "s"), m.ProtoReflect().Get(f)
-		if !m.ProtoReflect().Has(f) || slices.Contains([]string{"app", "page_size", "page_token", "with_input", "order"}, string(f.Name())) {
-			continue
-		}
-		switch {
-		case f.IsMap():
-			var pairs []string
-			value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-				pairs = append(pairs, fmt.Sprintf("%s %s=%s", name, k, v))
-				return true
-			})
-			slices.Sort(pairs)
-			all = append(all, pairs...)
-		case f.IsList():
-			for k := range value.List().Len() {
-				all = append(all, fmt.Sprintf("%s=%v", name, value.List().Get(k)))
-			}
-		case f.Message() != nil:
-			if t, ok := value.Message().Interface().(*timestamppb.Timestamp); ok {
-				all = append(all, fmt.Sprintf("%s=%s", f.Name(), t.AsTime().Format(time.RFC3339)))
-			}
-		default:
-			all = append(all, fmt.Sprintf("%s=%v", f.Name(), value))
-		}
-	}
-	return all
-}
+func (o operationView) Changes() []string { return conditions.Fields(o.Request.GetSet()) }
 
 func (c *console) operationsPage(v *visit) error {
 	answer, err := c.operations.ListAllOperations(v.ctx, &apiv1.ListAllOperationsRequest{})

@@ -198,9 +198,11 @@ func (f runFilter) Fixed(address string, pairs ...string) string {
 }
 
 // During returns an address with another time range.
-func (f runFilter) During(address, preset string) string {
+func (f runFilter) During(address, preset string) string { return f.during(preset).Link(address) }
+
+func (f runFilter) during(preset string) runFilter {
 	f.Range, f.From, f.To, f.since, f.until = preset, "", "", time.Time{}, time.Time{}
-	return f.Link(address)
+	return f
 }
 
 // InputFrom and InputTo return the bounds for a form in the visitor's zone.

@@ -39,6 +39,8 @@ type schedulesView struct {
 	Next     string        // token of the next page; "": all were looked at
 	Paged    bool          // this is not the first page
 	Step     time.Duration // of one bar
+	Agenda   *agenda       // of the hours of a day, in place of the jobs; nil: the page has a window
+	Today    string        // the day of now, as an address has it
 }
 
 // plannedJob is a job with planned times in the window.
@@ -63,14 +65,23 @@ func (c *console) schedulesPage(v *visit) error {
 	zone := zoneOf(v.r)
 	now := time.Now()
 	from, to, err := plannedWindow(v.r, zone.Location, now)
-	view := schedulesView{Zone: zone.String(), From: from.In(zone.Location).Format(inputTime), To: to.In(zone.Location).Format(inputTime), Paged: v.r.URL.Query().Get("page") != ""}
+	day, failed := agendaOf(v.r, zone.Location, now)
+	if failed != nil {
+		err = failed
+	} else if day != nil {
+		from, to, err = day.Hours[0].Start, day.Hours[len(day.Hours)-1].End, nil
+	}
+	view := schedulesView{Agenda: day, Today: now.In(zone.Location).Format(time.DateOnly), Zone: zone.String(), From: from.In(zone.Location).Format(inputTime), To: to.In(zone.Location).Format(inputTime), Paged: v.r.URL.Query().Get("page") != ""}
 	if err != nil {
 		view.Error = status.Convert(err).Message()
 		return c.showStatus(v, http.StatusBadRequest, "schedules", "schedules", view)
 	}
-	p := planning{c: c, v: v, from: from, to: to, calendars: map[string]*schedule.Calendar{}}
+	p := planning{c: c, v: v, from: from, to: to, agenda: day, calendars: map[string]*schedule.Calendar{}}
 	if err := p.read(&view, now.Add(plannedTime)); err != nil {
 		return err
+	}
+	if day != nil {
+		day.finish()
 	}
 	view.draw(from, to, p.bars)
 	return c.show(v, "schedules", "schedules", view)
@@ -112,6 +123,7 @@ type planning struct {
 	c         *console
 	v         *visit
 	from, to  time.Time
+	agenda    *agenda                       // nil: the page has none
 	calendars map[string]*schedule.Calendar // nil: it does not exist
 	bars      [plannedBars]int64
 }
@@ -162,6 +174,9 @@ func (p *planning) plan(d *apiv1.Job) (j plannedJob, ok bool) {
 	if len(times) == 0 {
 		return j, false
 	}
+	if p.agenda != nil {
+		p.agenda.add(d, plan, times, more)
+	}
 	j = plannedJob{Job: d, Count: int64(len(times)), First: timestamppb.New(times[0])}
 	if more {
 		j.Count = plan.Count(p.from, p.to)
@@ -194,6 +209,14 @@ func (p *planning) calendar(name string) *schedule.Calendar {
 		p.calendars[name], _ = schedule.CompileCalendar(m) // the server has compiled it before
 	}
 	return p.calendars[name]
+}
+
+// Link returns an address with the window or the day, and with pairs of further parameters.
+func (s schedulesView) Link(address string, pairs ...string) string {
+	if s.Agenda != nil {
+		return withQuery(address, append([]string{"day", s.Agenda.Day}, pairs...)...)
+	}
+	return withQuery(address, append([]string{"from", s.From, "to", s.To}, pairs...)...)
 }
 
 // Bar returns the length of a bar.

@@ -53,12 +53,17 @@ func (r *recorder) refusals(ctx context.Context, every time.Duration, refused *a
 // called makes the event of a call that has succeeded, if its changes have none.
 func (r *recorder) called(ctx context.Context, method string, req any) {
 	if e, ok := audit.OfCall(method, req); ok {
-		by := sched.AttributionOf(ctx)
-		if by == nil {
-			by = &apiv1.Attribution{}
-		}
-		r.record(context.WithoutCancel(ctx), audit.Event{By: by, Row: e})
+		r.noted(ctx, e)
 	}
+}
+
+// noted makes an event of the caller whose context it is.
+func (r *recorder) noted(ctx context.Context, e audit.Row) {
+	by := sched.AttributionOf(ctx)
+	if by == nil {
+		by = &apiv1.Attribution{}
+	}
+	r.record(context.WithoutCancel(ctx), audit.Event{By: by, Row: e})
 }
 
 // Unary implements [grpc.UnaryServerInterceptor].

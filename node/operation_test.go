@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,27 @@ func TestOperation(t *testing.T) {
 	}
 	if other = ended(t, admin, other); other.GetState() != "cancelled" || other.GetDone()+other.GetSkipped() >= jobs {
 		t.Errorf("a cancelled operation: %v", other)
+	}
+	if _, err := admin.CancelOperation(ctx, "shop", other.GetId()); err != nil { // it has ended
+		t.Fatal(err)
+	}
+	var events []string
+	for e, err := range admin.AuditEvents(ctx, sdk.AuditQuery{App: "shop", Code: "operation."}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, strings.TrimPrefix(e.GetCode(), "operation.")+" by "+e.GetActor()+": "+e.GetObject()+" "+e.GetAfter()+" "+e.GetMessage())
+	}
+	slices.Sort(events)
+	want := []string{
+		"cancelled by admin: " + other.GetId() + " jobs.pause: all ",
+		"started by ann: " + op.GetId() + " jobs.pause: prefix=job-0 maintenance",
+		"started by ann: " + other.GetId() + " jobs.pause: all ",
+		"started by ann: " + resume.GetId() + " jobs.resume: all ",
+	}
+	slices.Sort(want)
+	if !slices.Equal(events, want) {
+		t.Errorf("the audit events are\n%q, want\n%q", events, want)
 	}
 	if err := admin.RevokeToken(ctx, made.GetId()); err != nil {
 		t.Fatal(err)

@@ -257,6 +257,7 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 		return err
 	}
 	s.parts.operations.Conn = acting
+	s.parts.operations.Note = s.events().noted
 	if m != nil {
 		s.parts.operations.Conn = &router.Acting{Self: acting, Forwarder: &m.Router.Forwarder, Accepts: m.View.Passable}
 		m.Router.Writes, m.Router.PublicURL = s.guard.Writes, s.public

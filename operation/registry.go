@@ -78,7 +78,7 @@ type entry struct {
 }
 
 // Start begins an operation of an app, a kind and a caller. An operation with the same key, app
-// and caller is returned instead; a key of "" equals no other. work gets the id.
+// and caller is returned instead; a key of "" equals no other. work gets the id, before Start returns.
 func (r *Registry) Start(of *apiv1.Operation, key string, work func(id string) Work) (*apiv1.Operation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,10 +112,10 @@ func (r *Registry) Start(of *apiv1.Operation, key string, work func(id string) W
 	ctx, cancel := context.WithCancelCause(context.Background())
 	e.cancel = cancel
 	r.known = append(r.known, e)
-	id := e.op.Id
+	do := work(e.op.Id)
 	go func() {
 		defer r.places.free()
-		e.end(ctx, work(id)(ctx, &e.Progress))
+		e.end(ctx, do(ctx, &e.Progress))
 		cancel(nil)
 	}()
 	return e.Snapshot(), nil
@@ -164,15 +164,16 @@ func (r *Registry) Get(app, id string) (*apiv1.Operation, error) {
 	return e.Snapshot(), nil
 }
 
-// Cancel stops an operation of an app for a caller. An operation that has ended stays as it is.
-func (r *Registry) Cancel(app, id, caller string) (*apiv1.Operation, error) {
+// Cancel stops an operation of an app for a caller. first reports whether it ran and no call had cancelled
+// it before. An operation that has ended stays as it is.
+func (r *Registry) Cancel(app, id, caller string) (op *apiv1.Operation, first bool, err error) {
 	e, err := r.find(app, id)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	e.cancelledBy(caller)
+	first = e.cancelledBy(caller)
 	e.cancel(errCancelled)
-	return e.Snapshot(), nil
+	return e.Snapshot(), first, nil
 }
 
 func (r *Registry) find(app, id string) (*entry, error) {
@@ -270,13 +271,15 @@ func (p *Progress) end(ctx context.Context, err error) {
 	}
 }
 
-// cancelledBy notes the first caller that cancels a running operation.
-func (p *Progress) cancelledBy(caller string) {
+// cancelledBy notes the first caller that cancels a running operation. It reports whether caller is the first.
+func (p *Progress) cancelledBy(caller string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.op.State == running && p.op.CancelledBy == "" {
-		p.op.CancelledBy = caller
+	if p.op.State != running || p.op.CancelledBy != "" {
+		return false
 	}
+	p.op.CancelledBy = caller
+	return true
 }
 
 // endedBefore reports whether the operation ended before a time.

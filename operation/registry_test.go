@@ -68,7 +68,7 @@ func TestStates(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		close(release)
-		if _, err := r.Cancel("shop", stopped.Id, "bob"); err != nil {
+		if _, first, err := r.Cancel("shop", stopped.Id, "bob"); err != nil || !first {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -80,7 +80,7 @@ func TestStates(t *testing.T) {
 				t.Errorf("%q, want %q: %v", got, want, op)
 			}
 		}
-		if op, err := r.Cancel("shop", good.Id, "bob"); err != nil || op.State != "done" || op.CancelledBy != "" {
+		if op, first, err := r.Cancel("shop", good.Id, "bob"); err != nil || first || op.State != "done" || op.CancelledBy != "" {
 			t.Errorf("an ended operation was cancelled: %v, %v", op, err)
 		}
 		if _, err := r.Get("other", good.Id); status.Code(err) != codes.NotFound {

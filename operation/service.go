@@ -3,13 +3,16 @@ package operation
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/conditions"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 )
 
@@ -54,15 +57,24 @@ func (s *Service) StartOperation(ctx context.Context, req *apiv1.StartOperationR
 	}
 	shown := proto.CloneOf(req)
 	shown.IdempotencyKey = ""
+	noted := make(chan struct{})
+	defer close(noted)
+	started := false // and not by an earlier call with its key
 	op, err := s.registry.Start(
 		&apiv1.Operation{App: req.App, Kind: req.Kind, Caller: caller.Author(), Note: req.Note, Request: shown}, req.IdempotencyKey,
 		func(id string) Work {
 			w := newWork(s.runner, caller, k, req)
-			w.id = id
-			return w.do
+			w.id, started = id, true
+			return func(ctx context.Context, p *Progress) error {
+				<-noted // the event of the operation comes before those of its changes
+				return w.do(ctx, p)
+			}
 		})
 	if err != nil {
 		return nil, err
+	}
+	if started {
+		s.note(ctx, "operation.started", op, op.Note)
 	}
 	return &apiv1.StartOperationResponse{Operation: op}, nil
 }
@@ -112,5 +124,28 @@ func (s *Service) CancelOperation(ctx context.Context, req *apiv1.CancelOperatio
 	if p := access.Caller(ctx); p != nil {
 		caller = p.Author()
 	}
-	return s.registry.Cancel(cmp.Or(req.App, naming.DefaultApp), req.Id, caller)
+	op, first, err := s.registry.Cancel(cmp.Or(req.App, naming.DefaultApp), req.Id, caller)
+	if first {
+		s.note(ctx, "operation.cancelled", op, "")
+	}
+	return op, err
+}
+
+// note makes the audit event of a call about an operation, which names what it changes.
+func (s *Service) note(ctx context.Context, code string, op *apiv1.Operation, message string) {
+	if s.runner.Note != nil {
+		s.runner.Note(ctx, audit.Row{Code: code, App: op.App, Object: op.Id, After: summary(op), Message: message})
+	}
+}
+
+// summary returns the kind of an operation, its conditions and its changes, as "jobs.set: prefix=nightly-; set owner=ann".
+func summary(op *apiv1.Operation) string {
+	text := op.Kind + ": " + cmp.Or(strings.Join(conditions.Of(op.Request), ", "), "all")
+	if set := conditions.Fields(op.Request.GetSet()); len(set) > 0 {
+		text += "; set " + strings.Join(set, ", ")
+	}
+	if op.Request.GetForce() {
+		text += "; also jobs that others name"
+	}
+	return text
 }

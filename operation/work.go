@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wheelworkhq/wheelwork/access"
+	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -44,7 +45,9 @@ type Runner struct {
 	// Current returns a principal with the permissions that it has now, or an error if its
 	// token is no longer accepted.
 	Current func(*access.Principal) (*access.Principal, error)
-	Places  Places
+	// Note makes an audit event of the caller whose context it is. nil: there are no events.
+	Note   func(ctx context.Context, e audit.Row)
+	Places Places
 }
 
 // object is a run or a job to change.

@@ -254,6 +254,9 @@ func TestAuditOfCalls(t *testing.T) {
 		must(run, err)
 		must(runs.CancelRun(ctx, &apiv1.CancelRunRequest{App: "shop", Id: run.Id}))
 		must(runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: "shop", Id: run.Id}))
+		must(apiv1.NewAlertsClient(a.c.conn).MarkError(ctx, &apiv1.MarkErrorRequest{App: "shop", Fingerprint: "0123456789abcdef", State: "ignored"}))
+		must(apiv1.NewAlertsClient(a.c.conn).MarkError(ctx, &apiv1.MarkErrorRequest{App: "shop", Fingerprint: "0123456789abcdef", State: "acknowledged"}))
+		must(apiv1.NewAlertsClient(a.c.conn).ClearErrorMark(ctx, &apiv1.ClearErrorMarkRequest{App: "shop", Fingerprint: "0123456789abcdef"}))
 		must(apps.PutApp(ctx, &apiv1.PutAppRequest{App: &apiv1.App{Name: "shop", Weight: 2}}))
 		must(apiv1.NewSecretsClient(a.c.conn).SetSecret(ctx, &apiv1.SetSecretRequest{App: "shop", Name: "s", ValueBytes: []byte("v")}))
 		must(apiv1.NewValuesClient(a.c.conn).PutValue(ctx, &apiv1.PutValueRequest{App: "shop", Bucket: "b", Key: "k", ValueBytes: []byte("v")}))
@@ -269,14 +272,14 @@ func TestAuditOfCalls(t *testing.T) {
 			got = append(got, e.Code+" "+e.Object)
 		}
 		want := []string{
-			"job.created j", "job.changed j", "job.changed j", "job.skipped j", "run.cancelled " + run.Id, "run.retried " + run.Id, "app.created shop", "secret.set s", "value.set b/k",
+			"job.created j", "job.changed j", "job.changed j", "job.skipped j", "run.cancelled " + run.Id, "run.retried " + run.Id, "error.ignored 0123456789abcdef", "error.acknowledged 0123456789abcdef", "error.cleared 0123456789abcdef", "app.created shop", "secret.set s", "value.set b/k",
 			"access.principal ci", "access.token " + made.Id + " of ci", "access.revoked " + made.Id, "job.deleted j",
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("the events are\n%v, want\n%v", got, want)
 		}
 		for q, want := range map[*apiv1.ListAuditEventsRequest]int{
-			{Code: "job."}: 5, {Code: "job.changed"}: 2, {App: "shop"}: 11, {App: "bank"}: 0, {Actor: "admin"}: 13, {Actor: "ci"}: 0,
+			{Code: "job."}: 5, {Code: "job.changed"}: 2, {App: "shop"}: 14, {App: "bank"}: 0, {Actor: "admin"}: 16, {Actor: "ci"}: 0,
 		} {
 			if n := len(a.events(q)); n != want {
 				t.Errorf("%v: %d events, want %d", q, n, want)

@@ -63,6 +63,7 @@ type (
 	AlertSelection  = apiv1.AlertSelection
 	Alert           = apiv1.Alert
 	AlertSilence    = apiv1.AlertSilence
+	ErrorMark       = apiv1.ErrorMark
 	AlertDelivery   = apiv1.AlertDelivery
 	GrantedVersion  = apiv1.GrantedVersion
 

@@ -1,5 +1,5 @@
-// Package state has the alerts of one app: the groups of its rules, its silences, and the
-// notifications that its channels have not taken yet.
+// Package state has the alerts of one app: the groups of its rules, its silences, the
+// notifications that its channels have not taken yet, and the marks of kinds of errors.
 //
 // A [State] is a fold, as package rule is: each method depends on the state, its arguments
 // and the time that the caller brings. After each change [State.Changes] returns the parts

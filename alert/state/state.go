@@ -40,6 +40,7 @@ const (
 	kindDelivery = "delivery"
 	kindUsage    = "channel"
 	kindWatched  = "watched"
+	kindMark     = "mark"
 )
 
 // Rule is a rule of the app with what its groups need.
@@ -60,6 +61,7 @@ type State struct {
 	due       timeheap.Heap[*group] // an entry whose time is not that of its group is stale
 	silences  map[string]Silence
 	box       outbox
+	marks     map[string]Mark  // by fingerprint
 	watched   map[string]int64 // by rule, see Watched
 	changed   map[string]bool  // keys of rows
 }
@@ -89,7 +91,7 @@ type group struct {
 // the app.
 func New(app string, calendars schedule.Calendars) *State {
 	return &State{
-		app: app, calendars: calendars, rules: map[string]*Rule{}, groups: map[groupKey]*group{}, silences: map[string]Silence{},
+		app: app, calendars: calendars, rules: map[string]*Rule{}, groups: map[groupKey]*group{}, silences: map[string]Silence{}, marks: map[string]Mark{},
 		box: newOutbox(), watched: map[string]int64{}, changed: map[string]bool{},
 	}
 }
@@ -117,6 +119,12 @@ func (st *State) Load(key string, value []byte) error {
 			return fmt.Errorf("alert row %q: %w", key, err)
 		}
 		st.watched[rest] = at
+	case kindMark:
+		m := Mark{Fingerprint: rest}
+		if err := json.Unmarshal(value, &m); err != nil {
+			return fmt.Errorf("mark of the error %q: %w", rest, err)
+		}
+		st.marks[rest] = m
 	case kindDelivery, kindUsage:
 		return st.box.load(kind, rest, value)
 	default:
@@ -162,6 +170,10 @@ func (st *State) part(key string) any {
 	case kindWatched:
 		if at := st.watched[rest]; at != 0 {
 			return at
+		}
+	case kindMark:
+		if m, ok := st.marks[rest]; ok {
+			return m
 		}
 	default:
 		return st.box.part(kind, rest)

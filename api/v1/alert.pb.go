@@ -2671,6 +2671,368 @@ func (x *RetryAlertDeliveryRequest) GetId() string {
 	return ""
 }
 
+// ErrorMark says what people do about a kind of error. An app has at most 1 000 marks: a further one takes the
+// place of an ignored kind whose time has passed, or of the oldest acknowledgement.
+type ErrorMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the job, the code and the message without what differs each time: "wheelwork error list" shows it
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`             // acknowledged or ignored
+	Note          string                 `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	Job           string                 `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"` // as the caller named it
+	MarkedBy      string                 `protobuf:"bytes,6,opt,name=marked_by,json=markedBy,proto3" json:"marked_by,omitempty"`
+	MarkedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"` // of an ignored kind; unset: until the mark is cleared
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ErrorMark) Reset() {
+	*x = ErrorMark{}
+	mi := &file_v1_alert_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErrorMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErrorMark) ProtoMessage() {}
+
+func (x *ErrorMark) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErrorMark.ProtoReflect.Descriptor instead.
+func (*ErrorMark) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ErrorMark) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetMarkedBy() string {
+	if x != nil {
+		return x.MarkedBy
+	}
+	return ""
+}
+
+func (x *ErrorMark) GetMarkedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MarkedAt
+	}
+	return nil
+}
+
+func (x *ErrorMark) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type MarkErrorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // 16 hexadecimal digits
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`             // acknowledged or ignored
+	Note          string                 `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`               // for people, at most 500 bytes
+	Job           string                 `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`                 // whose runs have the error, for people; "": not named
+	Until         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`             // only for ignored; unset: until the mark is cleared
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkErrorRequest) Reset() {
+	*x = MarkErrorRequest{}
+	mi := &file_v1_alert_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkErrorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkErrorRequest) ProtoMessage() {}
+
+func (x *MarkErrorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkErrorRequest.ProtoReflect.Descriptor instead.
+func (*MarkErrorRequest) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MarkErrorRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *MarkErrorRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *MarkErrorRequest) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *MarkErrorRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *MarkErrorRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *MarkErrorRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type ListErrorMarksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListErrorMarksRequest) Reset() {
+	*x = ListErrorMarksRequest{}
+	mi := &file_v1_alert_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListErrorMarksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListErrorMarksRequest) ProtoMessage() {}
+
+func (x *ListErrorMarksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListErrorMarksRequest.ProtoReflect.Descriptor instead.
+func (*ListErrorMarksRequest) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListErrorMarksRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+type ListErrorMarksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Marks         []*ErrorMark           `protobuf:"bytes,1,rep,name=marks,proto3" json:"marks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListErrorMarksResponse) Reset() {
+	*x = ListErrorMarksResponse{}
+	mi := &file_v1_alert_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListErrorMarksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListErrorMarksResponse) ProtoMessage() {}
+
+func (x *ListErrorMarksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListErrorMarksResponse.ProtoReflect.Descriptor instead.
+func (*ListErrorMarksResponse) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListErrorMarksResponse) GetMarks() []*ErrorMark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+type ClearErrorMarkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearErrorMarkRequest) Reset() {
+	*x = ClearErrorMarkRequest{}
+	mi := &file_v1_alert_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearErrorMarkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearErrorMarkRequest) ProtoMessage() {}
+
+func (x *ClearErrorMarkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearErrorMarkRequest.ProtoReflect.Descriptor instead.
+func (*ClearErrorMarkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ClearErrorMarkRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *ClearErrorMarkRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+type ClearErrorMarkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearErrorMarkResponse) Reset() {
+	*x = ClearErrorMarkResponse{}
+	mi := &file_v1_alert_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearErrorMarkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearErrorMarkResponse) ProtoMessage() {}
+
+func (x *ClearErrorMarkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearErrorMarkResponse.ProtoReflect.Descriptor instead.
+func (*ClearErrorMarkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{41}
+}
+
 var File_v1_alert_proto protoreflect.FileDescriptor
 
 const file_v1_alert_proto_rawDesc = "" +
@@ -2913,7 +3275,31 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"=\n" +
 	"\x19RetryAlertDeliveryRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id2\xff\f\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\x83\x02\n" +
+	"\tErrorMark\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\tR\x03job\x12\x1b\n" +
+	"\tmarked_by\x18\x06 \x01(\tR\bmarkedBy\x127\n" +
+	"\tmarked_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bmarkedAt\x120\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb4\x01\n" +
+	"\x10MarkErrorRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\tR\x03job\x120\n" +
+	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\")\n" +
+	"\x15ListErrorMarksRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"G\n" +
+	"\x16ListErrorMarksResponse\x12-\n" +
+	"\x05marks\x18\x01 \x03(\v2\x17.wheelwork.v1.ErrorMarkR\x05marks\"K\n" +
+	"\x15ClearErrorMarkRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x18\n" +
+	"\x16ClearErrorMarkResponse2\xed\x10\n" +
 	"\x06Alerts\x12\x8c\x01\n" +
 	"\n" +
 	"ListAlerts\x12\x1f.wheelwork.v1.ListAlertsRequest\x1a .wheelwork.v1.ListAlertsResponse\";\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/apps/{app}/alerts\x12\xa2\x01\n" +
@@ -2926,7 +3312,10 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x11ListAlertChannels\x12&.wheelwork.v1.ListAlertChannelsRequest\x1a'.wheelwork.v1.ListAlertChannelsResponse\"E\xaa\xbb\x18\rchannels.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02#\x12!/api/v1/apps/{app}/alert-channels\x12\xb0\x01\n" +
 	"\x10TestAlertChannel\x12%.wheelwork.v1.TestAlertChannelRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"X\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x025:\x01*\"0/api/v1/apps/{app}/alert-channels/{channel}:test\x12\xb1\x01\n" +
 	"\x13ListAlertDeliveries\x12(.wheelwork.v1.ListAlertDeliveriesRequest\x1a).wheelwork.v1.ListAlertDeliveriesResponse\"E\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/alert-deliveries\x12\xb2\x01\n" +
-	"\x12RetryAlertDelivery\x12'.wheelwork.v1.RetryAlertDeliveryRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"V\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x023:\x01*\"./api/v1/apps/{app}/alert-deliveries/{id}:retryB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x12RetryAlertDelivery\x12'.wheelwork.v1.RetryAlertDeliveryRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"V\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x023:\x01*\"./api/v1/apps/{app}/alert-deliveries/{id}:retry\x12\x9a\x01\n" +
+	"\tMarkError\x12\x1e.wheelwork.v1.MarkErrorRequest\x1a\x17.wheelwork.v1.ErrorMark\"T\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x021:\x01*\x1a,/api/v1/apps/{app}/error-marks/{fingerprint}\x12\x9d\x01\n" +
+	"\x0eListErrorMarks\x12#.wheelwork.v1.ListErrorMarksRequest\x1a$.wheelwork.v1.ListErrorMarksResponse\"@\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/error-marks\x12\xae\x01\n" +
+	"\x0eClearErrorMark\x12#.wheelwork.v1.ClearErrorMarkRequest\x1a$.wheelwork.v1.ClearErrorMarkResponse\"Q\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02.*,/api/v1/apps/{app}/error-marks/{fingerprint}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_alert_proto_rawDescOnce sync.Once
@@ -2940,7 +3329,7 @@ func file_v1_alert_proto_rawDescGZIP() []byte {
 	return file_v1_alert_proto_rawDescData
 }
 
-var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_v1_alert_proto_goTypes = []any{
 	(*AlertRule)(nil),                   // 0: wheelwork.v1.AlertRule
 	(*AlertSelection)(nil),              // 1: wheelwork.v1.AlertSelection
@@ -2978,24 +3367,30 @@ var file_v1_alert_proto_goTypes = []any{
 	(*ListAlertDeliveriesRequest)(nil),  // 33: wheelwork.v1.ListAlertDeliveriesRequest
 	(*ListAlertDeliveriesResponse)(nil), // 34: wheelwork.v1.ListAlertDeliveriesResponse
 	(*RetryAlertDeliveryRequest)(nil),   // 35: wheelwork.v1.RetryAlertDeliveryRequest
-	nil,                                 // 36: wheelwork.v1.AlertRule.LabelsEntry
-	nil,                                 // 37: wheelwork.v1.AlertSelection.LabelsEntry
-	nil,                                 // 38: wheelwork.v1.AlertChannel.LabelsEntry
-	nil,                                 // 39: wheelwork.v1.Alert.LabelsEntry
-	nil,                                 // 40: wheelwork.v1.AlertSilence.LabelsEntry
-	nil,                                 // 41: wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 42: google.protobuf.Timestamp
+	(*ErrorMark)(nil),                   // 36: wheelwork.v1.ErrorMark
+	(*MarkErrorRequest)(nil),            // 37: wheelwork.v1.MarkErrorRequest
+	(*ListErrorMarksRequest)(nil),       // 38: wheelwork.v1.ListErrorMarksRequest
+	(*ListErrorMarksResponse)(nil),      // 39: wheelwork.v1.ListErrorMarksResponse
+	(*ClearErrorMarkRequest)(nil),       // 40: wheelwork.v1.ClearErrorMarkRequest
+	(*ClearErrorMarkResponse)(nil),      // 41: wheelwork.v1.ClearErrorMarkResponse
+	nil,                                 // 42: wheelwork.v1.AlertRule.LabelsEntry
+	nil,                                 // 43: wheelwork.v1.AlertSelection.LabelsEntry
+	nil,                                 // 44: wheelwork.v1.AlertChannel.LabelsEntry
+	nil,                                 // 45: wheelwork.v1.Alert.LabelsEntry
+	nil,                                 // 46: wheelwork.v1.AlertSilence.LabelsEntry
+	nil,                                 // 47: wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
 }
 var file_v1_alert_proto_depIdxs = []int32{
-	36, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
+	42, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
 	1,  // 1: wheelwork.v1.AlertRule.select:type_name -> wheelwork.v1.AlertSelection
 	2,  // 2: wheelwork.v1.AlertRule.when:type_name -> wheelwork.v1.AlertTimes
 	3,  // 3: wheelwork.v1.AlertRule.escalate:type_name -> wheelwork.v1.AlertEscalation
-	42, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
-	37, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
-	38, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
+	48, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
+	43, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
+	44, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
 	6,  // 7: wheelwork.v1.AlertChannel.templates:type_name -> wheelwork.v1.AlertTexts
-	42, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
+	48, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
 	8,  // 9: wheelwork.v1.AlertChannel.webhook:type_name -> wheelwork.v1.AlertWebhook
 	9,  // 10: wheelwork.v1.AlertChannel.wecom:type_name -> wheelwork.v1.AlertRobot
 	10, // 11: wheelwork.v1.AlertChannel.dingtalk:type_name -> wheelwork.v1.AlertSignedRobot
@@ -3020,53 +3415,63 @@ var file_v1_alert_proto_depIdxs = []int32{
 	4,  // 30: wheelwork.v1.AlertPagerDuty.key:type_name -> wheelwork.v1.AlertText
 	4,  // 31: wheelwork.v1.AlertManager.token:type_name -> wheelwork.v1.AlertText
 	4,  // 32: wheelwork.v1.AlertMail.password:type_name -> wheelwork.v1.AlertText
-	39, // 33: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
+	45, // 33: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
 	17, // 34: wheelwork.v1.Alert.incidents:type_name -> wheelwork.v1.AlertIncident
-	42, // 35: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
-	42, // 36: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
-	42, // 37: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
-	42, // 38: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
-	42, // 39: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
-	42, // 40: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
+	48, // 35: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	48, // 36: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
+	48, // 37: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
+	48, // 38: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
+	48, // 39: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
+	48, // 40: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
 	16, // 41: wheelwork.v1.ListAlertsResponse.alerts:type_name -> wheelwork.v1.Alert
-	40, // 42: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
-	42, // 43: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
-	42, // 44: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
-	41, // 45: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	42, // 46: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
-	42, // 47: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
+	46, // 42: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
+	48, // 43: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
+	48, // 44: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
+	47, // 45: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	48, // 46: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
+	48, // 47: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
 	21, // 48: wheelwork.v1.ListSilencesResponse.silences:type_name -> wheelwork.v1.AlertSilence
 	0,  // 49: wheelwork.v1.ListAlertRulesResponse.rules:type_name -> wheelwork.v1.AlertRule
 	5,  // 50: wheelwork.v1.ListAlertChannelsResponse.channels:type_name -> wheelwork.v1.AlertChannel
-	42, // 51: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
-	42, // 52: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
-	42, // 53: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
+	48, // 51: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
+	48, // 52: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
+	48, // 53: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
 	32, // 54: wheelwork.v1.ListAlertDeliveriesResponse.deliveries:type_name -> wheelwork.v1.AlertDelivery
-	18, // 55: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
-	20, // 56: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
-	22, // 57: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
-	23, // 58: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
-	25, // 59: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
-	27, // 60: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
-	29, // 61: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
-	31, // 62: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
-	33, // 63: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
-	35, // 64: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
-	19, // 65: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
-	16, // 66: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
-	21, // 67: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
-	24, // 68: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
-	26, // 69: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
-	28, // 70: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
-	30, // 71: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
-	32, // 72: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
-	34, // 73: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
-	32, // 74: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
-	65, // [65:75] is the sub-list for method output_type
-	55, // [55:65] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	48, // 55: wheelwork.v1.ErrorMark.marked_at:type_name -> google.protobuf.Timestamp
+	48, // 56: wheelwork.v1.ErrorMark.until:type_name -> google.protobuf.Timestamp
+	48, // 57: wheelwork.v1.MarkErrorRequest.until:type_name -> google.protobuf.Timestamp
+	36, // 58: wheelwork.v1.ListErrorMarksResponse.marks:type_name -> wheelwork.v1.ErrorMark
+	18, // 59: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
+	20, // 60: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
+	22, // 61: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
+	23, // 62: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
+	25, // 63: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
+	27, // 64: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
+	29, // 65: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
+	31, // 66: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
+	33, // 67: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
+	35, // 68: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
+	37, // 69: wheelwork.v1.Alerts.MarkError:input_type -> wheelwork.v1.MarkErrorRequest
+	38, // 70: wheelwork.v1.Alerts.ListErrorMarks:input_type -> wheelwork.v1.ListErrorMarksRequest
+	40, // 71: wheelwork.v1.Alerts.ClearErrorMark:input_type -> wheelwork.v1.ClearErrorMarkRequest
+	19, // 72: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
+	16, // 73: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
+	21, // 74: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
+	24, // 75: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
+	26, // 76: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
+	28, // 77: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
+	30, // 78: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
+	32, // 79: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
+	34, // 80: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
+	32, // 81: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
+	36, // 82: wheelwork.v1.Alerts.MarkError:output_type -> wheelwork.v1.ErrorMark
+	39, // 83: wheelwork.v1.Alerts.ListErrorMarks:output_type -> wheelwork.v1.ListErrorMarksResponse
+	41, // 84: wheelwork.v1.Alerts.ClearErrorMark:output_type -> wheelwork.v1.ClearErrorMarkResponse
+	72, // [72:85] is the sub-list for method output_type
+	59, // [59:72] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_v1_alert_proto_init() }
@@ -3081,7 +3486,7 @@ func file_v1_alert_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_alert_proto_rawDesc), len(file_v1_alert_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,9 @@ const (
 	Alerts_TestAlertChannel_FullMethodName    = "/wheelwork.v1.Alerts/TestAlertChannel"
 	Alerts_ListAlertDeliveries_FullMethodName = "/wheelwork.v1.Alerts/ListAlertDeliveries"
 	Alerts_RetryAlertDelivery_FullMethodName  = "/wheelwork.v1.Alerts/RetryAlertDelivery"
+	Alerts_MarkError_FullMethodName           = "/wheelwork.v1.Alerts/MarkError"
+	Alerts_ListErrorMarks_FullMethodName      = "/wheelwork.v1.Alerts/ListErrorMarks"
+	Alerts_ClearErrorMark_FullMethodName      = "/wheelwork.v1.Alerts/ClearErrorMark"
 )
 
 // AlertsClient is the client API for Alerts service.
@@ -63,6 +66,12 @@ type AlertsClient interface {
 	ListAlertDeliveries(ctx context.Context, in *ListAlertDeliveriesRequest, opts ...grpc.CallOption) (*ListAlertDeliveriesResponse, error)
 	// RetryAlertDelivery queues a delivery again that was refused or given up.
 	RetryAlertDelivery(ctx context.Context, in *RetryAlertDeliveryRequest, opts ...grpc.CallOption) (*AlertDelivery, error)
+	// MarkError acknowledges a kind of error, or ignores it. It replaces a mark that the kind has.
+	MarkError(ctx context.Context, in *MarkErrorRequest, opts ...grpc.CallOption) (*ErrorMark, error)
+	// ListErrorMarks returns the marks of kinds of errors, the newest first.
+	ListErrorMarks(ctx context.Context, in *ListErrorMarksRequest, opts ...grpc.CallOption) (*ListErrorMarksResponse, error)
+	// ClearErrorMark removes the mark of a kind of error.
+	ClearErrorMark(ctx context.Context, in *ClearErrorMarkRequest, opts ...grpc.CallOption) (*ClearErrorMarkResponse, error)
 }
 
 type alertsClient struct {
@@ -173,6 +182,36 @@ func (c *alertsClient) RetryAlertDelivery(ctx context.Context, in *RetryAlertDel
 	return out, nil
 }
 
+func (c *alertsClient) MarkError(ctx context.Context, in *MarkErrorRequest, opts ...grpc.CallOption) (*ErrorMark, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ErrorMark)
+	err := c.cc.Invoke(ctx, Alerts_MarkError_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *alertsClient) ListErrorMarks(ctx context.Context, in *ListErrorMarksRequest, opts ...grpc.CallOption) (*ListErrorMarksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListErrorMarksResponse)
+	err := c.cc.Invoke(ctx, Alerts_ListErrorMarks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *alertsClient) ClearErrorMark(ctx context.Context, in *ClearErrorMarkRequest, opts ...grpc.CallOption) (*ClearErrorMarkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearErrorMarkResponse)
+	err := c.cc.Invoke(ctx, Alerts_ClearErrorMark_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AlertsServer is the server API for Alerts service.
 // All implementations must embed UnimplementedAlertsServer
 // for forward compatibility.
@@ -205,6 +244,12 @@ type AlertsServer interface {
 	ListAlertDeliveries(context.Context, *ListAlertDeliveriesRequest) (*ListAlertDeliveriesResponse, error)
 	// RetryAlertDelivery queues a delivery again that was refused or given up.
 	RetryAlertDelivery(context.Context, *RetryAlertDeliveryRequest) (*AlertDelivery, error)
+	// MarkError acknowledges a kind of error, or ignores it. It replaces a mark that the kind has.
+	MarkError(context.Context, *MarkErrorRequest) (*ErrorMark, error)
+	// ListErrorMarks returns the marks of kinds of errors, the newest first.
+	ListErrorMarks(context.Context, *ListErrorMarksRequest) (*ListErrorMarksResponse, error)
+	// ClearErrorMark removes the mark of a kind of error.
+	ClearErrorMark(context.Context, *ClearErrorMarkRequest) (*ClearErrorMarkResponse, error)
 	mustEmbedUnimplementedAlertsServer()
 }
 
@@ -244,6 +289,15 @@ func (UnimplementedAlertsServer) ListAlertDeliveries(context.Context, *ListAlert
 }
 func (UnimplementedAlertsServer) RetryAlertDelivery(context.Context, *RetryAlertDeliveryRequest) (*AlertDelivery, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryAlertDelivery not implemented")
+}
+func (UnimplementedAlertsServer) MarkError(context.Context, *MarkErrorRequest) (*ErrorMark, error) {
+	return nil, status.Error(codes.Unimplemented, "method MarkError not implemented")
+}
+func (UnimplementedAlertsServer) ListErrorMarks(context.Context, *ListErrorMarksRequest) (*ListErrorMarksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListErrorMarks not implemented")
+}
+func (UnimplementedAlertsServer) ClearErrorMark(context.Context, *ClearErrorMarkRequest) (*ClearErrorMarkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearErrorMark not implemented")
 }
 func (UnimplementedAlertsServer) mustEmbedUnimplementedAlertsServer() {}
 func (UnimplementedAlertsServer) testEmbeddedByValue()                {}
@@ -446,6 +500,60 @@ func _Alerts_RetryAlertDelivery_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Alerts_MarkError_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MarkErrorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AlertsServer).MarkError(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Alerts_MarkError_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AlertsServer).MarkError(ctx, req.(*MarkErrorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Alerts_ListErrorMarks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListErrorMarksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AlertsServer).ListErrorMarks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Alerts_ListErrorMarks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AlertsServer).ListErrorMarks(ctx, req.(*ListErrorMarksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Alerts_ClearErrorMark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearErrorMarkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AlertsServer).ClearErrorMark(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Alerts_ClearErrorMark_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AlertsServer).ClearErrorMark(ctx, req.(*ClearErrorMarkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Alerts_ServiceDesc is the grpc.ServiceDesc for Alerts service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -492,6 +600,18 @@ var Alerts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetryAlertDelivery",
 			Handler:    _Alerts_RetryAlertDelivery_Handler,
+		},
+		{
+			MethodName: "MarkError",
+			Handler:    _Alerts_MarkError_Handler,
+		},
+		{
+			MethodName: "ListErrorMarks",
+			Handler:    _Alerts_ListErrorMarks_Handler,
+		},
+		{
+			MethodName: "ClearErrorMark",
+			Handler:    _Alerts_ClearErrorMark_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
 	"github.com/wheelworkhq/wheelwork/internal/cli/definition"
 	"github.com/wheelworkhq/wheelwork/internal/cli/describe"
+	"github.com/wheelworkhq/wheelwork/internal/cli/failure"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
 	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
@@ -107,6 +108,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		alert.Command(i.printer, i.server),
 		job.Command(i.printer, i.server),
 		run.Command(i.printer, i.server),
+		failure.Command(i.printer, i.server),
 		operation.Command(i.printer, i.server),
 		module.Command(i.printer, i.server, getenv),
 		mq.Command(i.printer, i.server),

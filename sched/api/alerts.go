@@ -106,17 +106,18 @@ func alertError(err error, app, id string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, state.ErrNoAlert), errors.Is(err, state.ErrNoSilence), errors.Is(err, state.ErrNoChannel), errors.Is(err, state.ErrNoDelivery):
+	case errors.Is(err, state.ErrNoAlert), errors.Is(err, state.ErrNoSilence), errors.Is(err, state.ErrNoChannel), errors.Is(err, state.ErrNoDelivery),
+		errors.Is(err, state.ErrNoMark):
 		return status.Errorf(codes.NotFound, "%.100q in app %s: %v", id, app, err)
 	case errors.Is(err, state.ErrNotEnded):
 		return status.Errorf(codes.FailedPrecondition, "%.100q in app %s: %v", id, app, err)
-	case errors.Is(err, state.ErrTooMany):
+	case errors.Is(err, state.ErrTooMany), errors.Is(err, state.ErrTooManyMarks):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return err
 }
 
-// maxReason bounds the reason of a silence, in bytes.
+// maxReason bounds the reason of a silence and the note of a mark, in bytes.
 const maxReason = 500
 
 func (a *alertsAPI) CreateSilence(ctx context.Context, req *apiv1.CreateSilenceRequest) (*apiv1.AlertSilence, error) {

@@ -1,11 +1,12 @@
 // Keeps pages fresh, and shows the live log of a run. Everything else works without it; palette.js
-// and keys.js have the command palette and the keys.
+// and keys.js have the command palette and the keys, and upload.js the progress of uploads.
 //
 // The event stream is in stream.js, because all tabs share it.
 // Text from the server reaches the page as text nodes only.
 
 import { LogFilter, lineOf, note, reveal, row } from "./loglines.js";
 import { follow } from "./stream.js";
+import "./upload.js"; // before the listener below, which marks a form as sent
 
 const INTERVALS = ["1", "3", "10", "30"]; // seconds between two refreshes
 const INTERVAL = "3";       // without a choice

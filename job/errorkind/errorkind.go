@@ -1,4 +1,6 @@
-package console
+// Package errorkind tells errors of one kind from others: it replaces in a message what differs
+// each time, and makes a fingerprint of the rest.
+package errorkind
 
 import (
 	"fmt"
@@ -8,8 +10,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // The marks that replace what differs between errors of one kind.
@@ -21,29 +21,32 @@ const (
 )
 
 const (
-	// maxKind bounds the bytes of a message that tell its kind. Messages are up to 1 MiB long.
-	maxKind = 512
+	// MaxBytes bounds the bytes of a message that tell its kind. Messages are up to 1 MiB long.
+	MaxBytes = 512
 	// shortestID is the number of hex digits from which a word is an id, and shortestMixed that of
 	// letters and digits.
 	shortestID    = 8
 	shortestMixed = 16
 )
 
-// fingerprint identifies the kind of a run's error: its job, its code and its message without what
-// differs each time.
-func fingerprint(r *apiv1.Run) string { return fingerprintOf(r, errorKind(r.Error)) }
-
-func fingerprintOf(r *apiv1.Run, kind string) string {
+// Fingerprint identifies the kind of a run's error: its job, its code and its message without what
+// differs each time, as [Of] returns it.
+func Fingerprint(job, code, kind string) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%s", r.Job, r.Code, kind)
+	fmt.Fprintf(h, "%s\x00%s\x00%s", job, code, kind)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// errorKind returns a message with marks for quoted parts, addresses, ids and numbers, so that
-// messages of one kind are equal. It reads the first maxKind bytes.
-func errorKind(message string) string {
-	if len(message) > maxKind {
-		message = strings.ToValidUTF8(message[:maxKind], "")
+// Valid reports whether a text has the form of a fingerprint.
+func Valid(fingerprint string) bool {
+	return len(fingerprint) == 16 && strings.Trim(fingerprint, "0123456789abcdef") == ""
+}
+
+// Of returns a message with marks for quoted parts, addresses, ids and numbers, so that
+// messages of one kind are equal. It reads the first MaxBytes bytes.
+func Of(message string) string {
+	if len(message) > MaxBytes {
+		message = strings.ToValidUTF8(message[:MaxBytes], "")
 	}
 	var b strings.Builder
 	for rest := strings.TrimSpace(message); rest != ""; {

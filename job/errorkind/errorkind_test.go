@@ -1,14 +1,12 @@
-package console
+package errorkind
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-func TestErrorKind(t *testing.T) {
+func TestOf(t *testing.T) {
 	for message, want := range map[string]string{
 		"":                                            "",
 		"gateway answered 401: no signature":          "gateway answered ‹n›: no signature",
@@ -41,41 +39,50 @@ func TestErrorKind(t *testing.T) {
 		"第 17 行不是数字":                                  "第 ‹n› 行不是数字",
 		"第17行":                                        "第‹n›行",
 	} {
-		if got := errorKind(message); got != want {
-			t.Errorf("errorKind(%q) = %q, want %q", message, got, want)
+		if got := Of(message); got != want {
+			t.Errorf("Of(%q) = %q, want %q", message, got, want)
 		}
 	}
 }
 
-func TestErrorKindIsBounded(t *testing.T) {
-	kind := errorKind(strings.Repeat("数", 1<<18))
-	if len(kind) > maxKind || !utf8.ValidString(kind) {
-		t.Errorf("%d bytes, want at most %d of UTF-8", len(kind), maxKind)
+func TestIsBounded(t *testing.T) {
+	kind := Of(strings.Repeat("数", 1<<18))
+	if len(kind) > MaxBytes || !utf8.ValidString(kind) {
+		t.Errorf("%d bytes, want at most %d of UTF-8", len(kind), MaxBytes)
 	}
 }
 
 func TestFingerprint(t *testing.T) {
-	first := &apiv1.Run{Job: "totals", Code: "exit", Error: "line 17"}
-	same := &apiv1.Run{Job: "totals", Code: "exit", Error: "line 4", Host: "b"}
-	if fingerprint(first) != fingerprint(same) {
+	type failure struct{ job, code, message string }
+	of := func(f failure) string { return Fingerprint(f.job, f.code, Of(f.message)) }
+	first := failure{"totals", "exit", "line 17"}
+	if !Valid(of(first)) {
+		t.Errorf("%q is not valid", of(first))
+	}
+	if of(first) != of(failure{"totals", "exit", "line 4"}) {
 		t.Error("two errors of one kind have two fingerprints")
 	}
-	for _, other := range []*apiv1.Run{
-		{Job: "report", Code: "exit", Error: "line 17"},
-		{Job: "totals", Code: "trap", Error: "line 17"},
-		{Job: "totals", Code: "exit", Error: "row 17"},
-		{Job: "totals", Code: "exi", Error: "t line 17"},
+	for _, other := range []failure{
+		{"report", "exit", "line 17"},
+		{"totals", "trap", "line 17"},
+		{"totals", "exit", "row 17"},
+		{"totals", "exi", "t line 17"},
 	} {
-		if fingerprint(first) == fingerprint(other) {
+		if of(first) == of(other) {
 			t.Errorf("%v has the fingerprint of %v", other, first)
+		}
+	}
+	for _, bad := range []string{"", "0123", "0123456789ABCDEF", "0123456789abcdef0", "0123456789abcde/"} {
+		if Valid(bad) {
+			t.Errorf("%q is valid", bad)
 		}
 	}
 }
 
-func FuzzErrorKind(f *testing.F) {
+func FuzzOf(f *testing.F) {
 	f.Add(`dial "x" 10.0.0.1:80 0xff é`)
 	f.Fuzz(func(t *testing.T, message string) {
-		if kind := errorKind(message); utf8.ValidString(message) && !utf8.ValidString(kind) {
+		if kind := Of(message); utf8.ValidString(message) && !utf8.ValidString(kind) {
 			t.Errorf("%q became %q, which is no UTF-8", message, kind)
 		}
 	})
