@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,30 +36,55 @@ type browser struct {
 	refusal    string // part of an error that a test causes on purpose; empty: none
 }
 
-func newBrowser(t *testing.T, s *site) *browser {
-	t.Helper()
+// sharedBrowser is the one process of a browser that the tests of this package use. Each test has cookies and
+// a storage of its own in it.
+var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		testkit.Lacks(t, "no browser: chromium is not on the PATH")
+		return nil, nil //nolint:nilerr,nilnil // no browser is not a failure of it
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.Env("TZ=UTC"), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 1000),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, endProcess := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, endSession := chromedp.NewContext(ctx)
+	endBrowser = func() { endSession(); endProcess() }
+	return ctx, chromedp.Do(ctx)
+})
+
+var endBrowser = func() {}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	endBrowser()
+	os.Exit(code)
+}
+
+func newBrowser(t *testing.T, s *site) *browser {
+	t.Helper()
+	ctx, err := sharedBrowser()
+	if err != nil {
+		t.Fatalf("start the browser: %v", err)
+	}
+	if ctx == nil {
+		testkit.Lacks(t, "no browser: chromium is not on the PATH")
+	}
+	ctx, cancel := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, opts...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
 	t.Cleanup(cancel)
 	return openTab(t, s, ctx)
 }
 
 // tab opens another tab of the same browser.
-func (b *browser) tab() *browser {
-	b.t.Helper()
+func (b *browser) tab() *browser { return b.tabOf(b.t) }
+
+// tabOf opens a tab for a part of the test.
+func (b *browser) tabOf(t *testing.T) *browser {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)
-	b.t.Cleanup(cancel)
-	return openTab(b.t, b.site, ctx)
+	t.Cleanup(cancel)
+	return openTab(t, b.site, ctx)
 }
 
 func openTab(t *testing.T, s *site, ctx context.Context) *browser {
@@ -86,6 +112,7 @@ func openTab(t *testing.T, s *site, ctx context.Context) *browser {
 		}
 	}()
 	t.Cleanup(b.quiet)
+	b.do(chromedp.EmulateViewport(1440, 1000))
 	return b
 }
 
@@ -197,8 +224,42 @@ func (b *browser) shot(name string) {
 // accessible runs axe on the page and fails for serious or critical findings.
 func (b *browser) accessible() {
 	b.t.Helper()
-	evaluate[bool](b, axe+"\n;true")
-	found := evaluate[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r =>
+	b.check(`{resultTypes: ["violations"], preload: false}`)
+}
+
+// accessibleInBothThemes runs axe on the page in the light theme, and in the dark one the rule that
+// depends on colours.
+func (b *browser) accessibleInBothThemes() {
+	b.t.Helper()
+	b.scheme("light")
+	b.accessible()
+	b.scheme("dark")
+	b.check(`{resultTypes: ["violations"], preload: false, runOnly: ["color-contrast"]}`)
+}
+
+// refresh makes the page refresh itself, and waits until it has.
+func (b *browser) refresh() {
+	b.t.Helper()
+	evaluate[bool](b, `new Promise((done) => {
+		if (!document.getElementById("fresh")?.hasAttribute("hx-get")) { done(true); return; }
+		document.addEventListener("htmx:afterSettle", () => done(true), {once: true});
+		htmx.trigger(document.body, "refresh");
+	})`)
+}
+
+// refreshOften makes the pages that are opened from now on refresh themselves every second.
+func (b *browser) refreshOften() {
+	b.t.Helper()
+	evaluate[bool](b, `localStorage.setItem("interval", "1"), true`)
+}
+
+// check runs axe with options.
+func (b *browser) check(options string) {
+	b.t.Helper()
+	if !evaluate[bool](b, `"axe" in window`) {
+		evaluate[bool](b, axe+"\n;true")
+	}
+	found := evaluate[[]string](b, `axe.run(document, `+options+`).then(r =>
 		r.violations.filter(v => v.impact === "serious" || v.impact === "critical")
 			.map(v => v.impact + " " + v.id + ": " + v.help + "\n  " + v.nodes.slice(0, 5).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join("\n  ")))`)
 	for _, f := range found {
@@ -221,15 +282,28 @@ func TestBrowser(t *testing.T) {
 	}
 	b.signIn()
 	b.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
+	b.refreshOften()
 
-	for _, scheme := range []string{"light", "dark"} {
-		b.scheme(scheme)
-		for path := range pages() {
-			b.visit(path)
-			b.accessible()
-			b.shot(strings.Trim(strings.NewReplacer("/", "_", "?", "_").Replace(path), "_") + "-" + scheme)
+	t.Run("pages", func(t *testing.T) {
+		paths := slices.Sorted(maps.Keys(pages()))
+		const tabs = 2
+		for i := range tabs {
+			t.Run(fmt.Sprint("tab", i), func(t *testing.T) {
+				t.Parallel()
+				tab := b.tabOf(t)
+				for j := i; j < len(paths); j += tabs {
+					tab.visit(paths[j])
+					tab.refresh()
+					tab.accessibleInBothThemes()
+					name := strings.Trim(strings.NewReplacer("/", "_", "?", "_").Replace(paths[j]), "_")
+					for _, scheme := range []string{"light", "dark"} {
+						tab.scheme(scheme)
+						tab.shot(name + "-" + scheme)
+					}
+				}
+			})
 		}
-	}
+	})
 	b.quiet()
 
 	b.sub("theme", testTheme)

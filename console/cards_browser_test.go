@@ -25,14 +25,14 @@ func TestCards(t *testing.T) {
 			"/apps/default": 2, "/apps/default/jobs": 1, "/apps/default/runs": 1, "/apps/default/calendars": 1, "/apps/default/modules": 2, "/apps/default/jobs/totals": 1,
 			"/apps/default/jobs/daily": 1, "/apps/default/runs/" + workflow: 1, "/apps/default/runs/" + parentRun(): 1, "/apps/default/runs/" + queuedRun: 1,
 		} {
+			b.do(chromedp.EmulateViewport(400, 800))
+			b.visit(path)
+			if got := evaluate[string](b, `document.documentElement.lang`); got != lang {
+				t.Fatalf("%s is in %s", path, got)
+			}
+			b.accessibleInBothThemes()
 			for _, scheme := range []string{"light", "dark"} {
-				b.do(chromedp.EmulateViewport(400, 800))
 				b.scheme(scheme)
-				b.visit(path)
-				if got := evaluate[string](b, `document.documentElement.lang`); got != lang {
-					t.Fatalf("%s is in %s", path, got)
-				}
-				b.accessible()
 				b.shot("cards-" + scheme + "-" + lang + strings.ReplaceAll(path, "/", "_"))
 			}
 			if n := evaluate[int](b, `document.querySelectorAll("main table.cards").length`); n < tables {

@@ -95,6 +95,12 @@ func (f *fakeAPI) RetryRun(ctx context.Context, r *apiv1.RetryRunRequest) (*apiv
 		return nil, status.Error(codes.FailedPrecondition, "only a run that has ended can be retried")
 	}
 	run := &apiv1.Run{App: old.App, Job: old.Job, State: "running", Trigger: "retry", Cause: old.Id, PlannedAt: timestamppb.Now()}
+	for _, n := range old.Nodes {
+		if n.Kept = n.State == "succeeded"; !n.Kept {
+			n.State, n.Run = "pending", ""
+		}
+		run.Nodes = append(run.Nodes, n)
+	}
 	f.change(func() {
 		run.Id = fmt.Sprintf("01RETR%020d", len(f.runs))
 		f.runs = append([]*apiv1.Run{run}, f.runs...)

@@ -80,6 +80,7 @@ type fakeAPI struct {
 	followers           int      // open streams that follow a log
 	skipped, backfilled int      // number of skips, number of runs
 	denied              string   // a permission that the good token lacks
+	strict              bool     // the good token has the permissions in may only
 	scope               string   // of the good token; "": the cluster
 	session             string   // the id of the session of the good token; "": it is none
 	ended               []string // sessions
@@ -199,6 +200,9 @@ func (f *fakeAPI) authorize(ctx context.Context, method string) error {
 	}
 	if f.denied != "" && permission(method) == f.denied {
 		return status.Errorf(codes.PermissionDenied, "the token lacks the permission %s", f.denied)
+	}
+	if p := permission(method); f.strict && strings.Contains(p, ".") && !slices.Contains(f.may, p) {
+		return status.Errorf(codes.PermissionDenied, "the token lacks the permission %s", p)
 	}
 	return nil
 }

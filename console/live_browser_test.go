@@ -48,6 +48,8 @@ func TestInterval(t *testing.T) {
 // TestLostLink cuts the requests of a page off and lets them through again.
 func TestLostLink(t *testing.T) {
 	b := signedIn(t, "/hosts")
+	b.refreshOften()
+	b.visit("/hosts")
 	evaluate[bool](b, `(open => { XMLHttpRequest.prototype.open = function (method, to, ...rest) { return open.call(this, method, window.cut ? "https://127.0.0.1:1/" : to, ...rest); }; return true; })(XMLHttpRequest.prototype.open)`)
 	for _, width := range []int64{1100, 400} {
 		b.do(chromedp.EmulateViewport(width, 800))

@@ -85,6 +85,9 @@ func pages() map[string][]string {
 		"/dead-letters/1/drop":                                   {"Drop dead letter 1?"},
 		"/dead-letters/drop":                                     {"Drop all 2 dead letters?"},
 		"/dead-letters/drop?key=default/totals":                  {"Drop all dead letters with key=default/totals?"},
+		"/alerts":                                                {"failures"},
+		"/switch":                                                {"default"},
+		"/apps/default/schedules":                                {`id="plan-totals"`},
 	}
 	maps.Copy(all, accessPages())
 	maps.Copy(all, modulePages())
@@ -121,6 +124,67 @@ func TestPages(t *testing.T) {
 	}
 	if s.logged.Len() > 0 {
 		t.Errorf("logged: %s", s.logged)
+	}
+}
+
+// TestEveryPageIsTested: each address for visitors is among the pages that the other tests visit, so that axe and
+// the rules for pages see it, or is named here with the test that opens it.
+func TestEveryPageIsTested(t *testing.T) {
+	elsewhere := map[string]string{
+		"GET /login/command":               "TestApproveCommandLine",
+		"GET /{$}":                         "TestShortAddresses",
+		"GET /overview":                    "TestShortAddresses",
+		"GET /jobs":                        "TestShortAddresses",
+		"GET /jobs/{name}":                 "TestShortAddresses",
+		"GET /runs":                        "TestShortAddresses",
+		"GET /runs/{id}":                   "TestShortAddresses",
+		"GET /calendars":                   "TestShortAddresses",
+		"GET /calendars/{name}":            "TestShortAddresses",
+		"GET /modules":                     "TestShortAddresses",
+		"GET /events":                      "TestEventsFollowTheRunToItsEnd",
+		"GET /palette":                     "TestPaletteByKeyboard",
+		"GET /apps/{app}/runs/export":      "TestExportAsCSV",
+		"GET /apps/{app}/runs/{id}/events": "TestEventsFollowTheRunToItsEnd",
+		"GET /apps/{app}/runs/{id}/log":    "TestDownloads",
+		"GET /apps/{app}/runs/{id}/input":  "TestDownloads",
+		"GET /apps/{app}/runs/{id}/output": "TestDownloads",
+		"GET /apps/{app}/modules/{name}/versions/{version}/bytes": "TestModuleDownload",
+		"GET /apps/{app}/values/{bucket}/bytes":                   "TestValues",
+	}
+	s := newSite(t, newFake())
+	mux := http.NewServeMux()
+	for _, r := range s.c.routes() {
+		mux.HandleFunc(r.pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	visited := map[string]bool{}
+	for path := range pages() {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, pattern := mux.Handler(r)
+		visited[pattern] = true
+	}
+	for _, r := range s.c.routes() {
+		if r.page == nil || !strings.HasPrefix(r.pattern, "GET ") || visited[r.pattern] {
+			continue
+		}
+		if elsewhere[r.pattern] == "" {
+			t.Errorf("no test visits %s: add an address to pages", r.pattern)
+		}
+	}
+}
+
+// TestAddresses: the addresses that links from elsewhere name answer an administrator with 200.
+func TestAddresses(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, path := range []string{
+		"/apps/default/jobs/new", "/apps/default/jobs/totals/edit", "/apps/default/schedules", "/apps/default/errors", "/apps/default/modules/totals",
+		"/apps/default/secrets", "/apps", "/hosts/host-a", "/cluster", "/queues", "/operations", "/access", "/audit", "/health", "/alerts",
+	} {
+		if resp, _ := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
 	}
 }
 
