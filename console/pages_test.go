@@ -87,6 +87,7 @@ func pages() map[string][]string {
 		"/dead-letters/drop?key=default/totals":                  {"Drop all dead letters with key=default/totals?"},
 		"/alerts":                                                {"failures"},
 		"/switch":                                                {"default"},
+		"/apps/default/pause":                                    {"Pause now", `name="until"`},
 		"/apps/default/schedules":                                {`id="plan-totals"`},
 	}
 	maps.Copy(all, accessPages())
