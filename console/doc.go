@@ -14,7 +14,7 @@
 //   - Pages accept the session cookie that /login sets in exchange for a token.
 //
 // Pages are html/template, with htmx for refreshing and scripts of our own for live logs,
-// the command palette and the keys. All files are embedded. The Content-Security-Policy
+// the command palette, the keys and the progress of uploads. All files are embedded. The Content-Security-Policy
 // allows neither inline scripts nor inline styles. Every page works without scripts, except
 // for these.
 package console

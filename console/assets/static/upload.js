@@ -41,7 +41,6 @@ function send(form, box, submitter) {
   // refuse shows what the server has answered.
   const refuse = (found) => {
     release("");
-    form.parentElement.querySelector(":scope > .alert.bad")?.remove();
     const alert = document.createElement("div");
     alert.className = "alert bad";
     alert.setAttribute("role", "alert");
@@ -72,6 +71,7 @@ function send(form, box, submitter) {
   });
   stop.onclick = () => request.abort();
 
+  form.parentElement.querySelector(":scope > .alert.bad")?.remove(); // of the former answer
   bar.value = 0;
   bar.hidden = sent.hidden = stop.hidden = false;
   sent.textContent = "";
