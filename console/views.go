@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -252,6 +254,12 @@ func theme(r *http.Request) string {
 	return "system"
 }
 
+// refreshes reports whether a page refreshes itself. Then it needs only its main part, and
+// nothing when that is as the page has it.
+func refreshes(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("HX-Request") != "" && r.Header.Get("HX-Target") == "fresh"
+}
+
 // render writes a page. It builds the page in memory first, so that a page that fails
 // half-way is never sent.
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, f frame) {
@@ -267,8 +275,13 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 	f.ZoneChoice = zone.chosen
 	f.Reload = f.Session && zone.chosen == "" && r.Method == http.MethodGet
 	var b bytes.Buffer
+	refresh := code == http.StatusOK && refreshes(r)
 	views, err := c.views.in(f.Lang, zone.Location)
-	if err == nil {
+	switch {
+	case err != nil:
+	case refresh:
+		err = views[name].ExecuteTemplate(&b, "refresh", f)
+	default:
 		err = views[name].Execute(&b, f)
 	}
 	if err != nil {
@@ -281,6 +294,15 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", f.Lang)
 	h.Add("Vary", "Cookie, Accept-Language, Accept-Encoding, Sec-Fetch-Site")
+	if refresh {
+		sum := sha256.Sum256(page)
+		tag := `"` + hex.EncodeToString(sum[:12]) + `"`
+		h.Set("ETag", tag)
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
 	if len(page) >= minCompressed && c.mayCompress(r) {
 		h.Set("Content-Encoding", "gzip")
 		page = compressed(page, gzip.BestSpeed)

@@ -215,7 +215,14 @@ func span(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(10 * time.Millisecond).String()
 	}
-	return d.Round(time.Second).String()
+	text := d.Round(time.Second).String()
+	if short, whole := strings.CutSuffix(text, "m0s"); whole { // 30m0s
+		text = strings.TrimSuffix(short+"m", "h0m") // 1h0m
+		if text != short+"m" {
+			text += "h"
+		}
+	}
+	return text
 }
 
 func milliseconds(ms float64) string { return span(time.Duration(ms * float64(time.Millisecond))) }

@@ -172,6 +172,32 @@ func TestRunsKeepTheVersionOfTheirAlias(t *testing.T) {
 	})
 }
 
+// TestRunsOfDependenciesAndNodesTakeAliases checks that a run which another run starts
+// takes a version too.
+func TestRunsOfDependenciesAndNodesTakeAliases(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		c.pushVersions("1")
+		c.alias(&apiv1.SetAliasRequest{Version: "1"})
+		w.executed("leaf", succeed)
+		w.executed("after", succeed)
+		for _, j := range []*apiv1.Job{{Name: "leaf"}, {Name: "after", Dependency: &apiv1.Dependency{Jobs: []string{"leaf"}}}} {
+			if err := c.applyTo("n@prod", j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.flow(&apiv1.Job{Name: "w"}, &apiv1.Node{Name: "leaf", Job: "leaf"})
+		r := c.wait(c.trigger("w", ""))
+		if n := c.run(r.Nodes[0].Run); n.State != "succeeded" || n.Module != "n@1" {
+			t.Errorf("the node: %s of %q: %s", n.State, n.Module, n.Error)
+		}
+		time.Sleep(time.Second)
+		runs, err := c.runs.ListRuns(t.Context(), &apiv1.ListRunsRequest{Job: "after"})
+		if err != nil || len(runs.Runs) != 1 || runs.Runs[0].State != "succeeded" || runs.Runs[0].Module != "n@1" {
+			t.Errorf("the run after it: %v, %v", runs, err)
+		}
+	})
+}
+
 // TestCanaryIsRolledBack checks that the percentage and the run ID decide which runs
 // execute the canary, and that a canary which fails too often is rolled back.
 func TestCanaryIsRolledBack(t *testing.T) {

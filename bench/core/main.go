@@ -11,14 +11,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/bench/internal/server"
 )
 
 func main() {
@@ -111,16 +110,11 @@ func (b *bench) note(format string, args ...any) {
 // that go.mod requires.
 func (b *bench) build(ctx context.Context) error {
 	b.note("build the binary")
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/wheelworkhq/wheelwork").Output()
+	binary, err := server.Build(ctx, b.dir)
 	if err != nil {
-		return fmt.Errorf("find the sources of wheelwork (run this in the folder bench): %w", err)
+		return err
 	}
-	b.binary = filepath.Join(b.dir, "wheelwork")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binary, "./cmd/wheelwork")
-	cmd.Dir = strings.TrimSpace(string(root))
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binary: %w\n%s", err, text)
-	}
+	b.binary = binary
 	info, err := os.Stat(b.binary)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/bench/internal/server"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -36,15 +37,9 @@ func (b *bench) build(ctx context.Context) error {
 		return nil
 	}
 	b.note("build the binary")
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/wheelworkhq/wheelwork").Output()
+	binary, err := server.Build(ctx, b.dir)
 	if err != nil {
-		return fmt.Errorf("find the sources of wheelwork (run this in the folder bench): %w", err)
-	}
-	binary := filepath.Join(b.dir, "wheelwork")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/wheelwork")
-	cmd.Dir = strings.TrimSpace(string(root))
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binary: %w\n%s", err, text)
+		return err
 	}
 	b.binary = binary
 	return nil

@@ -29,6 +29,8 @@ func (ca *Catalog) pin(s *job.Slot, rec *apiv1.Record) {
 		return
 	}
 	switch k := rec.Kind.(type) {
+	case *apiv1.Record_Accepted: // of a node, a dependency or a handler; others share a record
+		ca.pinAccepted(s, k.Accepted)
 	case *apiv1.Record_Armed:
 		for _, r := range k.Armed.Runs {
 			if x := a.aliasOf(s, r.Job); x != nil {

@@ -92,6 +92,16 @@ const typed = (e) => e.matches("input, textarea") && (e.value !== e.defaultValue
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) => !DIRTY.has(name);
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && typed(old));
 
+// A refresh names the content that the page has. If the server has the same, it sends nothing.
+let shown = null;
+const refreshed = (e) => e.detail.target?.id === "fresh";
+document.addEventListener("htmx:configRequest", (e) => {
+  if (refreshed(e) && shown) e.detail.headers["If-None-Match"] = shown;
+});
+document.addEventListener("htmx:afterSwap", (e) => {
+  if (refreshed(e)) shown = e.detail.xhr.getResponseHeader("ETag");
+});
+
 // The focus of a row that disappears goes to its table instead of the start of the page.
 let region = null;
 document.addEventListener("htmx:beforeSwap", (e) => {
