@@ -160,3 +160,57 @@ func TestDrillFindsMissingCode(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupsOfCluster: one of the servers makes the backups, whichever a caller asks, and the
+// drill opens all partitions. The call is one audit event. When that server is gone, another one
+// knows the state.
+func TestBackupsOfCluster(t *testing.T) {
+	w := newSeveral(t, 2)
+	w.backups = true
+	servers := []*process{w.start("a"), w.start("b")}
+	var plans []*sdk.BackupPlan
+	for _, p := range servers {
+		c := client(t, p, adminToken)
+		plan := made(t, c)
+		if plan.Error != "" || plan.Last == nil || plan.Drill.GetResult() != planned.Passed || plan.Drill.Units != 2 || plan.Last.Server != plan.Server {
+			t.Fatalf("%v", plan)
+		}
+		plans = append(plans, plan)
+		time.Sleep(time.Until(plan.Last.MadeAt.AsTime().Truncate(time.Second).Add(time.Second))) // the name of the next one is another
+	}
+	if plans[0].Server != plans[1].Server || len(plans[1].Files) != 2 {
+		t.Errorf("%v\n%v", plans[0], plans[1])
+	}
+	maker, other := "a", servers[1]
+	if plans[0].Address == w.at["b"] {
+		maker, other = "b", servers[0]
+	}
+	events := 0
+	c := client(t, other, adminToken)
+	for e, err := range c.AuditEvents(within(t), sdk.AuditQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Code == "cluster.backup" {
+			events++
+		}
+	}
+	if events != 2 {
+		t.Errorf("two backups have %d audit events", events)
+	}
+	if err := w.all[maker].stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	for {
+		plan, err := c.Backups(ctx)
+		if err == nil && plan.Server != plans[0].Server && plan.Last.GetFile() == plans[1].Last.File {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%v, %v", plan, err)
+		}
+	}
+}
