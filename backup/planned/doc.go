@@ -4,5 +4,5 @@
 // A [Maker] writes to one directory. A file there has its final name only after all of it was
 // written, synced and read back. Older backups are removed after that, and files of other
 // names never. Of the servers of a cluster one makes the backups, as the [Board] says, which
-// also keeps the [State].
+// also keeps the [State]: ADR 65.
 package planned

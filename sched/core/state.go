@@ -205,8 +205,8 @@ func (l *Loop) HasRecent(app string, id job.RunID) bool {
 }
 
 // Size returns the numbers of jobs and of runs that have not ended, of all apps.
-func (s *state) Size() (jobs, runs int64) {
-	for _, a := range s.apps {
+func (st *state) Size() (jobs, runs int64) {
+	for _, a := range st.apps {
 		for _, slot := range a.slots {
 			jobs += int64(slot.Jobs.Len())
 			runs += int64(slot.Runs.Len())
