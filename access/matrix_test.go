@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"Modules/GetModule": watchers, "Modules/ListModules": watchers, "Modules/DownloadModule": watchers, "Modules/GetAlias": watchers,
 	"Modules/ListAliases": watchers, "Modules/GetRollout": watchers, "ModuleAccess/GetGrants": watchers, "ModuleAccess/ListGrants": watchers,
 	"Secrets/ListSecrets": watchers,
-	"Cluster/ListHosts":   watchers, "Nameserver/ListServers": watchers, "Membership/GetCluster": watchers,
+	"Cluster/ListHosts":   watchers, "Nameserver/ListServers": watchers, "Membership/GetCluster": watchers, "Backups/GetBackups": watchers,
 	"Queues/GetQueues": watchers, "Queues/PeekMessages": watchers, "Queues/TailMessages": watchers, "Queues/VerifyLog": watchers,
 	"Queues/ListDeadLetters": watchers, "Queues/GetDeadLetter": watchers,
 
@@ -84,7 +84,7 @@ var allowed = map[string][]string{
 
 	"Cluster/CordonHost": admins, "Cluster/UncordonHost": admins, "Membership/DrainServer": admins, "Membership/UndrainServer": admins,
 	"Apps/SetAppLimits": admins, "Secrets/ResealSecrets": admins,
-	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins,
+	"Membership/MoveUnit": admins, "Membership/SplitApp": admins, "Membership/MergeApp": admins, "Backups/Backup": admins, "Backups/RunBackup": admins,
 
 	"Machines/CreateJoinToken": admins, "Machines/RevokeJoinToken": admins, "Machines/RevokeCertificate": admins, "Machines/RenameMachine": admins, "Machines/EnrollServer": none,
 	"Machines/ListJoinTokens": auditors, "Machines/ListCertificates": auditors,
@@ -104,7 +104,7 @@ var ofCluster = map[string]bool{
 	"Queues/GetQueues": true, "Queues/PeekMessages": true, "Queues/TailMessages": true, "Queues/VerifyLog": true, "Queues/ListDeadLetters": true,
 	"Queues/GetDeadLetter": true, "Queues/DropDeadLetters": true, "Queues/EditDeadLetter": true, "Queues/ReplayDeadLetters": true,
 	"Cluster/CordonHost": true, "Cluster/UncordonHost": true, "Membership/DrainServer": true, "Membership/UndrainServer": true,
-	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Audit/ListAuditAnchors": true, "Audit/RemoveAuditAnchor": true, "Machines/CreateJoinToken": true, "Machines/RevokeJoinToken": true, "Machines/RevokeCertificate": true, "Machines/RenameMachine": true,
+	"Apps/SetAppLimits": true, "Membership/MoveUnit": true, "Backups/Backup": true, "Backups/RunBackup": true, "Backups/GetBackups": true, "Nameserver/ListServers": true, "Membership/GetCluster": true, "Audit/VerifyAudit": true, "Audit/ListAuditAnchors": true, "Audit/RemoveAuditAnchor": true, "Machines/CreateJoinToken": true, "Machines/RevokeJoinToken": true, "Machines/RevokeCertificate": true, "Machines/RenameMachine": true,
 	"Machines/ListJoinTokens": true, "Machines/ListCertificates": true, "Access/CreateUser": true, "Access/DisableUser": true, "Access/ResetPassword": true,
 }
 

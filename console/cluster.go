@@ -26,11 +26,14 @@ func (c *console) showCluster(v *visit, code int, view clusterView) error {
 		return err
 	}
 	view.ClusterStatus = s
+	// The page is about servers: without an answer about backups it shows the rest.
+	view.Backups, _ = c.findBackups(v.ctx)
 	return c.showStatus(v, code, "cluster", "cluster", view)
 }
 
 type clusterView struct {
 	*apiv1.ClusterStatus
+	Backups *apiv1.BackupPlan // nil: they are not known
 	Done    accessDone
 	Refused string // why a change was refused
 }

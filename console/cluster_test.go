@@ -23,6 +23,8 @@ func clusterPages() map[string][]string {
 		"/cluster/units/main.1/move":     {"No other server can own it"},
 		"/cluster/split":                 {"all units (3)", "<option>billing</option>"},
 		"/cluster/apps/billing/merge":    {"Merge the app billing?"},
+		"/cluster/backup":                {"Make a backup in /mnt/&lt;backups&gt; now?"},
+		"/cluster":                       {"/mnt/&lt;backups&gt;", "wheelwork-20260801T023000Z.wwb", "12 jobs, 3 live runs, 456 ended runs, 2 modules", `href="/cluster/backup"`},
 	}
 }
 
@@ -103,6 +105,7 @@ func TestClusterChanges(t *testing.T) {
 		"some":    {"/cluster/split", "name=shop&how=some&units=2", &apiv1.SplitAppRequest{App: "shop", Units: 2}, "main.1: 0 of 16, wanted 8"},
 		"auto":    {"/cluster/split", "name=shop&how=auto", &apiv1.SplitAppRequest{App: "shop", Auto: true}, "the balancer"},
 		"merge":   {"/cluster/apps/shop/merge", "", &apiv1.MergeAppRequest{App: "shop"}, "The jobs of the app move back: shop"},
+		"back up": {"/cluster/backup", "", &apiv1.RunBackupRequest{}, "A backup is being made."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, newFake().populate()).signIn(t)

@@ -91,6 +91,7 @@ type console struct {
 	audit      apiv1.AuditClient
 	members    apiv1.MembershipClient
 	machines   apiv1.MachinesClient
+	backups    apiv1.BackupsClient
 	alerts     apiv1.AlertsClient
 	changes    apiv1.ChangeSetsClient
 	health     grpc_health_v1.HealthClient
@@ -189,6 +190,7 @@ func newConsole(cfg Config) (*console, error) {
 		audit:      apiv1.NewAuditClient(cfg.Conn),
 		members:    apiv1.NewMembershipClient(cfg.Conn),
 		machines:   apiv1.NewMachinesClient(cfg.Conn),
+		backups:    apiv1.NewBackupsClient(cfg.Conn),
 		alerts:     apiv1.NewAlertsClient(cfg.Conn),
 		changes:    apiv1.NewChangeSetsClient(cfg.Conn),
 		health:     grpc_health_v1.NewHealthClient(cfg.Conn),
@@ -272,6 +274,8 @@ func (c *console) routes() []route {
 		{pattern: "GET /cluster/apps/{name}/merge", page: c.mergeAppPage},
 		{pattern: "POST /cluster/apps/{name}/merge", page: c.mergeApp},
 
+		{pattern: "GET /cluster/backup", page: c.backUpPage},
+		{pattern: "POST /cluster/backup", page: c.backUp},
 		{pattern: "GET /health", page: c.healthPage},
 		{pattern: "GET /queues", page: c.queuesPage},
 		{pattern: "GET /operations", page: c.operationsPage},

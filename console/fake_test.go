@@ -44,6 +44,7 @@ const (
 // fakeAPI is a small API in memory, sufficient to test every page. It checks the token in
 // interceptors, like the real one.
 type fakeAPI struct {
+	apiv1.UnimplementedBackupsServer
 	apiv1.UnimplementedJobsServer
 	apiv1.UnimplementedRunsServer
 	apiv1.UnimplementedCalendarsServer
@@ -240,6 +241,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterQueuesServer(srv, f)
 	apiv1.RegisterOperationsServer(srv, f)
 	apiv1.RegisterMembershipServer(srv, f)
+	apiv1.RegisterBackupsServer(srv, f)
 	apiv1.RegisterModuleAccessServer(srv, f)
 	apiv1.RegisterSecretsServer(srv, f)
 	apiv1.RegisterValuesServer(srv, f)

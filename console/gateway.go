@@ -70,6 +70,7 @@ func newGateway(server *grpc.ClientConn, address func(*http.Request) netip.Addr)
 		func() error { return apiv1.RegisterAuditHandlerClient(ctx, mux, apiv1.NewAuditClient(conn)) },
 		func() error { return apiv1.RegisterMachinesHandlerClient(ctx, mux, apiv1.NewMachinesClient(conn)) },
 		func() error { return apiv1.RegisterOperationsHandlerClient(ctx, mux, apiv1.NewOperationsClient(conn)) },
+		func() error { return apiv1.RegisterBackupsHandlerClient(ctx, mux, apiv1.NewBackupsClient(conn)) },
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
 		func() error { return apiv1.RegisterMembershipHandlerClient(ctx, mux, apiv1.NewMembershipClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },

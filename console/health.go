@@ -95,15 +95,16 @@ func (healthView) Icon(result string) string {
 
 // found is what the API tells for the checks. An error says why a part is missing.
 type found struct {
-	ready                                                         *grpc_health_v1.HealthCheckResponse
-	version                                                       *apiv1.Version
-	cluster                                                       *apiv1.ClusterStatus
-	hosts                                                         *apiv1.ListHostsResponse
-	overview                                                      *apiv1.Overview
-	queues                                                        *apiv1.GetQueuesResponse
-	machines                                                      *apiv1.ListCertificatesResponse
-	asked, answered                                               time.Time // around the call that tells the time of a server
-	noReady, noCluster, noHosts, noOverview, noQueues, noMachines error
+	ready                                                                    *grpc_health_v1.HealthCheckResponse
+	version                                                                  *apiv1.Version
+	cluster                                                                  *apiv1.ClusterStatus
+	hosts                                                                    *apiv1.ListHostsResponse
+	overview                                                                 *apiv1.Overview
+	queues                                                                   *apiv1.GetQueuesResponse
+	machines                                                                 *apiv1.ListCertificatesResponse
+	backups                                                                  *apiv1.BackupPlan
+	asked, answered                                                          time.Time // around the call that tells the time of a server
+	noReady, noCluster, noHosts, noOverview, noQueues, noMachines, noBackups error
 }
 
 func (c *console) healthPage(v *visit) error {
@@ -160,6 +161,10 @@ func (c *console) look(v *visit) (*found, error) {
 		f.machines, err = c.machines.ListCertificates(ctx, &apiv1.ListCertificatesRequest{})
 		return err
 	})
+	part(&f.noBackups, func(ctx context.Context) (err error) {
+		f.backups, err = c.findBackups(ctx)
+		return err
+	})
 	return f, g.Wait()
 }
 
@@ -191,6 +196,7 @@ func (f *found) checks(app string, now time.Time) []finding {
 	add("logs", inApp("/queues", app), f.noQueues, one(f.checkLogs))
 	add("letters", inApp("/dead-letters", app), f.noQueues, one(f.checkLetters))
 	add("certificates", inApp("/access/machines", app), f.noMachines, func() []finding { return f.checkCertificates(now) })
+	add("backups", inApp("/cluster", app), f.noBackups, one(func() finding { return f.checkBackups(now) }))
 	add("versions", "", cmp.Or(f.noCluster, f.noHosts), one(f.checkVersions))
 	rank := func(k finding) int {
 		return slices.Index([]string{healthBad, healthWarn, healthGood, healthBlind}, k.Result)

@@ -33,6 +33,7 @@ func well(now time.Time) *found {
 		},
 		queues:   &apiv1.GetQueuesResponse{Logs: []*apiv1.LogStats{{Name: "journal"}}, DiskMark: "ok"},
 		machines: &apiv1.ListCertificatesResponse{},
+		backups:  backupsOf(now),
 		asked:    now, answered: now,
 	}
 }
@@ -78,6 +79,10 @@ func TestHealthChecks(t *testing.T) {
 		"dead letters":      {func(f *found) { f.queues.DeadLetters = 2 }, "health.letters.some", healthWarn},
 		"certificate ends":  {func(f *found) { f.machines.Certificates = []*apiv1.Certificate{certificate(time.Hour)} }, "health.certificates.ends", healthWarn},
 		"certificate ended": {func(f *found) { f.machines.Certificates = []*apiv1.Certificate{certificate(-time.Hour)} }, "health.certificates.ended", healthBad},
+		"failed backup":     {func(f *found) { f.backups.Error = "no room" }, "health.backups.failed", healthBad},
+		"overdue backup":    {func(f *found) { f.backups.Overdue = true }, "health.backups.overdue", healthBad},
+		"no backup yet":     {func(f *found) { f.backups.Last, f.backups.Drill = nil, nil }, "health.backups.first", healthWarn},
+		"no drill":          {func(f *found) { f.backups.Drill.Result = "read" }, "health.backups.untried", healthWarn},
 		"versions":          {func(f *found) { f.hosts.Hosts[0].Version = "v2" }, "health.versions.mixed", healthWarn},
 	} {
 		t.Run(name, func(t *testing.T) {

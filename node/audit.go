@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -52,6 +54,9 @@ func (r *recorder) refusals(ctx context.Context, every time.Duration, refused *a
 
 // called makes the event of a call that has succeeded, if its changes have none.
 func (r *recorder) called(ctx context.Context, method string, req any) {
+	if passed := len(metadata.ValueFromIncomingContext(ctx, access.ActingHeader)) > 0; passed && method == apiv1.Backups_RunBackup_FullMethodName {
+		return // the server that has passed the call on makes the event
+	}
 	if e, ok := audit.OfCall(method, req); ok {
 		r.noted(ctx, e)
 	}

@@ -48,6 +48,7 @@ type several struct {
 	audit      time.Duration       // how often ends of audit logs are anchored; 0: the default
 	proxied    bool                // an authenticating proxy at 127.0.0.1 names visitors
 	split      float64             // the rate, in schedules a second, from which an app is split; 0: the default
+	backups    bool                // each makes backups to the directory backups beside its data
 	all        map[string]*process // by name
 	at         map[string]string   // by name
 }
@@ -94,6 +95,10 @@ func (w *several) start(name string) *process {
 		limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		people.AuthProxy = node.AuthProxy{Header: userHeader, Groups: groupsHeader}
 	}
+	var backups node.BackupsConfig
+	if w.backups {
+		backups.Dir = data + "-backups"
+	}
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("CLUSTER_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
@@ -102,7 +107,7 @@ func (w *several) start(name string) *process {
 		return node.Server(ctx, node.RecordsRefusals(node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
 			Etcd:      node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.partitions, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
-			Placement: node.Placement{Zone: "zone-" + name, Capacity: 3}, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret, Limits: limits, People: people,
+			Placement: node.Placement{Zone: "zone-" + name, Capacity: 3}, Certificates: node.CertificatesConfig{TLS: w.tls}, SecretKey: w.secret, Limits: limits, People: people, Backups: backups,
 		}, w.audit))
 	})
 	return w.all[name]

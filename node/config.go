@@ -11,6 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/access"
 	"github.com/wheelworkhq/wheelwork/access/authority"
 	"github.com/wheelworkhq/wheelwork/access/oidc"
+	"github.com/wheelworkhq/wheelwork/backup/planned"
 	"github.com/wheelworkhq/wheelwork/internal/transport"
 	"github.com/wheelworkhq/wheelwork/internal/verifier"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -36,6 +37,7 @@ type ServerConfig struct {
 	// BackupRecipients are public keys of age, for which the server encrypts backups whose
 	// callers name none.
 	BackupRecipients []string
+	Backups          BackupsConfig // which backups it makes by itself
 	Etcd             EtcdConfig
 	Cluster          ClusterConfig
 	Placement
@@ -61,6 +63,13 @@ type ServerConfig struct {
 
 	People PeopleConfig // how people sign in
 	Alerts AlertsConfig // what messages of alerts may reach
+}
+
+// BackupsConfig says which backups a server makes by itself.
+type BackupsConfig struct {
+	Dir  string           // the directory; "": it makes none
+	At   planned.Schedule // when; its zero value: at a call only
+	Keep int              // backups that stay in the directory; default 7
 }
 
 // Placement says where a server is, and how much it takes.

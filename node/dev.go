@@ -38,6 +38,7 @@ type DevConfig struct {
 	MaxApps                                int                 // see ServerConfig
 	Streams                                access.StreamLimits // see ServerConfig
 	Alerts                                 AlertsConfig        // see ServerConfig
+	Backups                                BackupsConfig       // see ServerConfig
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; may be nil
 	Reload                                 <-chan Reload[DevConfig]
@@ -45,7 +46,7 @@ type DevConfig struct {
 
 // ofServer returns the configuration of the server.
 func (cfg DevConfig) ofServer() ServerConfig {
-	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, People: PeopleConfig{LegacyTokens: legacyAlways}, Certificates: CertificatesConfig{TLS: "off"}, MaxApps: cfg.MaxApps, Streams: cfg.Streams, Alerts: cfg.Alerts, Logger: cfg.Logger}
+	return ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Retain: cfg.Retain, NewSecretKey: cfg.NewSecretKey, Verifier: cfg.Verifier, Limits: cfg.Limits, People: PeopleConfig{LegacyTokens: legacyAlways}, Certificates: CertificatesConfig{TLS: "off"}, MaxApps: cfg.MaxApps, Streams: cfg.Streams, Alerts: cfg.Alerts, Backups: cfg.Backups, Logger: cfg.Logger}
 }
 
 // Dev runs nameserver, server and host until ctx ends.

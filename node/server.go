@@ -20,6 +20,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup/archive"
 	"github.com/wheelworkhq/wheelwork/backup/encryption"
+	"github.com/wheelworkhq/wheelwork/backup/planned"
 	"github.com/wheelworkhq/wheelwork/cluster"
 	"github.com/wheelworkhq/wheelwork/cluster/membership"
 	"github.com/wheelworkhq/wheelwork/cluster/router"
@@ -89,6 +90,7 @@ type serving struct {
 	auditEvery time.Duration
 	parts      *serverParts
 	recipients atomic.Pointer[encryption.Recipients] // of backups
+	backups    *planned.Maker                        // nil: it makes none by itself
 	server     *transport.Server
 	handler    http.Handler
 	codes      *console.Codes // for signing in browsers
@@ -248,6 +250,9 @@ func (s *serving) openServer(cfg ServerConfig, tokens credential.Processes) (err
 	if m != nil {
 		m.backups.Recipients, kept = recipients, m.backups
 	}
+	if kept, s.backups, err = openBackups(cfg.Backups, s.data, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), recipients, kept, s.tel, s.log); err != nil {
+		return err
+	}
 	apiv1.RegisterBackupsServer(s.server.GRPC, kept)
 	if s.self, err = s.dial(s.inner); err != nil {
 		return err
@@ -403,6 +408,9 @@ func (s *serving) start(ctx context.Context) *roles {
 	if m := s.parts.member; m != nil {
 		a := &anchors{first: m.View.Fallback(), replicas: m.replicas, to: apiv1.NewAuditClient(s.self), log: s.log, stored: map[string]*apiv1.AuditAnchor{}, told: map[string]string{}}
 		r.run("audit anchors", func(ctx context.Context) error { return a.run(ctx, cmp.Or(s.auditEvery, anchorEvery)) })
+	}
+	if s.backups != nil {
+		r.run("backups", s.backups.Run)
 	}
 	if s.setup != nil {
 		r.run("setup", func(ctx context.Context) error {

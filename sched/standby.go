@@ -45,6 +45,9 @@ func (s *Standby) CatchUp() (CaughtUp, error) {
 	return CaughtUp{Applied: s.cfg.Store.Applied(), Missing: s.l.Catalog.Missing()}, nil
 }
 
+// Size returns the numbers of jobs and of runs that have not ended.
+func (s *Standby) Size() (jobs, runs int64) { return s.l.State.Size() }
+
 // TakeOver turns the standby into the server that owns the partition, and returns it
 // ready to Run, like [New]. It reads only the records that were appended since the last
 // CatchUp. cfg.Store must be the store of the standby. The standby cannot be used

@@ -66,3 +66,17 @@ func (c *Client) Backup(ctx context.Context, w io.Writer, opt BackupOptions) (*B
 	}
 	return nil, c.callError(ctx, "back up the server", err)
 }
+
+// Backups returns the backups that the servers make by themselves (--backup-dir), and the state
+// of their plan.
+func (c *Client) Backups(ctx context.Context) (*BackupPlan, error) {
+	p, err := c.backups.GetBackups(ctx, &apiv1.GetBackupsRequest{})
+	return p, c.callError(ctx, "list the backups", err)
+}
+
+// StartBackup starts a backup to the directory of --backup-dir. [Client.Backups] shows its
+// progress and its result.
+func (c *Client) StartBackup(ctx context.Context) (*BackupPlan, error) {
+	p, err := c.backups.RunBackup(ctx, &apiv1.RunBackupRequest{})
+	return p, c.callError(ctx, "start a backup", err)
+}

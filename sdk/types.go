@@ -46,6 +46,11 @@ type (
 	AppShare   = apiv1.AppShare
 	// BackupSummary describes an encrypted backup, see [Client.Backup].
 	BackupSummary = apiv1.BackupSummary
+	// BackupPlan is the state of the backups that servers make by themselves, see [Client.Backups].
+	BackupPlan  = apiv1.BackupPlan
+	MadeBackup  = apiv1.MadeBackup
+	BackupDrill = apiv1.BackupDrill
+	BackupFile  = apiv1.BackupFile
 
 	Value   = apiv1.Value
 	Buckets = apiv1.ListBucketsResponse

@@ -20,6 +20,7 @@ var calls = map[string]struct {
 	apiv1.Membership_SplitApp_FullMethodName:      {"cluster.split", func(q any) string { return q.(*apiv1.SplitAppRequest).GetApp() }},
 	apiv1.Membership_MergeApp_FullMethodName:      {"cluster.merged", func(q any) string { return q.(*apiv1.MergeAppRequest).GetApp() }},
 	apiv1.Backups_Backup_FullMethodName:           {"cluster.backup", func(any) string { return "" }},
+	apiv1.Backups_RunBackup_FullMethodName:        {"cluster.backup", func(any) string { return "" }},
 	apiv1.Queues_EditDeadLetter_FullMethodName:    {"queue.edited", func(q any) string { return q.(*apiv1.EditDeadLetterRequest).GetId() }},
 	apiv1.Queues_ReplayDeadLetters_FullMethodName: {"queue.replayed", func(q any) string { return letters(q.(*apiv1.ReplayDeadLettersRequest).GetIds()) }},
 	apiv1.Queues_DropDeadLetters_FullMethodName:   {"queue.dropped", func(q any) string { return letters(q.(*apiv1.DropDeadLettersRequest).GetIds()) }},

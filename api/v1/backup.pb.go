@@ -7,6 +7,7 @@
 package apiv1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -368,11 +369,521 @@ func (x *BackupSummary) GetKeys() []string {
 	return nil
 }
 
+type GetBackupsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBackupsRequest) Reset() {
+	*x = GetBackupsRequest{}
+	mi := &file_v1_backup_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBackupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBackupsRequest) ProtoMessage() {}
+
+func (x *GetBackupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBackupsRequest.ProtoReflect.Descriptor instead.
+func (*GetBackupsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{4}
+}
+
+type RunBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunBackupRequest) Reset() {
+	*x = RunBackupRequest{}
+	mi := &file_v1_backup_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunBackupRequest) ProtoMessage() {}
+
+func (x *RunBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunBackupRequest.ProtoReflect.Descriptor instead.
+func (*RunBackupRequest) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{5}
+}
+
+// BackupPlan is the state of the backups that servers make by themselves.
+type BackupPlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`                                 // id of the server that makes them; empty: no server has a directory for backups
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                               // of that server
+	Directory     string                 `protobuf:"bytes,3,opt,name=directory,proto3" json:"directory,omitempty"`                           // on that server
+	Schedule      string                 `protobuf:"bytes,4,opt,name=schedule,proto3" json:"schedule,omitempty"`                             // as in --backup-at; empty: backups are made by RunBackup alone
+	Keep          int32                  `protobuf:"varint,5,opt,name=keep,proto3" json:"keep,omitempty"`                                    // backups that stay in the directory
+	Encrypted     bool                   `protobuf:"varint,6,opt,name=encrypted,proto3" json:"encrypted,omitempty"`                          // the next backup is encrypted
+	NextAt        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`                   // the next planned time
+	RunningSince  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=running_since,json=runningSince,proto3" json:"running_since,omitempty"` // a backup is being made
+	Last          *MadeBackup            `protobuf:"bytes,9,opt,name=last,proto3" json:"last,omitempty"`                                     // the last backup that was verified
+	Drill         *BackupDrill           `protobuf:"bytes,10,opt,name=drill,proto3" json:"drill,omitempty"`                                  // the last drill
+	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`                                  // why the last attempt failed; empty: it succeeded, or there was none
+	FailedAt      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`            // the last failed attempt
+	Failures      int64                  `protobuf:"varint,13,opt,name=failures,proto3" json:"failures,omitempty"`                           // failed attempts since the last success
+	Overdue       bool                   `protobuf:"varint,14,opt,name=overdue,proto3" json:"overdue,omitempty"`                             // a planned time passed without a backup
+	Files         []*BackupFile          `protobuf:"bytes,15,rep,name=files,proto3" json:"files,omitempty"`                                  // in the directory, the newest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupPlan) Reset() {
+	*x = BackupPlan{}
+	mi := &file_v1_backup_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupPlan) ProtoMessage() {}
+
+func (x *BackupPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupPlan.ProtoReflect.Descriptor instead.
+func (*BackupPlan) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BackupPlan) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *BackupPlan) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *BackupPlan) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *BackupPlan) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *BackupPlan) GetKeep() int32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *BackupPlan) GetEncrypted() bool {
+	if x != nil {
+		return x.Encrypted
+	}
+	return false
+}
+
+func (x *BackupPlan) GetNextAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextAt
+	}
+	return nil
+}
+
+func (x *BackupPlan) GetRunningSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RunningSince
+	}
+	return nil
+}
+
+func (x *BackupPlan) GetLast() *MadeBackup {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *BackupPlan) GetDrill() *BackupDrill {
+	if x != nil {
+		return x.Drill
+	}
+	return nil
+}
+
+func (x *BackupPlan) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *BackupPlan) GetFailedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailedAt
+	}
+	return nil
+}
+
+func (x *BackupPlan) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *BackupPlan) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
+}
+
+func (x *BackupPlan) GetFiles() []*BackupFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// MadeBackup is a backup that a server has made and verified.
+type MadeBackup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // its name in the directory
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Encrypted     bool                   `protobuf:"varint,3,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
+	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`    // when it began
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // with its drill
+	Server        string                 `protobuf:"bytes,6,opt,name=server,proto3" json:"server,omitempty"`                  // id of the server that made it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MadeBackup) Reset() {
+	*x = MadeBackup{}
+	mi := &file_v1_backup_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MadeBackup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MadeBackup) ProtoMessage() {}
+
+func (x *MadeBackup) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MadeBackup.ProtoReflect.Descriptor instead.
+func (*MadeBackup) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MadeBackup) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *MadeBackup) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *MadeBackup) GetEncrypted() bool {
+	if x != nil {
+		return x.Encrypted
+	}
+	return false
+}
+
+func (x *MadeBackup) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
+	}
+	return nil
+}
+
+func (x *MadeBackup) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *MadeBackup) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+// BackupDrill is a restore of a backup to a temporary directory, which is opened as a server
+// would open it.
+type BackupDrill struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "passed", "failed", or "read": the whole backup was read back and not restored.
+	Result        string                 `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // of a result other than passed
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`     // the backup
+	BeganAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=began_at,json=beganAt,proto3" json:"began_at,omitempty"`
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	Units         int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"`                          // partitions
+	Jobs          int64                  `protobuf:"varint,7,opt,name=jobs,proto3" json:"jobs,omitempty"`                            // that the restored server has
+	LiveRuns      int64                  `protobuf:"varint,8,opt,name=live_runs,json=liveRuns,proto3" json:"live_runs,omitempty"`    // runs that have not ended
+	EndedRuns     int64                  `protobuf:"varint,9,opt,name=ended_runs,json=endedRuns,proto3" json:"ended_runs,omitempty"` // in the history
+	Modules       int64                  `protobuf:"varint,10,opt,name=modules,proto3" json:"modules,omitempty"`
+	Files         int64                  `protobuf:"varint,11,opt,name=files,proto3" json:"files,omitempty"` // in the backup
+	Bytes         int64                  `protobuf:"varint,12,opt,name=bytes,proto3" json:"bytes,omitempty"` // of these files
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupDrill) Reset() {
+	*x = BackupDrill{}
+	mi := &file_v1_backup_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupDrill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupDrill) ProtoMessage() {}
+
+func (x *BackupDrill) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupDrill.ProtoReflect.Descriptor instead.
+func (*BackupDrill) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BackupDrill) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *BackupDrill) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BackupDrill) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BackupDrill) GetBeganAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BeganAt
+	}
+	return nil
+}
+
+func (x *BackupDrill) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *BackupDrill) GetUnits() int32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetLiveRuns() int64 {
+	if x != nil {
+		return x.LiveRuns
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetEndedRuns() int64 {
+	if x != nil {
+		return x.EndedRuns
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetModules() int64 {
+	if x != nil {
+		return x.Modules
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *BackupDrill) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// BackupFile is a backup in the directory.
+type BackupFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupFile) Reset() {
+	*x = BackupFile{}
+	mi := &file_v1_backup_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupFile) ProtoMessage() {}
+
+func (x *BackupFile) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_backup_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
+func (*BackupFile) Descriptor() ([]byte, []int) {
+	return file_v1_backup_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BackupFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupFile) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupFile) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
+	}
+	return nil
+}
+
 var File_v1_backup_proto protoreflect.FileDescriptor
 
 const file_v1_backup_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/backup.proto\x12\fwheelwork.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x84\x01\n" +
+	"\x0fv1/backup.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x84\x01\n" +
 	"\rBackupRequest\x12\x1e\n" +
 	"\n" +
 	"recipients\x18\x01 \x03(\tR\n" +
@@ -397,15 +908,66 @@ const file_v1_backup_proto_rawDesc = "" +
 	"\amodules\x18\t \x01(\x05R\amodules\x12'\n" +
 	"\x0fingress_records\x18\n" +
 	" \x01(\x03R\x0eingressRecords\x12\x12\n" +
-	"\x04keys\x18\v \x03(\tR\x04keys*s\n" +
+	"\x04keys\x18\v \x03(\tR\x04keys\"\x13\n" +
+	"\x11GetBackupsRequest\"\x12\n" +
+	"\x10RunBackupRequest\"\xb4\x04\n" +
+	"\n" +
+	"BackupPlan\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
+	"\tdirectory\x18\x03 \x01(\tR\tdirectory\x12\x1a\n" +
+	"\bschedule\x18\x04 \x01(\tR\bschedule\x12\x12\n" +
+	"\x04keep\x18\x05 \x01(\x05R\x04keep\x12\x1c\n" +
+	"\tencrypted\x18\x06 \x01(\bR\tencrypted\x123\n" +
+	"\anext_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12?\n" +
+	"\rrunning_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\frunningSince\x12,\n" +
+	"\x04last\x18\t \x01(\v2\x18.wheelwork.v1.MadeBackupR\x04last\x12/\n" +
+	"\x05drill\x18\n" +
+	" \x01(\v2\x19.wheelwork.v1.BackupDrillR\x05drill\x12\x14\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x127\n" +
+	"\tfailed_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x12\x1a\n" +
+	"\bfailures\x18\r \x01(\x03R\bfailures\x12\x18\n" +
+	"\aoverdue\x18\x0e \x01(\bR\aoverdue\x12.\n" +
+	"\x05files\x18\x0f \x03(\v2\x18.wheelwork.v1.BackupFileR\x05files\"\xd8\x01\n" +
+	"\n" +
+	"MadeBackup\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1c\n" +
+	"\tencrypted\x18\x03 \x01(\bR\tencrypted\x123\n" +
+	"\amade_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x125\n" +
+	"\bended_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x16\n" +
+	"\x06server\x18\x06 \x01(\tR\x06server\"\xeb\x02\n" +
+	"\vBackupDrill\x12\x16\n" +
+	"\x06result\x18\x01 \x01(\tR\x06result\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x125\n" +
+	"\bbegan_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\abeganAt\x125\n" +
+	"\bended_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
+	"\x05units\x18\x06 \x01(\x05R\x05units\x12\x12\n" +
+	"\x04jobs\x18\a \x01(\x03R\x04jobs\x12\x1b\n" +
+	"\tlive_runs\x18\b \x01(\x03R\bliveRuns\x12\x1d\n" +
+	"\n" +
+	"ended_runs\x18\t \x01(\x03R\tendedRuns\x12\x18\n" +
+	"\amodules\x18\n" +
+	" \x01(\x03R\amodules\x12\x14\n" +
+	"\x05files\x18\v \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\f \x01(\x03R\x05bytes\"k\n" +
+	"\n" +
+	"BackupFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x123\n" +
+	"\amade_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt*s\n" +
 	"\n" +
 	"BackupKeys\x12\x1b\n" +
 	"\x17BACKUP_KEYS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BACKUP_KEYS_INCLUDED\x10\x01\x12\x18\n" +
 	"\x14BACKUP_KEYS_LEFT_OUT\x10\x02\x12\x14\n" +
-	"\x10BACKUP_KEYS_ONLY\x10\x032\xca\x01\n" +
+	"\x10BACKUP_KEYS_ONLY\x10\x032\xc3\x03\n" +
 	"\aBackups\x12_\n" +
-	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x1b\xaa\xbb\x18\x0ecluster.backup\xb0\xbb\x18\x01»\x18\x01-0\x01\x12^\n" +
+	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x1b\xaa\xbb\x18\x0ecluster.backup\xb0\xbb\x18\x01»\x18\x01-0\x01\x12y\n" +
+	"\n" +
+	"GetBackups\x12\x1f.wheelwork.v1.GetBackupsRequest\x1a\x18.wheelwork.v1.BackupPlan\"0\xaa\xbb\x18\fcluster.read\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/backups\x12|\n" +
+	"\tRunBackup\x12\x1e.wheelwork.v1.RunBackupRequest\x1a\x18.wheelwork.v1.BackupPlan\"5\xaa\xbb\x18\x0ecluster.backup\xb0\xbb\x18\x01»\x18\x01-\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/api/v1/backups\x12^\n" +
 	"\n" +
 	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x12\xaa\xbb\x18\x05state\xb0\xbb\x18\x01»\x18\x01-0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
@@ -422,28 +984,49 @@ func file_v1_backup_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_backup_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_backup_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_v1_backup_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_v1_backup_proto_goTypes = []any{
 	(BackupKeys)(0),               // 0: wheelwork.v1.BackupKeys
 	(*BackupRequest)(nil),         // 1: wheelwork.v1.BackupRequest
 	(*FetchStateRequest)(nil),     // 2: wheelwork.v1.FetchStateRequest
 	(*BackupChunk)(nil),           // 3: wheelwork.v1.BackupChunk
 	(*BackupSummary)(nil),         // 4: wheelwork.v1.BackupSummary
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*GetBackupsRequest)(nil),     // 5: wheelwork.v1.GetBackupsRequest
+	(*RunBackupRequest)(nil),      // 6: wheelwork.v1.RunBackupRequest
+	(*BackupPlan)(nil),            // 7: wheelwork.v1.BackupPlan
+	(*MadeBackup)(nil),            // 8: wheelwork.v1.MadeBackup
+	(*BackupDrill)(nil),           // 9: wheelwork.v1.BackupDrill
+	(*BackupFile)(nil),            // 10: wheelwork.v1.BackupFile
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_v1_backup_proto_depIdxs = []int32{
-	0, // 0: wheelwork.v1.BackupRequest.keys:type_name -> wheelwork.v1.BackupKeys
-	4, // 1: wheelwork.v1.BackupChunk.summary:type_name -> wheelwork.v1.BackupSummary
-	5, // 2: wheelwork.v1.BackupSummary.made_at:type_name -> google.protobuf.Timestamp
-	1, // 3: wheelwork.v1.Backups.Backup:input_type -> wheelwork.v1.BackupRequest
-	2, // 4: wheelwork.v1.Backups.FetchState:input_type -> wheelwork.v1.FetchStateRequest
-	3, // 5: wheelwork.v1.Backups.Backup:output_type -> wheelwork.v1.BackupChunk
-	3, // 6: wheelwork.v1.Backups.FetchState:output_type -> wheelwork.v1.BackupChunk
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: wheelwork.v1.BackupRequest.keys:type_name -> wheelwork.v1.BackupKeys
+	4,  // 1: wheelwork.v1.BackupChunk.summary:type_name -> wheelwork.v1.BackupSummary
+	11, // 2: wheelwork.v1.BackupSummary.made_at:type_name -> google.protobuf.Timestamp
+	11, // 3: wheelwork.v1.BackupPlan.next_at:type_name -> google.protobuf.Timestamp
+	11, // 4: wheelwork.v1.BackupPlan.running_since:type_name -> google.protobuf.Timestamp
+	8,  // 5: wheelwork.v1.BackupPlan.last:type_name -> wheelwork.v1.MadeBackup
+	9,  // 6: wheelwork.v1.BackupPlan.drill:type_name -> wheelwork.v1.BackupDrill
+	11, // 7: wheelwork.v1.BackupPlan.failed_at:type_name -> google.protobuf.Timestamp
+	10, // 8: wheelwork.v1.BackupPlan.files:type_name -> wheelwork.v1.BackupFile
+	11, // 9: wheelwork.v1.MadeBackup.made_at:type_name -> google.protobuf.Timestamp
+	11, // 10: wheelwork.v1.MadeBackup.ended_at:type_name -> google.protobuf.Timestamp
+	11, // 11: wheelwork.v1.BackupDrill.began_at:type_name -> google.protobuf.Timestamp
+	11, // 12: wheelwork.v1.BackupDrill.ended_at:type_name -> google.protobuf.Timestamp
+	11, // 13: wheelwork.v1.BackupFile.made_at:type_name -> google.protobuf.Timestamp
+	1,  // 14: wheelwork.v1.Backups.Backup:input_type -> wheelwork.v1.BackupRequest
+	5,  // 15: wheelwork.v1.Backups.GetBackups:input_type -> wheelwork.v1.GetBackupsRequest
+	6,  // 16: wheelwork.v1.Backups.RunBackup:input_type -> wheelwork.v1.RunBackupRequest
+	2,  // 17: wheelwork.v1.Backups.FetchState:input_type -> wheelwork.v1.FetchStateRequest
+	3,  // 18: wheelwork.v1.Backups.Backup:output_type -> wheelwork.v1.BackupChunk
+	7,  // 19: wheelwork.v1.Backups.GetBackups:output_type -> wheelwork.v1.BackupPlan
+	7,  // 20: wheelwork.v1.Backups.RunBackup:output_type -> wheelwork.v1.BackupPlan
+	3,  // 21: wheelwork.v1.Backups.FetchState:output_type -> wheelwork.v1.BackupChunk
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_v1_backup_proto_init() }
@@ -458,7 +1041,7 @@ func file_v1_backup_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_backup_proto_rawDesc), len(file_v1_backup_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

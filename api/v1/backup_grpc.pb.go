@@ -20,6 +20,8 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Backups_Backup_FullMethodName     = "/wheelwork.v1.Backups/Backup"
+	Backups_GetBackups_FullMethodName = "/wheelwork.v1.Backups/GetBackups"
+	Backups_RunBackup_FullMethodName  = "/wheelwork.v1.Backups/RunBackup"
 	Backups_FetchState_FullMethodName = "/wheelwork.v1.Backups/FetchState"
 )
 
@@ -27,13 +29,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
-// A reader recognises a stream that ended early.
+// Backups streams copies of a server's data, and shows the backups that servers make by
+// themselves. docs/formats/backup.md describes the bytes. A reader recognises a stream that
+// ended early.
 type BackupsClient interface {
 	// Backup streams everything. An encrypted backup includes the tokens and the key of the
 	// secrets: the owner of an identity that opens it can do what the administrator can. A
 	// backup that is not encrypted includes these keys only if the caller accepts that.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
+	// GetBackups returns the backups in the directory of --backup-dir, and the state of their
+	// plan. Of the servers of a cluster with such a directory, one makes the backups: any
+	// server passes the call on to it.
+	GetBackups(ctx context.Context, in *GetBackupsRequest, opts ...grpc.CallOption) (*BackupPlan, error)
+	// RunBackup starts a backup to the directory of --backup-dir now. GetBackups shows its
+	// progress and its result. It fails with FAILED_PRECONDITION if no server has such a
+	// directory, or if a backup is being made.
+	RunBackup(ctx context.Context, in *RunBackupRequest, opts ...grpc.CallOption) (*BackupPlan, error)
 	// FetchState streams the state that a standby starts from: without keys, code of
 	// modules and ingress. It is for servers of the same cluster; the token that hosts
 	// share with servers does not permit it.
@@ -67,6 +78,26 @@ func (c *backupsClient) Backup(ctx context.Context, in *BackupRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backups_BackupClient = grpc.ServerStreamingClient[BackupChunk]
 
+func (c *backupsClient) GetBackups(ctx context.Context, in *GetBackupsRequest, opts ...grpc.CallOption) (*BackupPlan, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupPlan)
+	err := c.cc.Invoke(ctx, Backups_GetBackups_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *backupsClient) RunBackup(ctx context.Context, in *RunBackupRequest, opts ...grpc.CallOption) (*BackupPlan, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupPlan)
+	err := c.cc.Invoke(ctx, Backups_RunBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *backupsClient) FetchState(ctx context.Context, in *FetchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Backups_ServiceDesc.Streams[1], Backups_FetchState_FullMethodName, cOpts...)
@@ -90,13 +121,22 @@ type Backups_FetchStateClient = grpc.ServerStreamingClient[BackupChunk]
 // All implementations must embed UnimplementedBackupsServer
 // for forward compatibility.
 //
-// Backups streams copies of a server's data. docs/formats/backup.md describes the bytes.
-// A reader recognises a stream that ended early.
+// Backups streams copies of a server's data, and shows the backups that servers make by
+// themselves. docs/formats/backup.md describes the bytes. A reader recognises a stream that
+// ended early.
 type BackupsServer interface {
 	// Backup streams everything. An encrypted backup includes the tokens and the key of the
 	// secrets: the owner of an identity that opens it can do what the administrator can. A
 	// backup that is not encrypted includes these keys only if the caller accepts that.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
+	// GetBackups returns the backups in the directory of --backup-dir, and the state of their
+	// plan. Of the servers of a cluster with such a directory, one makes the backups: any
+	// server passes the call on to it.
+	GetBackups(context.Context, *GetBackupsRequest) (*BackupPlan, error)
+	// RunBackup starts a backup to the directory of --backup-dir now. GetBackups shows its
+	// progress and its result. It fails with FAILED_PRECONDITION if no server has such a
+	// directory, or if a backup is being made.
+	RunBackup(context.Context, *RunBackupRequest) (*BackupPlan, error)
 	// FetchState streams the state that a standby starts from: without keys, code of
 	// modules and ingress. It is for servers of the same cluster; the token that hosts
 	// share with servers does not permit it.
@@ -113,6 +153,12 @@ type UnimplementedBackupsServer struct{}
 
 func (UnimplementedBackupsServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedBackupsServer) GetBackups(context.Context, *GetBackupsRequest) (*BackupPlan, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetBackups not implemented")
+}
+func (UnimplementedBackupsServer) RunBackup(context.Context, *RunBackupRequest) (*BackupPlan, error) {
+	return nil, status.Error(codes.Unimplemented, "method RunBackup not implemented")
 }
 func (UnimplementedBackupsServer) FetchState(*FetchStateRequest, grpc.ServerStreamingServer[BackupChunk]) error {
 	return status.Error(codes.Unimplemented, "method FetchState not implemented")
@@ -149,6 +195,42 @@ func _Backups_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backups_BackupServer = grpc.ServerStreamingServer[BackupChunk]
 
+func _Backups_GetBackups_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetBackupsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackupsServer).GetBackups(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backups_GetBackups_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackupsServer).GetBackups(ctx, req.(*GetBackupsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Backups_RunBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RunBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackupsServer).RunBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backups_RunBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackupsServer).RunBackup(ctx, req.(*RunBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Backups_FetchState_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(FetchStateRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -166,7 +248,16 @@ type Backups_FetchStateServer = grpc.ServerStreamingServer[BackupChunk]
 var Backups_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "wheelwork.v1.Backups",
 	HandlerType: (*BackupsServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetBackups",
+			Handler:    _Backups_GetBackups_Handler,
+		},
+		{
+			MethodName: "RunBackup",
+			Handler:    _Backups_RunBackup_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Backup",

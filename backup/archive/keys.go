@@ -144,6 +144,12 @@ func ReadKeys(ctx context.Context, r io.Reader) (KeySet, error) {
 // the backup cannot be restored. Of bytes that write has encrypted it returns nothing: the process
 // that encrypts them reads them back. progress is as for [Restore].
 func Verified(ctx context.Context, w io.Writer, progress func(done, total int64), write func(context.Context, io.Writer) error) (Restored, error) {
+	return ReadBack(ctx, w, write, func(ctx context.Context, r io.Reader) (Restored, error) { return checkBack(ctx, r, progress) })
+}
+
+// ReadBack writes a backup to w, and gives the same bytes to read on the way. A failed read
+// fails the writes after it.
+func ReadBack(ctx context.Context, w io.Writer, write func(context.Context, io.Writer) error, read func(context.Context, io.Reader) (Restored, error)) (Restored, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, back := io.Pipe()
@@ -153,7 +159,7 @@ func Verified(ctx context.Context, w io.Writer, progress func(done, total int64)
 	}
 	checked := make(chan found, 1)
 	go func() {
-		res, err := checkBack(ctx, r, progress)
+		res, err := read(ctx, r)
 		_ = r.CloseWithError(errors.Join(errors.New("the backup cannot be read back"), err)) // writes after the end fail
 		checked <- found{res, err}
 	}()

@@ -56,6 +56,11 @@ func (s *Service) Backup(req *apiv1.BackupRequest, stream apiv1.Backups_BackupSe
 	if err != nil {
 		return err
 	}
+	return s.Source().Send(stream.Context(), s.Logger, order, stream.Send)
+}
+
+// Source returns what a backup of the cluster is made of.
+func (s *Service) Source() *archive.Source {
 	src := &archive.Source{ID: s.ID, Group: s.View.Group, Dir: s.Dir, Queue: s.Queue, Rows: s.View.Lasting}
 	for i, u := range s.Partitions {
 		p := archive.Part{Partition: u.Name(), Copy: s.copyOf(u)}
@@ -64,7 +69,7 @@ func (s *Service) Backup(req *apiv1.BackupRequest, stream apiv1.Backups_BackupSe
 		}
 		src.Parts = append(src.Parts, p)
 	}
-	return src.Send(stream.Context(), s.Logger, order, stream.Send)
+	return src
 }
 
 // FetchState streams one partition: for the store of a standby, or as a part of a backup.

@@ -125,7 +125,7 @@ func checkForeign(dir string) error {
 
 // claim checks the free space and writes the process id into the lock file.
 func (d *Dir) claim() error {
-	if free, known := freeBytes(d.Path); known && free < minFree {
+	if free, known := FreeBytes(d.Path); known && free < minFree {
 		return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.Path, free>>20, minFree>>20)
 	}
 	if err := d.lock.Truncate(0); err != nil {

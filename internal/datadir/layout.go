@@ -23,6 +23,11 @@ const (
 	KeylessFile = "restored-without-key"
 	// LegacyFile is in a directory whose administrator's token (the file token) is refused.
 	LegacyFile = "legacy-tokens"
+	// BackupsFile has the state of the backups that a server makes by itself. A server of a
+	// cluster keeps that in etcd.
+	BackupsFile = "backups.json"
+	// DrillDir is where a server restores its own encrypted backups to try them.
+	DrillDir = "backup-drill"
 	// PartitionsDir has one directory for each partition but the first.
 	PartitionsDir = "units"
 )

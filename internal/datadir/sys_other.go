@@ -14,8 +14,8 @@ func lockFile(*os.File) error {
 	return fmt.Errorf("%s: use a machine with Linux, macOS or FreeBSD: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-// freeBytes reports that the free space is unknown.
-func freeBytes(string) (int64, bool) { return 0, false }
+// FreeBytes reports that the free space is unknown.
+func FreeBytes(string) (int64, bool) { return 0, false }
 
 // giveToOwner does nothing: files have no such owner.
 func giveToOwner(string, string) error { return nil }

@@ -216,3 +216,14 @@ func (r *decayingRate) value(now time.Time) float64 {
 func (l *Loop) HasRecent(app string, id job.RunID) bool {
 	return l.State.LiveRun(app, id) != nil || l.View.Recent(app, id) != nil
 }
+
+// Size returns the numbers of jobs and of runs that have not ended, of all apps.
+func (st *state) Size() (jobs, runs int64) {
+	for _, a := range st.apps {
+		for _, slot := range a.slots {
+			jobs += int64(slot.Jobs.Len())
+			runs += int64(slot.Runs.Len())
+		}
+	}
+	return jobs, runs
+}

@@ -57,7 +57,10 @@ with the key that the server has. Store an export of the keys (--only-keys) else
 then. A reader of the keys has the rights of the administrator.
 
 With --data the command reads the directory of a stopped server, and encrypts itself;
-without it, it asks the server that --url names.`,
+without it, it asks the server that --url names.
+
+"wheelwork server --backup-dir DIR --backup-at SCHEDULE" makes backups without the command:
+"backup list" shows them, and "backup now" starts one.`,
 		Example: `  wheelwork backup --url http://127.0.0.1:7700 --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p monday.wwb
   wheelwork backup --data /var/lib/wheelwork monday.wwb
   wheelwork backup --only-keys --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p keys.wwb`,
@@ -66,6 +69,7 @@ without it, it asks the server that --url names.`,
 	cmd.Flags().StringVar(&data, "data", "", "data `directory` of a stopped server (default: ask the server at --url)")
 	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that exists")
 	request := addContents(cmd)
+	cmd.AddCommand(c.list(), c.now())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req, err := request(cmd)
 		if err != nil {

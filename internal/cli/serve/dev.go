@@ -43,6 +43,7 @@ directory.`,
 	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	alerts := addAlerts(cmd, &conf.Alerts)
+	backups := addBackups(cmd, &conf.Backups)
 	log := process.AddLog(cmd, "warn")
 	addProfile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +64,7 @@ directory.`,
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(retention(cmd), limits(cmd), shares(cmd), alerts(cmd)); err != nil {
+		if err := errors.Join(retention(cmd), limits(cmd), shares(cmd), alerts(cmd), backups(cmd)); err != nil {
 			return err
 		}
 		if err := uploads(cmd); err != nil {

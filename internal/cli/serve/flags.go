@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wheelworkhq/wheelwork/backup/planned"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/process"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -80,6 +81,27 @@ func addAlerts(cmd *cobra.Command, conf *node.AlertsConfig) func(*cobra.Command)
 				return command.Usage(cmd, "--egress-allow %q: want a network such as 10.1.0.0/16 or an address", text)
 			}
 			conf.Egress = append(conf.Egress, p.Masked())
+		}
+		return nil
+	}
+}
+
+// addBackups adds the flags for the backups that a server makes by itself.
+func addBackups(cmd *cobra.Command, conf *node.BackupsConfig) func(*cobra.Command) error {
+	var at string
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Dir, "backup-dir", "", "`directory` to which the server writes backups of everything, and tries each; of the servers of a cluster with such a directory one does it")
+	flags.StringVar(&at, "backup-at", "", "`schedule` of these backups: a cron expression in UTC, or \"every 6h\" (default only when \"wheelwork backup now\" is called)")
+	flags.IntVar(&conf.Keep, "backup-keep", planned.DefaultKeep, "backups that stay in --backup-dir; older ones are removed after a newer one was verified")
+	return func(cmd *cobra.Command) (err error) {
+		switch {
+		case conf.Dir == "" && (at != "" || cmd.Flags().Changed("backup-keep")):
+			return command.Usage(cmd, "--backup-at and --backup-keep are for the backups in --backup-dir: give the directory too")
+		case conf.Keep < 1:
+			return command.Usage(cmd, "--backup-keep %d: keep at least one backup", conf.Keep)
+		}
+		if conf.At, err = planned.ParseSchedule(at); err != nil {
+			return command.Usage(cmd, "--backup-at %v", err)
 		}
 		return nil
 	}

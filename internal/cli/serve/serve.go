@@ -85,6 +85,7 @@ func (c *commands) server() *cobra.Command {
 	shares := addShares(cmd, &conf.MaxApps, &conf.Streams.PerApp, &conf.Streams.PerCaller)
 	uploads := addUploads(cmd, &conf.Verifier.Limits)
 	alerts := addAlerts(cmd, &conf.Alerts)
+	backups := addBackups(cmd, &conf.Backups)
 	sandbox := addSandbox(cmd)
 	log := process.AddLog(cmd, "info")
 	addProfile(cmd)
@@ -99,7 +100,7 @@ func (c *commands) server() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd), people(cmd), alerts(cmd)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), retention(cmd), limits(cmd), shares(cmd), uploads(cmd), people(cmd), alerts(cmd), backups(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {

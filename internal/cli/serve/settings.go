@@ -40,6 +40,9 @@ var effects = map[string]effect{
 	"upload-size": reload, "upload-body": reload, "upload-functions": reload, "upload-locals": reload,
 	"backup-recipient": reload,
 
+	// A backup that has begun belongs to them.
+	"backup-dir": restart, "backup-at": restart, "backup-keep": restart,
+
 	// A partition takes it when it opens.
 	"max-apps": restart,
 
