@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{82, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{83, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -134,6 +134,7 @@ type Record struct {
 	//	*Record_DefinitionPut
 	//	*Record_DefinitionDelete
 	//	*Record_Alerted
+	//	*Record_RunsRemoved
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"`         // runs accepted at this time; kind is unset
@@ -563,6 +564,15 @@ func (x *Record) GetAlerted() *Alerted {
 	return nil
 }
 
+func (x *Record) GetRunsRemoved() *RunsRemoved {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_RunsRemoved); ok {
+			return x.RunsRemoved
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAttribution() *Attribution {
 	if x != nil {
 		return x.Attribution
@@ -749,6 +759,10 @@ type Record_Alerted struct {
 	Alerted *Alerted `protobuf:"bytes,84,opt,name=alerted,proto3,oneof"`
 }
 
+type Record_RunsRemoved struct {
+	RunsRemoved *RunsRemoved `protobuf:"bytes,85,opt,name=runs_removed,json=runsRemoved,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -832,6 +846,8 @@ func (*Record_DefinitionPut) isRecord_Kind() {}
 func (*Record_DefinitionDelete) isRecord_Kind() {}
 
 func (*Record_Alerted) isRecord_Kind() {}
+
+func (*Record_RunsRemoved) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -3107,6 +3123,69 @@ func (*DefinitionRow_AlertRule) isDefinitionRow_Kind() {}
 
 func (*DefinitionRow_AlertChannel) isDefinitionRow_Kind() {}
 
+// RunsRemoved removes runs that have ended, or their payloads, from the history. A run that is live
+// stays. A run with more parts than one record names has several records; that with the run itself is the
+// last one.
+type RunsRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          [][]byte               `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // ids of parts and of the runs of nodes
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`   // the run that they belong to; empty: it follows in another record
+	PayloadOnly   bool                   `protobuf:"varint,3,opt,name=payload_only,json=payloadOnly,proto3" json:"payload_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunsRemoved) Reset() {
+	*x = RunsRemoved{}
+	mi := &file_v1_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunsRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunsRemoved) ProtoMessage() {}
+
+func (x *RunsRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunsRemoved.ProtoReflect.Descriptor instead.
+func (*RunsRemoved) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RunsRemoved) GetRuns() [][]byte {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *RunsRemoved) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *RunsRemoved) GetPayloadOnly() bool {
+	if x != nil {
+		return x.PayloadOnly
+	}
+	return false
+}
+
 // Alerted has the state of alerts after a change, in the module slot of their app. It is in one batch
 // with the change that caused it.
 type Alerted struct {
@@ -3118,7 +3197,7 @@ type Alerted struct {
 
 func (x *Alerted) Reset() {
 	*x = Alerted{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3209,7 @@ func (x *Alerted) String() string {
 func (*Alerted) ProtoMessage() {}
 
 func (x *Alerted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3222,7 @@ func (x *Alerted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alerted.ProtoReflect.Descriptor instead.
 func (*Alerted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Alerted) GetRows() []*AlertRow {
@@ -3164,7 +3243,7 @@ type AlertRow struct {
 
 func (x *AlertRow) Reset() {
 	*x = AlertRow{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3255,7 @@ func (x *AlertRow) String() string {
 func (*AlertRow) ProtoMessage() {}
 
 func (x *AlertRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3268,7 @@ func (x *AlertRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertRow.ProtoReflect.Descriptor instead.
 func (*AlertRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AlertRow) GetKey() string {
@@ -3220,7 +3299,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3311,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3324,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Pin) GetAlias() string {
@@ -3294,7 +3373,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3385,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3398,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -3346,7 +3425,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3437,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3450,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -3399,7 +3478,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3490,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3503,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Passed) GetJob() string {
@@ -3494,7 +3573,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3585,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3598,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -3543,7 +3622,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3634,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3647,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -3625,7 +3704,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3716,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3729,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -3731,7 +3810,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3822,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3835,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NodeRow) GetName() string {
@@ -3861,7 +3940,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +3952,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +3965,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Met) GetJob() string {
@@ -3912,7 +3991,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4003,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4016,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -3956,7 +4035,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4047,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4060,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -4000,7 +4079,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4091,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4104,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -4046,7 +4125,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4137,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4150,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 // ValuePut is a value after a change.
@@ -4086,7 +4165,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4177,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4190,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -4145,7 +4224,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4236,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4249,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -4198,7 +4277,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4289,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4302,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -4249,7 +4328,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4340,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4353,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -4293,7 +4372,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4384,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4397,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -4340,7 +4419,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4431,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4444,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -4402,7 +4481,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4414,7 +4493,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4427,7 +4506,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -4474,7 +4553,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4565,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4578,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -4549,7 +4628,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4561,7 +4640,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4574,7 +4653,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -4614,7 +4693,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4705,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4718,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -4694,7 +4773,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4706,7 +4785,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4719,7 +4798,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -4742,7 +4821,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +4833,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +4846,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -4808,7 +4887,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4899,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4912,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -4857,7 +4936,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4869,7 +4948,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4882,7 +4961,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SecretRow) GetName() string {
@@ -4930,7 +5009,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4942,7 +5021,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4955,7 +5034,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -4992,7 +5071,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5083,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5096,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -5145,7 +5224,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5157,7 +5236,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5170,7 +5249,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Started) GetHost() string {
@@ -5204,7 +5283,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5295,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5308,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -5250,7 +5329,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5262,7 +5341,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5275,7 +5354,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -5312,7 +5391,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5324,7 +5403,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5337,7 +5416,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Adopted) GetHost() string {
@@ -5416,16 +5495,17 @@ type RunRow struct {
 	Role   string `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps
 	Pin    *Pin   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`        // of a run whose job names an alias
 	// only_hosts are, for a retried broadcast before its fan-out, the hosts of only.
-	OnlyHosts     []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
-	TriggeredBy   string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnlyHosts        []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
+	Labels           map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
+	TriggeredBy      string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
+	PayloadDeletedMs int64             `protobuf:"varint,79,opt,name=payload_deleted_ms,json=payloadDeletedMs,proto3" json:"payload_deleted_ms,omitempty"`                            // of a run whose input, output and log lines were deleted
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5437,7 +5517,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5450,7 +5530,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -5824,6 +5904,13 @@ func (x *RunRow) GetTriggeredBy() string {
 	return ""
 }
 
+func (x *RunRow) GetPayloadDeletedMs() int64 {
+	if x != nil {
+		return x.PayloadDeletedMs
+	}
+	return 0
+}
+
 // MapRow is the state that a run that maps has about its parts, in addition to their
 // counts.
 type MapRow struct {
@@ -5843,7 +5930,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5855,7 +5942,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5868,7 +5955,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -5943,7 +6030,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5955,7 +6042,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5968,7 +6055,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -6044,7 +6131,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6056,7 +6143,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6069,7 +6156,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -6143,7 +6230,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6242,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6255,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -6270,7 +6357,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6282,7 +6369,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6295,7 +6382,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -6338,7 +6425,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6350,7 +6437,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6363,7 +6450,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -6398,7 +6485,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6410,7 +6497,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6423,7 +6510,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{74}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -6443,7 +6530,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6455,7 +6542,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6468,7 +6555,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -6490,7 +6577,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6502,7 +6589,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6515,7 +6602,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{76}
+	return file_v1_journal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -6551,7 +6638,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6563,7 +6650,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6576,7 +6663,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{77}
+	return file_v1_journal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -6610,7 +6697,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6622,7 +6709,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6635,7 +6722,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{78}
+	return file_v1_journal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -6658,7 +6745,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6670,7 +6757,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6683,7 +6770,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{79}
+	return file_v1_journal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -6710,7 +6797,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6722,7 +6809,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6735,7 +6822,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{80}
+	return file_v1_journal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -6759,7 +6846,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6771,7 +6858,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6784,7 +6871,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{81}
+	return file_v1_journal_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -6827,7 +6914,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6839,7 +6926,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6852,7 +6939,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{82}
+	return file_v1_journal_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -6888,7 +6975,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6900,7 +6987,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6913,7 +7000,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{83}
+	return file_v1_journal_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -6936,7 +7023,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6948,7 +7035,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6961,7 +7048,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{84}
+	return file_v1_journal_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -7002,7 +7089,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7014,7 +7101,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7027,7 +7114,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{85}
+	return file_v1_journal_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -7048,7 +7135,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7060,7 +7147,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7073,7 +7160,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -7111,7 +7198,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[89]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7123,7 +7210,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[89]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7136,7 +7223,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -7194,7 +7281,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7206,7 +7293,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7219,7 +7306,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -7267,7 +7354,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7279,7 +7366,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7292,7 +7379,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -7319,7 +7406,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[92]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7331,7 +7418,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[92]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7344,7 +7431,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -7382,7 +7469,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[93]
+	mi := &file_v1_journal_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7394,7 +7481,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[93]
+	mi := &file_v1_journal_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7407,7 +7494,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -7512,7 +7599,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[95]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7524,7 +7611,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[95]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7537,7 +7624,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -7575,7 +7662,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[96]
+	mi := &file_v1_journal_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7587,7 +7674,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[96]
+	mi := &file_v1_journal_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7600,7 +7687,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -7635,7 +7722,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa4\x14\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xe4\x14\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7688,7 +7775,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12D\n" +
 	"\x0edefinition_put\x18R \x01(\v2\x1b.wheelwork.v1.DefinitionPutH\x00R\rdefinitionPut\x12M\n" +
 	"\x11definition_delete\x18S \x01(\v2\x1e.wheelwork.v1.DefinitionDeleteH\x00R\x10definitionDelete\x121\n" +
-	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x12;\n" +
+	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x12>\n" +
+	"\fruns_removed\x18U \x01(\v2\x19.wheelwork.v1.RunsRemovedH\x00R\vrunsRemoved\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
@@ -7884,7 +7972,11 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"alert_rule\x18\x01 \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
 	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
-	"\x04kind\"5\n" +
+	"\x04kind\"V\n" +
+	"\vRunsRemoved\x12\x12\n" +
+	"\x04runs\x18\x01 \x03(\fR\x04runs\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12!\n" +
+	"\fpayload_only\x18\x03 \x01(\bR\vpayloadOnly\"5\n" +
 	"\aAlerted\x12*\n" +
 	"\x04rows\x18\x01 \x03(\v2\x16.wheelwork.v1.AlertRowR\x04rows\"2\n" +
 	"\bAlertRow\x12\x10\n" +
@@ -8090,7 +8182,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x91\f\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xbf\f\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -8154,7 +8246,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"only_hosts\x18L \x03(\tR\tonlyHosts\x128\n" +
 	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x12!\n" +
-	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x1a9\n" +
+	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x12,\n" +
+	"\x12payload_deleted_ms\x18O \x01(\x03R\x10payloadDeletedMs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
@@ -8284,7 +8377,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -8319,198 +8412,200 @@ var file_v1_journal_proto_goTypes = []any{
 	(*DefinitionPut)(nil),     // 30: wheelwork.v1.DefinitionPut
 	(*DefinitionDelete)(nil),  // 31: wheelwork.v1.DefinitionDelete
 	(*DefinitionRow)(nil),     // 32: wheelwork.v1.DefinitionRow
-	(*Alerted)(nil),           // 33: wheelwork.v1.Alerted
-	(*AlertRow)(nil),          // 34: wheelwork.v1.AlertRow
-	(*Pin)(nil),               // 35: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 36: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 37: wheelwork.v1.Armed
-	(*Passed)(nil),            // 38: wheelwork.v1.Passed
-	(*Ended)(nil),             // 39: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 40: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 41: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 42: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 43: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 44: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 45: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 46: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 47: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 48: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 49: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 50: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 51: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 52: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 53: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 54: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 55: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 56: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 57: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 58: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 59: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 60: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 61: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 62: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 63: wheelwork.v1.Accepted
-	(*Started)(nil),           // 64: wheelwork.v1.Started
-	(*Finished)(nil),          // 65: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 66: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 67: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 68: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 69: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 70: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 71: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 72: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 73: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 74: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 75: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 76: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 77: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 78: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 79: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 80: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 81: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 82: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 83: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 84: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 85: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 86: wheelwork.v1.HomeRow
-	nil,                       // 87: wheelwork.v1.JoinTokenRow.LabelsEntry
-	nil,                       // 88: wheelwork.v1.MachineRow.LabelsEntry
-	(*TallyRow_Minute)(nil),   // 89: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 90: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 91: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 92: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 93: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 94: wheelwork.v1.Finished.End
-	nil,                       // 95: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 96: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 97: wheelwork.v1.KeyRow.Key
-	(*AppLimits)(nil),         // 98: wheelwork.v1.AppLimits
-	(*Attribution)(nil),       // 99: wheelwork.v1.Attribution
-	(*Job)(nil),               // 100: wheelwork.v1.Job
-	(*Module)(nil),            // 101: wheelwork.v1.Module
-	(*Alias)(nil),             // 102: wheelwork.v1.Alias
-	(*AlertRule)(nil),         // 103: wheelwork.v1.AlertRule
-	(*AlertChannel)(nil),      // 104: wheelwork.v1.AlertChannel
-	(*Calendar)(nil),          // 105: wheelwork.v1.Calendar
-	(*App)(nil),               // 106: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 107: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 108: wheelwork.v1.Outcome
-	(*Command)(nil),           // 109: wheelwork.v1.Command
-	(*LogLine)(nil),           // 110: wheelwork.v1.LogLine
+	(*RunsRemoved)(nil),       // 33: wheelwork.v1.RunsRemoved
+	(*Alerted)(nil),           // 34: wheelwork.v1.Alerted
+	(*AlertRow)(nil),          // 35: wheelwork.v1.AlertRow
+	(*Pin)(nil),               // 36: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 37: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 38: wheelwork.v1.Armed
+	(*Passed)(nil),            // 39: wheelwork.v1.Passed
+	(*Ended)(nil),             // 40: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 41: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 42: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 43: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 44: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 45: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 46: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 47: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 48: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 49: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 50: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 51: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 52: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 53: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 54: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 55: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 56: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 57: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 58: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 59: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 60: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 61: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 62: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 63: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 64: wheelwork.v1.Accepted
+	(*Started)(nil),           // 65: wheelwork.v1.Started
+	(*Finished)(nil),          // 66: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 67: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 68: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 69: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 70: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 71: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 72: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 73: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 74: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 75: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 76: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 77: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 78: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 79: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 80: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 81: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 82: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 83: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 84: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 85: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 86: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 87: wheelwork.v1.HomeRow
+	nil,                       // 88: wheelwork.v1.JoinTokenRow.LabelsEntry
+	nil,                       // 89: wheelwork.v1.MachineRow.LabelsEntry
+	(*TallyRow_Minute)(nil),   // 90: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 91: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 92: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 93: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 94: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 95: wheelwork.v1.Finished.End
+	nil,                       // 96: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 97: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 98: wheelwork.v1.KeyRow.Key
+	(*AppLimits)(nil),         // 99: wheelwork.v1.AppLimits
+	(*Attribution)(nil),       // 100: wheelwork.v1.Attribution
+	(*Job)(nil),               // 101: wheelwork.v1.Job
+	(*Module)(nil),            // 102: wheelwork.v1.Module
+	(*Alias)(nil),             // 103: wheelwork.v1.Alias
+	(*AlertRule)(nil),         // 104: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),      // 105: wheelwork.v1.AlertChannel
+	(*Calendar)(nil),          // 106: wheelwork.v1.Calendar
+	(*App)(nil),               // 107: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 108: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 109: wheelwork.v1.Outcome
+	(*Command)(nil),           // 110: wheelwork.v1.Command
+	(*LogLine)(nil),           // 111: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,   // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	27,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	37,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	63,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	64,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	65,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	66,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	67,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	38,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	39,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	40,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	43,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	44,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	46,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	41,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	45,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	48,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	49,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	50,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	51,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	52,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	53,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	54,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	57,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	38,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	64,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	65,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	66,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	67,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	68,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	39,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	40,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	41,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	44,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	45,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	47,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	42,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	46,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	49,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	50,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	51,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	52,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	53,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	54,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	55,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	58,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
 	28,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
 	29,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	80,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	81,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	82,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	84,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	47,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	81,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	82,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	83,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	85,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	48,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,   // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,   // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,   // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,   // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	18,  // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10,  // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	98,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	99,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
 	30,  // 39: wheelwork.v1.Record.definition_put:type_name -> wheelwork.v1.DefinitionPut
 	31,  // 40: wheelwork.v1.Record.definition_delete:type_name -> wheelwork.v1.DefinitionDelete
-	33,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
-	99,  // 42: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	63,  // 43: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	100, // 44: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	35,  // 45: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,   // 46: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	99,  // 47: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	19,  // 48: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	25,  // 49: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	23,  // 50: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	26,  // 51: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
-	21,  // 52: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
-	15,  // 53: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
-	16,  // 54: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
-	17,  // 55: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
-	12,  // 56: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13,  // 57: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	87,  // 58: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
-	88,  // 59: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
-	24,  // 60: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	22,  // 61: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	20,  // 62: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
-	24,  // 63: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	101, // 64: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	102, // 65: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	32,  // 66: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
-	103, // 67: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
-	104, // 68: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	34,  // 69: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
-	89,  // 70: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	90,  // 71: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	91,  // 72: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	42,  // 73: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	42,  // 74: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	105, // 75: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	106, // 76: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	59,  // 77: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	61,  // 78: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	107, // 79: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	55,  // 80: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	56,  // 81: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	55,  // 82: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	58,  // 83: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	92,  // 84: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	35,  // 85: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	42,  // 86: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	93,  // 87: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	94,  // 88: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	93,  // 89: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	70,  // 90: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	42,  // 91: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	69,  // 92: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	35,  // 93: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	95,  // 94: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	108, // 95: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	74,  // 96: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	109, // 97: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	96,  // 98: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	68,  // 99: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	97,  // 100: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	110, // 101: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	83,  // 102: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 103: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 104: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	35,  // 105: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	108, // 106: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	34,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
+	33,  // 42: wheelwork.v1.Record.runs_removed:type_name -> wheelwork.v1.RunsRemoved
+	100, // 43: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	64,  // 44: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	101, // 45: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	36,  // 46: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,   // 47: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	100, // 48: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	19,  // 49: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	25,  // 50: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	23,  // 51: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	26,  // 52: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	21,  // 53: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
+	15,  // 54: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
+	16,  // 55: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
+	17,  // 56: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
+	12,  // 57: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13,  // 58: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	88,  // 59: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
+	89,  // 60: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
+	24,  // 61: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	22,  // 62: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	20,  // 63: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
+	24,  // 64: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	102, // 65: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	103, // 66: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	32,  // 67: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
+	104, // 68: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
+	105, // 69: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	35,  // 70: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	90,  // 71: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	91,  // 72: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	92,  // 73: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	43,  // 74: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	43,  // 75: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	106, // 76: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	107, // 77: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	60,  // 78: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	62,  // 79: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	108, // 80: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	56,  // 81: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	57,  // 82: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	56,  // 83: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	59,  // 84: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	93,  // 85: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	36,  // 86: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	43,  // 87: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	94,  // 88: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	95,  // 89: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	94,  // 90: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	71,  // 91: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	43,  // 92: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	70,  // 93: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	36,  // 94: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	96,  // 95: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	109, // 96: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	75,  // 97: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	110, // 98: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	97,  // 99: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	69,  // 100: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	98,  // 101: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	111, // 102: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	84,  // 103: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 104: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 105: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	36,  // 106: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	109, // 107: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8569,6 +8664,7 @@ func file_v1_journal_proto_init() {
 		(*Record_DefinitionPut)(nil),
 		(*Record_DefinitionDelete)(nil),
 		(*Record_Alerted)(nil),
+		(*Record_RunsRemoved)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
 		(*AccessPut_Principal)(nil),
@@ -8590,7 +8686,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   97,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
